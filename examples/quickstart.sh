@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# From nothing to a trained recommender: installs what is missing, builds `tandem`, generates an interaction log and trains
+# on it with one master, two parameter servers and two trainers on this machine.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+log=out/quickstart-log.txt
+run=out/quickstart
+say() { printf '\n== %s\n' "$1"; }
+
+say "Installing what is missing"
+deploy/install_deps.sh
+
+say "Building tandem (some minutes the first time)"
+# A configured folder keeps its choice of tests, so that a developer's build stays complete.
+if [[ -f build/build.ninja ]]; then
+  cmake --preset default >/dev/null
+else
+  cmake --preset default -DTANDEM_TESTS=OFF >/dev/null
+fi
+cmake --build --preset default --target tandem --parallel "$(nproc)"
+
+say "Generating an interaction log"
+mkdir -p out
+build/tandem synthesize --out "$log"
+
+say "Training: 1 master, 2 parameter servers, 2 trainers"
+build/tandem launch examples/sequence_rec/synthetic.textproto --ps 2 --trainers 2 --set data.path="$log" --out "$run"
+
+say "Written"
+printf '  %s\n' "$PWD/$log  the generated log" "$PWD/$run/metrics.jsonl  one line per logged step" \
+  "$PWD/$run/summary.json  the result" "$PWD/$run/checkpoints/  the trained model"
+printf '\nNext: examples/sequence_rec/README.md shows how to train on your own log.\n'

@@ -1,0 +1,84 @@
+#include "kernels/embedding.h"
+
+#include <cstring>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/vectorise.h"
+
+namespace tandem::kernels {
+
+namespace {
+
+// Positions of `index` sorted by value, ties in ascending position: a stable counting sort.
+// start[i] .. start[i + 1] - 1 are the places in `order` of value i.
+void SortByIndex(const int64_t* index, int64_t count, int64_t num_values, int64_t* start, int64_t* order) {
+  std::fill(start, start + num_values + 2, 0);
+  for (int64_t r = 0; r < count; ++r) {
+    TANDEM_CHECK(index[r] >= 0 && index[r] < num_values) << "index " << index[r] << " of row " << r << ", table " << num_values;
+    ++start[index[r] + 2];
+  }
+  // Shifted by one: while rows are placed, start[i + 1] is the next free place of value i, and ends as the start of i + 1.
+  for (int64_t i = 1; i <= num_values; ++i) start[i + 1] += start[i];
+  for (int64_t r = 0; r < count; ++r) order[start[index[r] + 1]++] = r;
+}
+
+// The rows order[0 .. count - 1] summed into `to`, in that order.
+template <class T>
+inline void SumSegment(const T* rows, const int64_t* order, int64_t count, int64_t columns, bool accumulate, T* to) {
+  if (!accumulate) {
+    for (int64_t c = 0; c < columns; ++c) to[c] = T(0);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const T* row = rows + order[i] * columns;
+#pragma GCC ivdep
+    for (int64_t c = 0; c < columns; ++c) to[c] += row[c];
+  }
+}
+
+}  // namespace
+
+void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index, Stream& stream) {
+  TANDEM_CHECK(output.is_dense() && table.is_dense() && index.is_dense());
+  TANDEM_CHECK(output.dtype == table.dtype);
+  const int64_t count = index.num_elements(), num_rows = table.shape.num_rows(), columns = table.shape[-1];
+  TANDEM_CHECK_EQ(output.num_elements(), count * columns);
+  const int64_t* row = index.as<int64_t>();
+  for (int64_t r = 0; r < count; ++r) {
+    TANDEM_CHECK(row[r] >= 0 && row[r] < num_rows) << "index " << row[r] << " of row " << r << ", table " << num_rows;
+  }
+  const size_t row_bytes = static_cast<size_t>(columns) * SizeOf(table.dtype);
+  if (row_bytes == 0) return;
+  ParallelRows(stream, count, columns, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      std::memcpy(static_cast<char*>(output.data) + static_cast<size_t>(r) * row_bytes,
+                  static_cast<const char*>(table.data) + static_cast<size_t>(row[r]) * row_bytes, row_bytes);
+    }
+  });
+}
+
+void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate,
+                    Stream& stream) {
+  TANDEM_CHECK(output.is_dense() && rows.is_dense() && index.is_dense());
+  const int64_t count = index.num_elements(), num_rows = output.shape.num_rows(), columns = output.shape[-1];
+  TANDEM_CHECK_EQ(rows.num_elements(), count * columns);
+  int64_t* start = Scratch<int64_t>(ScratchSlot::CALLER, num_rows + 2 + count);
+  int64_t* order = start + num_rows + 2;
+  SortByIndex(index.as<int64_t>(), count, num_rows, start, order);
+  // The mean segment's cost, so that the cut depends on shapes alone.
+  const int64_t row_cost = columns * (1 + count / std::max<int64_t>(1, num_rows));
+  WithFloatType(rows.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = rows.as<T>();
+    T* to = output.as<T>();
+    ParallelRows(stream, num_rows, row_cost, [&](int64_t begin, int64_t end) {
+      Vectorised([=] {
+        for (int64_t i = begin; i < end; ++i) {
+          SumSegment(from, order + start[i], start[i + 1] - start[i], columns, accumulate, to + i * columns);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace tandem::kernels

@@ -1,0 +1,59 @@
+#include "kernels/softmax.h"
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/softmax_row.h"
+#include "kernels/cpu/vectorise.h"
+
+namespace tandem::kernels {
+
+namespace {
+
+constexpr int64_t kSoftmaxCost = 10;  // per element, in additions
+
+}  // namespace
+
+void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream) {
+  TANDEM_CHECK(output.is_dense() && x.is_dense());
+  TANDEM_CHECK_EQ(output.num_elements(), x.num_elements());
+  const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
+  WithFloatType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = x.as<T>();
+    T* out = output.as<T>();
+    ParallelRows(stream, rows, columns * kSoftmaxCost, [&](int64_t begin, int64_t end) {
+      Vectorised([=] {
+        for (int64_t r = begin; r < end; ++r) {
+          T* to = out + r * columns;
+          const T inverse = T(1) / ExpRow(columns, from + r * columns, to).sum;
+          for (int64_t c = 0; c < columns; ++c) to[c] *= inverse;
+        }
+      });
+    });
+  });
+}
+
+void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& output,
+                     Stream& stream) {
+  TANDEM_CHECK(grad_input.is_dense() && grad_output.is_dense() && output.is_dense());
+  TANDEM_CHECK_EQ(grad_input.num_elements(), output.num_elements());
+  TANDEM_CHECK_EQ(grad_output.num_elements(), output.num_elements());
+  const int64_t rows = output.shape.num_rows(), columns = output.shape[-1];
+  WithFloatType(output.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T *y_data = output.as<T>(), *grad_data = grad_output.as<T>();
+    T* out = grad_input.as<T>();
+    ParallelRows(stream, rows, columns * 2, [&](int64_t begin, int64_t end) {
+      Vectorised([=] {
+        for (int64_t r = begin; r < end; ++r) {
+          const T *y = y_data + r * columns, *grad = grad_data + r * columns;
+          T* to = out + r * columns;
+          const T dot = LaneSum<T>(columns, [=](int64_t i) { return y[i] * grad[i]; });
+#pragma GCC ivdep
+          for (int64_t c = 0; c < columns; ++c) to[c] = y[c] * (grad[c] - dot);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace tandem::kernels

@@ -1,0 +1,17 @@
+// Rows of a table by index, and the deterministic reverse.
+#pragma once
+
+#include "kernels/base/array_view.h"
+#include "kernels/base/stream.h"
+
+namespace tandem::kernels {
+
+// output[r, :] = table[index[r], :]. table [N, D], index i64 [R]. CHECKs every index.
+void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index, Stream& stream);
+
+// output[i, :] = sum over r with index[r] == i of rows[r, :], in ascending r: a stable sort of the index and a sum per
+// segment, never atomics. Rows of output without an r become 0. `accumulate` adds to the old output instead.
+void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate,
+                    Stream& stream);
+
+}  // namespace tandem::kernels

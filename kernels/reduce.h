@@ -1,0 +1,19 @@
+// Sums with a fixed order: the result depends on shapes and values, never on threads.
+#pragma once
+
+#include "kernels/base/array_view.h"
+#include "kernels/base/stream.h"
+
+namespace tandem::kernels {
+
+// output[c] = sum over rows of x[r, c] (F32 or F64), plus the old output if `accumulate`.
+void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Stream& stream);
+// output[r] = sum over c of a[r, c] * b[r, c].
+void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
+// output[r, c] = x[r, c] * scale[r], plus the old output if `accumulate`.
+void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate, Stream& stream);
+// Sum of all elements and of their squares, accumulated in f64.
+double Sum(const ArrayView& x, Stream& stream);
+double SumOfSquares(const ArrayView& x, Stream& stream);
+
+}  // namespace tandem::kernels

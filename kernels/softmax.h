@@ -1,0 +1,14 @@
+// Softmax over the last extent, dense float views of one dtype.
+#pragma once
+
+#include "kernels/base/array_view.h"
+#include "kernels/base/stream.h"
+
+namespace tandem::kernels {
+
+void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream);
+// grad_input = output * (grad_output - sum(grad_output * output))
+void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& output,
+                     Stream& stream);
+
+}  // namespace tandem::kernels

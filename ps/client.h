@@ -1,0 +1,70 @@
+// The verbs of the sparse half, for a trainer: pull rows, accumulate gradients, commit the step (core.md 1). Two
+// implementations: RemoteClient (sharded over servers, gRPC) and LocalClient (a TableHost in this process). They give
+// the same bits. Thread rule: one thread calls; futures complete on others. Buffers given to a call stay alive and
+// untouched until its future completes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "proto/embedding.pb.h"
+#include "rpc/future.h"
+
+namespace tandem::ps {
+
+// Part of a pull: rows of one table, written to `rows` [ids.size(), dim] in the order of `ids`.
+struct PullSegment {
+  uint32_t table = 0;
+  absl::Span<const uint64_t> ids;  // distinct, none 0
+  float* rows = nullptr;
+};
+
+// Part of a push: gradients [ids.size(), dim], one row per id.
+struct PushSegment {
+  uint32_t table = 0;
+  absl::Span<const uint64_t> ids;  // distinct, none 0
+  const float* gradients = nullptr;
+};
+
+struct TableRateValue {
+  uint32_t table = 0;
+  float learning_rate = 0;
+};
+
+struct CommitArgs {
+  uint64_t step = 0;
+  std::vector<TableRateValue> rates;
+  float gradient_scale = 1;
+  bool skip = false;
+};
+
+struct HashResult {
+  absl::uint128 hash = 0;
+  uint64_t num_rows = 0;  // rows ever committed
+};
+
+class Client {
+ public:
+  virtual ~Client() = default;
+
+  // Every trainer calls it once, before anything else, with the same arguments.
+  virtual absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) = 0;
+  // Rows as they are after step - 1 was applied on their server (step 0: as they are now).
+  virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
+  // `slice` is this push's place in the step's summation order.
+  virtual rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) = 0;
+  // Squared norm of the gradients that all trainers accumulated for `step`, summed per row. Unsigned fixed point, 64
+  // fraction bits. Every trainer calls it, after its own Accumulate futures completed, or none does.
+  virtual rpc::Future<absl::uint128> GradientNorm(uint64_t step) = 0;
+  // Completes when every server has applied the step, which needs the commit of every trainer.
+  virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
+  // The sparse share of params_hash (core.md 9), summed over servers.
+  virtual rpc::Future<HashResult> Hash() = 0;
+  // Fails everything in flight and to come with `reason`.
+  virtual void Abort(absl::Status reason) = 0;
+};
+
+}  // namespace tandem::ps

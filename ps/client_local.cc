@@ -1,0 +1,107 @@
+#include "ps/client_local.h"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/status_macros.h"
+
+namespace tandem::ps {
+namespace {
+
+// A promise fulfilled from a callback, which must be copyable.
+template <class T>
+struct Pending {
+  std::shared_ptr<rpc::Promise<T>> promise = std::make_shared<rpc::Promise<T>>();
+
+  rpc::Future<T> future() const { return promise->future(); }
+  auto SetValue() const {
+    return [promise = promise](absl::StatusOr<T> value) { promise->Set(std::move(value)); };
+  }
+};
+
+TableHost::Done SetDone(const Pending<rpc::Done>& pending) {
+  return [promise = pending.promise](absl::Status status) {
+    if (status.ok()) promise->Set(rpc::Done());
+    else promise->Set(status);
+  };
+}
+
+}  // namespace
+
+absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.CreateTables(tables, num_trainers_, SetDone(pending));
+  return future.Wait(absl::Now() + timeout).status();
+}
+
+rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  std::vector<PullPart> parts;
+  for (const PullSegment& segment : segments) {
+    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows});
+  }
+  host_.Pull(step, create, parts, SetDone(pending));
+  return future;
+}
+
+rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  std::vector<size_t> sizes;
+  size_t total = 0;
+  for (const PushSegment& segment : segments) {
+    const auto dim = host_.Dim(segment.table);
+    if (!dim.ok()) {
+      pending.promise->Set(dim.status());
+      pushes_.push_back(future);
+      return future;
+    }
+    sizes.push_back(segment.ids.size() * *dim * sizeof(float));
+    total += sizes.back();
+  }
+  const auto copy = Buffer::Allocate(total);
+  char* next = static_cast<char*>(copy->data());
+  std::vector<PushPart> parts;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    if (sizes[i] != 0) std::memcpy(next, segments[i].gradients, sizes[i]);
+    parts.push_back({segments[i].table, segments[i].ids.size(), segments[i].ids.data(), next});
+    next += sizes[i];
+  }
+  host_.Accumulate({trainer_, step, slice, next_sequence_++}, parts, copy, SetDone(pending));
+  pushes_.push_back(future);
+  return future;
+}
+
+rpc::Future<absl::uint128> LocalClient::GradientNorm(uint64_t step) {
+  Pending<absl::uint128> pending;
+  const auto future = pending.future();
+  host_.GradientNorm(trainer_, step, pending.SetValue());
+  return future;
+}
+
+rpc::Future<rpc::Done> LocalClient::Commit(const CommitArgs& args) {
+  for (const auto& push : std::exchange(pushes_, {})) {
+    // A push is refused at once or never: one that is still at work was accepted.
+    if (!push.ready()) continue;
+    if (auto result = push.Wait(absl::InfinitePast()); !result.ok()) return push;
+  }
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Commit(trainer_, args, SetDone(pending));
+  return future;
+}
+
+rpc::Future<HashResult> LocalClient::Hash() {
+  Pending<HashResult> pending;
+  const auto future = pending.future();
+  host_.Hash(pending.SetValue());
+  return future;
+}
+
+}  // namespace tandem::ps

@@ -1,0 +1,37 @@
+// The client of tables in this process (`--local`): every replica has one, with its own trainer rank, over one TableHost
+// that acts as the whole set of servers. It gives the bits that RemoteClient gives.
+// Thread rule: as Client. The host must outlive it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ps/client.h"
+#include "ps/table_host.h"
+
+namespace tandem::ps {
+
+class LocalClient : public Client {
+ public:
+  LocalClient(TableHost& host, uint32_t trainer, uint32_t num_trainers)
+      : host_(host), trainer_(trainer), num_trainers_(num_trainers) {}
+
+  absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
+  // Copies the gradients: the caller may reuse its buffers when the future completes, which is before the commit.
+  rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
+  // Refused with the push's error if a push of this client failed since the last Commit.
+  rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
+  rpc::Future<HashResult> Hash() override;
+  // Fails the host, and so every replica of the process: without this one no step can be committed.
+  void Abort(absl::Status reason) override { host_.Fail(std::move(reason)); }
+
+ private:
+  TableHost& host_;
+  const uint32_t trainer_, num_trainers_;
+  uint64_t next_sequence_ = 0;
+  std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,382 @@
+#include "ps/client_remote.h"
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/check.h"
+#include "kernels/base/crc32c.h"
+#include "kernels/base/status_macros.h"
+#include "ps/message_cut.h"
+#include "ps/operation.h"
+#include "ps/resending_stream.h"
+#include "ps/saturating.h"
+#include "rpc/channel.h"
+#include "rpc/payload.h"
+
+namespace tandem::ps {
+namespace {
+
+using rpc::Done;
+using rpc::Future;
+using rpc::Payload;
+
+constexpr char kService[] = "/tandem.EmbeddingService/";
+
+absl::Status Annotate(const absl::Status& status, const std::string& what, int server) {
+  return absl::Status(status.code(), absl::StrCat(what, ": ps-", server, ": ", status.message()));
+}
+
+// A promise for callbacks, which must be copyable and of which only the first may fulfil it.
+template <class T>
+class SharedPromise {
+ public:
+  const Future<T>& future() const { return state_->future; }
+  void Set(absl::StatusOr<T> value) const {
+    if (!state_->taken.exchange(true)) state_->promise.Set(std::move(value));
+  }
+
+ private:
+  struct State {
+    rpc::Promise<T> promise;
+    const Future<T> future = promise.future();
+    std::atomic<bool> taken{false};
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Runs `then` once: when all are done, or with the first error.
+void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::Status)> then) {
+  SharedPromise<Done> all;
+  auto remaining = std::make_shared<std::atomic<size_t>>(futures.size());
+  all.future().OnReady([then = std::move(then)](const absl::StatusOr<Done>& done) { then(done.status()); });
+  if (futures.empty()) all.Set(Done());
+  for (const auto& future : futures) {
+    future.OnReady([all, remaining](const absl::StatusOr<Done>& done) {
+      if (!done.ok()) all.Set(done.status());
+      else if (remaining->fetch_sub(1) == 1) all.Set(Done());
+    });
+  }
+}
+
+// A call that is one segment list, cut up: what Pull and Accumulate have in common.
+struct Plan {
+  std::vector<std::vector<OwnedIds>> split;  // [segment][server]
+  std::vector<uint32_t> dims;                // [segment]
+  std::vector<CutMessage> messages;
+  std::vector<int> messages_of_server;
+};
+
+// The message's ids gathered into one buffer, and its segments.
+template <class Request, class Segments>
+std::shared_ptr<Buffer> GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments,
+                                  Request* request) {
+  auto ids = Buffer::Allocate(message.num_ids * sizeof(uint64_t));
+  char* next = static_cast<char*>(ids->data());
+  for (const IdRange& range : message.ranges) {
+    const size_t count = range.end - range.begin;
+    const auto& owned = plan.split[range.segment][static_cast<size_t>(message.server)].ids;
+    std::memcpy(next, owned.data() + range.begin, count * sizeof(uint64_t));
+    next += count * sizeof(uint64_t);
+    Segment* segment = request->add_segments();
+    segment->set_table(segments[range.segment].table);
+    segment->set_count(count);
+  }
+  return ids;
+}
+
+std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message,
+                                        const std::vector<PushSegment>& segments) {
+  auto gradients = Buffer::Allocate(message.num_values * sizeof(float));
+  float* next = static_cast<float*>(gradients->data());
+  for (const IdRange& range : message.ranges) {
+    const size_t dim = plan.dims[range.segment];
+    const auto& positions = plan.split[range.segment][static_cast<size_t>(message.server)].positions;
+    for (size_t i = range.begin; i < range.end; ++i, next += dim) {
+      std::memcpy(next, segments[range.segment].gradients + positions[i] * dim, dim * sizeof(float));
+    }
+  }
+  return gradients;
+}
+
+absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
+                         Payload reply) {
+  rpc::SplitMessage split;
+  if (!rpc::SplitBytesFields(reply.Flatten(), {15}, &split)) return absl::InternalError("malformed reply");
+  const std::string_view rows = split.bytes_fields[0];
+  if (rows.size() != message.num_values * sizeof(float)) {
+    return absl::InternalError(
+        absl::StrCat("answered ", rows.size(), " bytes of rows, expected ", message.num_values * sizeof(float)));
+  }
+  const char* next = rows.data();
+  for (const IdRange& range : message.ranges) {
+    const size_t dim = plan.dims[range.segment], row_bytes = dim * sizeof(float);
+    const auto& positions = plan.split[range.segment][static_cast<size_t>(message.server)].positions;
+    for (size_t i = range.begin; i < range.end; ++i, next += row_bytes) {
+      std::memcpy(segments[range.segment].rows + positions[i] * dim, next, row_bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+struct RemoteClient::Core : std::enable_shared_from_this<Core> {
+  Core(const std::vector<std::string>& addresses, Router router, RequestHeader header, RemoteClientOptions options)
+      : router(std::move(router)), header(std::move(header)), options(options) {
+    for (const std::string& address : addresses) {
+      channels.push_back(std::make_shared<rpc::Channel>(address));
+      const auto open = [channel = channels.back()](const char* method) {
+        return [channel, method] { return channel->OpenStream(absl::StrCat(kService, method)); };
+      };
+      pulls.push_back(ResendingStream::Create(open("Pull"), timer));
+      pushes.push_back(ResendingStream::Create(open("Push"), timer));
+    }
+  }
+
+  template <class SegmentType>
+  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments);
+  std::shared_ptr<Operation> Start(std::string what, const Plan& plan);
+  // Sends `request` to every server; `then` runs once, with all replies in order or the first error.
+  void CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
+               std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
+
+  const Router router;
+  const RequestHeader header;
+  const RemoteClientOptions options;
+  const std::shared_ptr<Timer> timer = std::make_shared<Timer>();
+  std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
+  std::vector<std::shared_ptr<ResendingStream>> pulls, pushes;
+  std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
+};
+
+template <class SegmentType>
+absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments) {
+  auto plan = std::make_shared<Plan>();
+  for (const SegmentType& segment : segments) {
+    const auto spec = specs.find(segment.table);
+    if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
+    ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router.Split(segment.table, spec->second.name(), segment.ids.data(),
+                                                               segment.ids.size()));
+    plan->split.push_back(std::move(owned));
+    plan->dims.push_back(spec->second.dim());
+  }
+  plan->messages = CutMessages(plan->split, plan->dims, options.message_bytes);
+  plan->messages_of_server.resize(channels.size());
+  for (const CutMessage& message : plan->messages) ++plan->messages_of_server[static_cast<size_t>(message.server)];
+  return plan;
+}
+
+std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan) {
+  auto operation = std::make_shared<Operation>(std::move(what), plan.messages_of_server);
+  const std::weak_ptr<Operation> weak = operation;
+  const Timer::Key key = timer->Schedule(absl::Now() + options.timeout, [weak, after = options.timeout] {
+    if (const auto late = weak.lock()) late->TimeOut(after);
+  });
+  operation->future().OnReady([timer = timer, key](const absl::StatusOr<Done>&) { timer->Cancel(key); });
+  return operation;
+}
+
+void RemoteClient::Core::CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
+                                 std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
+  struct Replies {
+    absl::Mutex mutex;
+    std::vector<Payload> payloads;
+    size_t missing;
+    bool ended = false;
+  };
+  auto replies = std::make_shared<Replies>();
+  replies->payloads.resize(channels.size());
+  replies->missing = channels.size();
+  const rpc::CallOptions call_options{deadline - absl::Now(), /*idempotent=*/true};
+  const Payload payload(std::move(request));
+  for (size_t server = 0; server < channels.size(); ++server) {
+    channels[server]
+        ->Call(absl::StrCat(kService, method), payload, call_options)
+        .OnReady([replies, then, what, server](const absl::StatusOr<Payload>& reply) {
+          {
+            absl::MutexLock lock(&replies->mutex);
+            if (replies->ended) return;
+            if (reply.ok()) replies->payloads[server] = *reply;
+            replies->ended = --replies->missing == 0 || !reply.ok();
+            if (!replies->ended) return;
+          }
+          if (!reply.ok()) return then(Annotate(reply.status(), what, static_cast<int>(server)));
+          then(std::move(replies->payloads));
+        });
+  }
+}
+
+RemoteClient::RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header,
+                           uint32_t num_trainers, RemoteClientOptions options)
+    : num_trainers_(num_trainers), next_sequence_(addresses.size()) {
+  TANDEM_CHECK_EQ(router.num_owners(), static_cast<int>(addresses.size()));
+  core_ = std::make_shared<Core>(addresses, std::move(router), std::move(header), options);
+}
+
+RemoteClient::~RemoteClient() {
+  Abort(absl::CancelledError("the client was closed"));
+  core_->timer->Stop();
+}
+
+absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
+  CreateTablesRequest request;
+  *request.mutable_header() = core_->header;
+  request.mutable_tables()->Add(tables.begin(), tables.end());
+  request.set_num_trainers(num_trainers_);
+  SharedPromise<Done> created;
+  const absl::Time deadline = absl::Now() + timeout;
+  core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline,
+                 [created](absl::StatusOr<std::vector<Payload>> replies) {
+                   if (replies.ok()) created.Set(Done());
+                   else created.Set(replies.status());
+                 });
+  // The calls have the deadline; the second is for the answer to come through.
+  RETURN_IF_ERROR(created.future().Wait(deadline + absl::Seconds(1)).status());
+  for (const TableSpec& spec : tables) core_->specs[spec.number()] = spec;
+  return absl::OkStatus();
+}
+
+Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
+  const auto made = core_->MakePlan(segments);
+  if (!made.ok()) return Future<Done>::Ready(made.status());
+  const std::shared_ptr<const Plan> plan = *made;
+  if (plan->messages.empty()) return Future<Done>::Ready(Done());
+  const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan);
+  const auto targets = std::make_shared<const std::vector<PullSegment>>(std::move(segments));
+  for (const CutMessage& message : plan->messages) {
+    PullRequest request;
+    *request.mutable_header() = core_->header;
+    request.set_step(step);
+    request.set_create(create);
+    const auto ids = GatherIds(*plan, message, *targets, &request);
+    Payload payload(request.SerializeAsString());
+    rpc::AppendBytesField(payload, 15, ids->data(), ids->num_bytes(), ids);
+    core_->pulls[static_cast<size_t>(message.server)]->Send(
+        {std::move(payload), [operation] { return operation->wanted(); },
+         [operation, plan, targets, &message](absl::StatusOr<Payload> reply) {
+           if (!operation->Enter()) return;
+           absl::Status status = reply.status();
+           if (status.ok()) status = ScatterRows(*plan, message, *targets, *std::move(reply));
+           if (!status.ok()) status = Annotate(status, operation->what(), message.server);
+           operation->Leave(message.server, std::move(status));
+         }});
+  }
+  return operation->future();
+}
+
+Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  const auto plan = core_->MakePlan(segments);
+  if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
+  if ((*plan)->messages.empty()) return Future<Done>::Ready(Done());
+  const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan);
+  for (const CutMessage& message : (*plan)->messages) {
+    const size_t server = static_cast<size_t>(message.server);
+    PushRequest request;
+    *request.mutable_header() = core_->header;
+    request.set_sequence(next_sequence_[server]++);
+    request.set_step(step);
+    request.set_slice(slice);
+    const auto ids = GatherIds(**plan, message, segments, &request);
+    const auto gradients = GatherGradients(**plan, message, segments);
+    request.set_payload_crc32c(
+        Crc32c(Crc32c(0, ids->data(), ids->num_bytes()), gradients->data(), gradients->num_bytes()));
+    Payload payload(request.SerializeAsString());
+    rpc::AppendBytesField(payload, 14, ids->data(), ids->num_bytes(), ids);
+    rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
+    core_->pushes[server]->Send({std::move(payload), [operation] { return operation->wanted(); },
+                                 [operation, server = message.server](const absl::StatusOr<Payload>& reply) {
+                                   if (!operation->Enter()) return;
+                                   absl::Status status = reply.status();
+                                   if (!status.ok()) status = Annotate(status, operation->what(), server);
+                                   operation->Leave(server, std::move(status));
+                                 }});
+  }
+  return pushes_.emplace_back(operation->future());
+}
+
+Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
+  GradientNormRequest request;
+  *request.mutable_header() = core_->header;
+  request.set_step(step);
+  SharedPromise<absl::uint128> norm;
+  const auto then = [norm](absl::StatusOr<std::vector<Payload>> replies) {
+    if (!replies.ok()) return norm.Set(replies.status());
+    absl::uint128 total = 0;
+    for (Payload& payload : *replies) {
+      const std::string_view bytes = payload.Flatten();
+      GradientNormReply reply;
+      if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+        return norm.Set(absl::InternalError("malformed reply to a gradient norm"));
+      }
+      total = SaturatingAdd(total, absl::MakeUint128(reply.squared_norm_high(), reply.squared_norm_low()));
+    }
+    norm.Set(total);
+  };
+  WhenAll(pushes_, [core = core_, norm, then, step, deadline = absl::Now() + core_->options.timeout,
+                    bytes = request.SerializeAsString()](absl::Status pushed) {
+    if (!pushed.ok()) return norm.Set(pushed);
+    core->CallAll("GradientNorm", absl::StrCat("gradient norm of step ", step), bytes, deadline, then);
+  });
+  return norm.future();
+}
+
+Future<Done> RemoteClient::Commit(const CommitArgs& args) {
+  CommitRequest request;
+  *request.mutable_header() = core_->header;
+  request.set_step(args.step);
+  request.set_gradient_scale(args.gradient_scale);
+  request.set_skip(args.skip);
+  for (const TableRateValue& rate : args.rates) {
+    TableRate* added = request.add_rates();
+    added->set_table(rate.table);
+    added->set_learning_rate(rate.learning_rate);
+  }
+  SharedPromise<Done> committed;
+  const auto then = [committed](absl::StatusOr<std::vector<Payload>> replies) {
+    if (replies.ok()) committed.Set(Done());
+    else committed.Set(replies.status());
+  };
+  WhenAll(std::exchange(pushes_, {}),
+          [core = core_, committed, then, step = args.step, deadline = absl::Now() + core_->options.timeout,
+           bytes = request.SerializeAsString()](absl::Status pushed) {
+            if (!pushed.ok()) return committed.Set(pushed);
+            core->CallAll("Commit", absl::StrCat("commit of step ", step), bytes, deadline, then);
+          });
+  return committed.future();
+}
+
+Future<HashResult> RemoteClient::Hash() {
+  HashRequest request;
+  *request.mutable_header() = core_->header;
+  SharedPromise<HashResult> hash;
+  core_->CallAll("Hash", "hash", request.SerializeAsString(), absl::Now() + core_->options.timeout,
+                 [hash](absl::StatusOr<std::vector<Payload>> replies) {
+                   if (!replies.ok()) return hash.Set(replies.status());
+                   HashResult total;
+                   for (Payload& payload : *replies) {
+                     const std::string_view bytes = payload.Flatten();
+                     HashReply reply;
+                     if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+                       return hash.Set(absl::InternalError("malformed reply to a hash"));
+                     }
+                     total.hash += absl::MakeUint128(reply.hash_high(), reply.hash_low());
+                     total.num_rows += reply.num_rows();
+                   }
+                   hash.Set(total);
+                 });
+  return hash.future();
+}
+
+void RemoteClient::Abort(absl::Status reason) {
+  for (const auto& stream : core_->pulls) stream->Close(reason);
+  for (const auto& stream : core_->pushes) stream->Close(reason);
+  for (const auto& channel : core_->channels) channel->Abort(reason);
+}
+
+}  // namespace tandem::ps

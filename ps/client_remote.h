@@ -1,0 +1,49 @@
+// The client of tables sharded over parameter servers. A pull or push is cut by server and by size; each server has one
+// long-lived stream for pulls and one for pushes, because a pull that waits for a step must not hold up the pushes that
+// the step needs. Streams that break are opened again and unanswered messages sent again (ResendingStream): a pull may
+// come twice, a push is known by its sequence. Errors name the operation and the server (ps-N).
+// Thread rule: as Client; Abort from any thread. Every operation ends by its timeout.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "ps/client.h"
+#include "ps/router.h"
+
+namespace tandem::ps {
+
+struct RemoteClientOptions {
+  // How long one operation may take, waiting for other trainers included.
+  absl::Duration timeout = absl::Seconds(60);
+  // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
+  size_t message_bytes = size_t{1} << 20;
+};
+
+class RemoteClient : public Client {
+ public:
+  // `addresses[i]` is ps-i, owner i of `router`. `header` goes with every request; its sender's rank is this trainer's.
+  RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header, uint32_t num_trainers,
+               RemoteClientOptions options = {});
+  ~RemoteClient() override;  // Abort with Cancelled
+
+  absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
+  rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  // These two are sent when this client's pushes have been acknowledged; they fail with the error of one that failed.
+  rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
+  rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
+  rpc::Future<HashResult> Hash() override;
+  void Abort(absl::Status reason) override;
+
+ private:
+  struct Core;  // shared with what is in flight
+  std::shared_ptr<Core> core_;
+  const uint32_t num_trainers_;
+  std::vector<uint64_t> next_sequence_;         // per server
+  std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,94 @@
+// One pull or push of a RemoteClient while its messages are on their way: completes once, when every message is answered or
+// with the first error. Answers of several servers are taken at the same time, without a lock while they copy; but an
+// operation that failed completes only when nobody copies any more, because from then on the caller's memory is its own.
+// Thread rule: any thread.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "rpc/future.h"
+
+namespace tandem::ps {
+
+class Operation {
+ public:
+  // `what` names it in errors; messages_of_server[i] counts the messages for ps-i.
+  Operation(std::string what, std::vector<int> messages_of_server)
+      : what_(std::move(what)), unanswered_(std::move(messages_of_server)) {}
+
+  rpc::Future<rpc::Done> future() const { return future_; }
+  const std::string& what() const { return what_; }
+  bool wanted() const {
+    absl::MutexLock lock(&mutex_);
+    return !ended_;
+  }
+
+  // Before looking at an answer, or at the caller's buffers. False: it is over, touch nothing. After true, call Leave.
+  bool Enter() {
+    absl::MutexLock lock(&mutex_);
+    if (ended_) return false;
+    ++inside_;
+    return true;
+  }
+  // The answer of one message of `server` was taken: fine, or not.
+  void Leave(int server, absl::Status status) {
+    absl::ReleasableMutexLock lock(&mutex_);
+    --inside_;
+    --unanswered_[static_cast<size_t>(server)];
+    bool all = true;
+    for (int count : unanswered_) all &= count == 0;
+    if (!ended_ && (all || !status.ok())) {
+      ended_ = true;
+      result_ = std::move(status);
+    }
+    CompleteIfQuiet(lock);
+  }
+  void Fail(absl::Status reason) {
+    absl::ReleasableMutexLock lock(&mutex_);
+    if (ended_) return;
+    ended_ = true;
+    result_ = std::move(reason);
+    CompleteIfQuiet(lock);
+  }
+  // Ends it with DeadlineExceeded, naming the servers that have not answered.
+  void TimeOut(absl::Duration after) {
+    std::string missing;
+    {
+      absl::MutexLock lock(&mutex_);
+      for (size_t server = 0; server < unanswered_.size(); ++server) {
+        if (unanswered_[server] > 0) absl::StrAppend(&missing, missing.empty() ? "ps-" : ", ps-", server);
+      }
+    }
+    Fail(absl::DeadlineExceededError(
+        absl::StrCat(what_, ": no answer from ", missing, " within ", absl::FormatDuration(after))));
+  }
+
+ private:
+  void CompleteIfQuiet(absl::ReleasableMutexLock& lock) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    if (!ended_ || inside_ > 0 || completed_) return;
+    completed_ = true;
+    const absl::Status result = result_;
+    lock.Release();
+    if (result.ok()) promise_.Set(rpc::Done());
+    else promise_.Set(result);
+  }
+
+  const std::string what_;
+  rpc::Promise<rpc::Done> promise_;
+  const rpc::Future<rpc::Done> future_ = promise_.future();
+  mutable absl::Mutex mutex_;
+  std::vector<int> unanswered_ ABSL_GUARDED_BY(mutex_);
+  int inside_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool completed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status result_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem::ps

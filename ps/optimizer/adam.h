@@ -1,0 +1,21 @@
+// Adam (Kingma and Ba 2015) on the rows that got a gradient: slots 0 and 1 are the first and second moments. Bias
+// correction uses the job's global step, not a count per row, so two trainers give the bits of one.
+#pragma once
+
+#include "ps/optimizer/sparse_optimizer.h"
+
+namespace tandem::ps {
+
+class SparseAdam : public SparseOptimizer {
+ public:
+  SparseAdam(float beta1, float beta2, float epsilon) : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
+  int num_slots() const override { return 2; }
+  void Init(const RowView& row) const override;
+  void Apply(const RowView& row, const float* gradient, uint64_t step, float learning_rate,
+             float scale) const override;
+
+ private:
+  const float beta1_, beta2_, epsilon_;
+};
+
+}  // namespace tandem::ps

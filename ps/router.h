@@ -1,0 +1,42 @@
+// Routing: from the ids of a segment to their owners. An owner is a server (in a client) or a worker thread (in a server);
+// either way it is decided by the id's virtual shard, so rows never depend on who holds them. Split also refuses what no
+// table may see: the padding id 0 and an id that comes twice.
+// Thread rule: immutable after construction; any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "rpc/master/shard_map.h"
+
+namespace tandem::ps {
+
+// One owner's part of a segment: ids[i] was at place positions[i] of the segment. Order is kept.
+struct OwnedIds {
+  std::vector<uint64_t> ids;
+  std::vector<uint32_t> positions;
+};
+
+class Router {
+ public:
+  // REQUIRES: rpc::kNumVirtualShards entries, each below num_owners.
+  Router(std::vector<uint16_t> owner_of_shard, int num_owners);
+  // Owners are the job's parameter servers. REQUIRES: map.num_ps() > 0.
+  static Router FromShardMap(const rpc::ShardMap& map);
+  // Shard s belongs to owner s % num_owners.
+  static Router RoundRobin(int num_owners);
+
+  int num_owners() const { return num_owners_; }
+  // `ids` are `count` little-endian u64 at any alignment. One entry per owner. InvalidArgument names table and id.
+  absl::StatusOr<std::vector<OwnedIds>> Split(uint32_t table, std::string_view table_name, const void* ids,
+                                              size_t count) const;
+
+ private:
+  std::vector<uint16_t> owner_of_shard_;
+  int num_owners_;
+};
+
+}  // namespace tandem::ps

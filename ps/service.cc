@@ -1,0 +1,220 @@
+#include "ps/service.h"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/crc32c.h"
+#include "kernels/base/status_macros.h"
+
+namespace tandem::ps {
+namespace {
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
+}
+
+template <class Message>
+rpc::Payload Encode(const Message& message) {
+  return rpc::Payload(message.SerializeAsString());
+}
+
+TableHost::Done ReplyEmpty(rpc::Reply reply) {
+  return [reply = std::move(reply)](absl::Status status) {
+    if (status.ok()) reply(rpc::Payload(std::string()));
+    else reply(status);
+  };
+}
+
+// A received message that workers go on reading: flattened once, kept alive by its views.
+struct Received {
+  rpc::Payload payload;
+  rpc::SplitMessage split;
+};
+
+absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const std::vector<int>& bytes_fields) {
+  auto received = std::make_shared<Received>();
+  received->payload = std::move(payload);
+  if (!rpc::SplitBytesFields(received->payload.Flatten(), bytes_fields, &received->split)) {
+    return Malformed("not a protobuf message");
+  }
+  return received;
+}
+
+}  // namespace
+
+void EmbeddingService::Register(rpc::Server& server) {
+  const auto handle = [&](const char* method, rpc::MethodKind kind, auto member) {
+    server.Handle("tandem.EmbeddingService", method, kind, [this, member](rpc::Payload request, rpc::Reply reply) {
+      (this->*member)(std::move(request), std::move(reply));
+    });
+  };
+  handle("CreateTables", rpc::MethodKind::UNARY, &EmbeddingService::CreateTables);
+  handle("Pull", rpc::MethodKind::STREAM, &EmbeddingService::Pull);
+  handle("Push", rpc::MethodKind::STREAM, &EmbeddingService::Push);
+  handle("GradientNorm", rpc::MethodKind::UNARY, &EmbeddingService::GradientNorm);
+  handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
+  handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
+}
+
+absl::Status EmbeddingService::CheckHeader(const RequestHeader& header) const {
+  if (header.protocol_version() != kProtocolVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(),
+                                                      ", this server speaks ", kProtocolVersion));
+  }
+  const uint64_t job_epoch = job_epoch_;
+  if (job_epoch == 0) return absl::UnavailableError("this server has not joined its job yet");
+  if (header.job_epoch() != job_epoch) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job epoch ", header.job_epoch(), ", this server serves ", job_epoch, ": another job, or restarted"));
+  }
+  return absl::OkStatus();
+}
+
+template <class Request>
+absl::StatusOr<Request> EmbeddingService::Decode(rpc::Payload& payload) const {
+  const std::string_view bytes = payload.Flatten();
+  Request request;
+  if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return Malformed(request.GetTypeName());
+  }
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  return request;
+}
+
+template <class Segments>
+absl::StatusOr<size_t> EmbeddingService::CountValues(const Segments& segments, size_t ids_bytes,
+                                                     std::vector<uint32_t>* dims) const {
+  size_t ids_left = ids_bytes / sizeof(uint64_t), values = 0;
+  for (const Segment& segment : segments) {
+    ASSIGN_OR_RETURN(const uint32_t dim, host_.Dim(segment.table()));
+    if (segment.count() > ids_left) return Malformed("segments count more ids than there are");
+    ids_left -= segment.count();
+    // Counts are bounded by the bytes that came and a dim by 2^16: no overflow before the limit says no.
+    values += segment.count() * dim;
+    if (values > kMaxMessageBytes / sizeof(float)) {
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
+                                                     " bytes of rows in one message; cut it into several"));
+    }
+    dims->push_back(dim);
+  }
+  if (ids_left != 0 || ids_bytes % sizeof(uint64_t) != 0) return Malformed("segments count fewer ids than there are");
+  return values;
+}
+
+void EmbeddingService::CreateTables(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<CreateTablesRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.CreateTables({request->tables().begin(), request->tables().end()}, request->num_trainers(),
+                     ReplyEmpty(std::move(reply)));
+}
+
+void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartPull(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15}));
+  PullRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("PullRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0];
+  std::vector<uint32_t> dims;
+  ASSIGN_OR_RETURN(const size_t values, CountValues(request.segments(), ids.size(), &dims));
+  auto rows = Buffer::Allocate(values * sizeof(float));
+  std::vector<PullPart> parts;
+  const char* next_ids = ids.data();
+  float* next_rows = static_cast<float*>(rows->data());
+  for (int i = 0; i < request.segments_size(); ++i) {
+    const size_t count = request.segments(i).count();
+    parts.push_back({request.segments(i).table(), count, next_ids, next_rows});
+    next_ids += count * sizeof(uint64_t);
+    next_rows += count * dims[static_cast<size_t>(i)];
+  }
+  host_.Pull(request.step(), request.create(), parts,
+             [reply, rows, version = shard_map_version_.load()](absl::Status status) {
+               if (!status.ok()) return reply(status);
+               PullReply small;
+               small.set_shard_map_version(version);
+               rpc::Payload message = Encode(small);
+               rpc::AppendBytesField(message, 15, rows->data(), rows->num_bytes(), rows);
+               reply(std::move(message));
+             });
+  return absl::OkStatus();
+}
+
+void EmbeddingService::Push(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartPush(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {14, 15}));
+  PushRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("PushRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0], gradients = received->split.bytes_fields[1];
+  const uint32_t crc = Crc32c(Crc32c(0, ids.data(), ids.size()), gradients.data(), gradients.size());
+  if (crc != request.payload_crc32c()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("payload checksum of push ", request.sequence(), " of trainer ", request.header().sender().rank(),
+                     " is ", crc, ", the message says ", request.payload_crc32c(), ": damaged on its way"));
+  }
+  std::vector<uint32_t> dims;
+  ASSIGN_OR_RETURN(const size_t values, CountValues(request.segments(), ids.size(), &dims));
+  if (values * sizeof(float) != gradients.size()) return Malformed("gradients are not as long as segments say");
+  std::vector<PushPart> parts;
+  const char* next_ids = ids.data();
+  const char* next_gradients = gradients.data();
+  for (int i = 0; i < request.segments_size(); ++i) {
+    const size_t count = request.segments(i).count();
+    parts.push_back({request.segments(i).table(), count, next_ids, next_gradients});
+    next_ids += count * sizeof(uint64_t);
+    next_gradients += count * dims[static_cast<size_t>(i)] * sizeof(float);
+  }
+  host_.Accumulate({request.header().sender().rank(), request.step(), request.slice(), request.sequence()}, parts,
+                   received, ReplyEmpty(reply));
+  return absl::OkStatus();
+}
+
+void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<GradientNormRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.GradientNorm(request->header().sender().rank(), request->step(),
+                     [reply = std::move(reply)](absl::StatusOr<absl::uint128> norm) {
+                       if (!norm.ok()) return reply(norm.status());
+                       GradientNormReply message;
+                       message.set_squared_norm_high(absl::Uint128High64(*norm));
+                       message.set_squared_norm_low(absl::Uint128Low64(*norm));
+                       reply(Encode(message));
+                     });
+}
+
+void EmbeddingService::Commit(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<CommitRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  CommitArgs args;
+  args.step = request->step();
+  args.gradient_scale = request->gradient_scale();
+  args.skip = request->skip();
+  for (const TableRate& rate : request->rates()) args.rates.push_back({rate.table(), rate.learning_rate()});
+  host_.Commit(request->header().sender().rank(), args, ReplyEmpty(std::move(reply)));
+}
+
+void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<HashRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.Hash([reply = std::move(reply)](absl::StatusOr<HashResult> result) {
+    if (!result.ok()) return reply(result.status());
+    HashReply message;
+    message.set_hash_high(absl::Uint128High64(result->hash));
+    message.set_hash_low(absl::Uint128Low64(result->hash));
+    message.set_num_rows(result->num_rows);
+    reply(Encode(message));
+  });
+}
+
+}  // namespace tandem::ps

@@ -1,0 +1,63 @@
+// The tables of a TableHost as tandem.EmbeddingService: decodes messages, checks protocol version, job epoch, sizes and
+// checksum, and hands the rest to the host. Rows are written by the workers straight into the reply's buffer; pushed
+// gradients stay in the receive buffer until their step is committed. Nothing that a message says is trusted: sizes are
+// checked against each other, and bounded, before anything is allocated.
+// Thread rule: handlers run on any thread and never block. The host must outlive the server's last call.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "proto/embedding.pb.h"
+#include "ps/table_host.h"
+#include "rpc/payload.h"
+#include "rpc/server.h"
+
+namespace tandem::ps {
+
+inline constexpr uint32_t kProtocolVersion = 1;
+// Of the rows or gradients in one message; a larger job is cut into several messages.
+inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
+
+class EmbeddingService {
+ public:
+  // Answers every call with Unavailable (come again) until Open: a server must listen before it can join a job.
+  explicit EmbeddingService(TableHost& host) : host_(host) {}
+  EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t shard_map_version) : host_(host) {
+    Open(job_epoch, shard_map_version);
+  }
+
+  // REQUIRES: job_epoch != 0. Once.
+  void Open(uint64_t job_epoch, uint32_t shard_map_version) {
+    shard_map_version_ = shard_map_version;
+    job_epoch_ = job_epoch;
+  }
+
+  // The service object must outlive `server`.
+  void Register(rpc::Server& server);
+
+  // The byte handlers, one message each.
+  void CreateTables(rpc::Payload request, rpc::Reply reply);
+  void Pull(rpc::Payload request, rpc::Reply reply);
+  void Push(rpc::Payload request, rpc::Reply reply);
+  void GradientNorm(rpc::Payload request, rpc::Reply reply);
+  void Commit(rpc::Payload request, rpc::Reply reply);
+  void Hash(rpc::Payload request, rpc::Reply reply);
+
+ private:
+  absl::Status CheckHeader(const RequestHeader& header) const;
+  // Parses a message without bytes fields and checks its header.
+  template <class Request>
+  absl::StatusOr<Request> Decode(rpc::Payload& payload) const;
+  absl::Status StartPull(rpc::Payload& payload, const rpc::Reply& reply);
+  absl::Status StartPush(rpc::Payload& payload, const rpc::Reply& reply);
+  // f32 numbers in the segments, whose ids fill `ids_bytes`. InvalidArgument if they do not, or are too many.
+  template <class Segments>
+  absl::StatusOr<size_t> CountValues(const Segments& segments, size_t ids_bytes, std::vector<uint32_t>* dims) const;
+
+  TableHost& host_;
+  std::atomic<uint32_t> shard_map_version_{0};
+  std::atomic<uint64_t> job_epoch_{0};  // 0: not open; set after the version
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,107 @@
+// One worker's share of an embedding table: rows found by id, created on first use, changed only by Commit. It knows no
+// network and no threads. A push is kept as it came (its bytes stay in the receive buffer) and linked to the other
+// gradients of its row in (slice, sequence, arrival) order; Commit adds them up in f32 in that order and runs the
+// optimizer once per row. So neither the number of trainers nor the order of arrival nor who owns the row shows in the bits.
+// Thread rule: one thread. Rows never move in memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "kernels/base/buffer.h"
+#include "proto/embedding.pb.h"
+#include "ps/client.h"
+#include "ps/optimizer/sparse_optimizer.h"
+#include "ps/row_index.h"
+#include "ps/row_layout.h"
+
+namespace tandem::ps {
+
+// InvalidArgument, naming the field, unless a table can be made of it.
+absl::Status CheckTableSpec(const TableSpec& spec);
+// InvalidArgument, naming table and id, if a gradient row has a NaN or an infinity. `ids` u64[count] and `gradients`
+// f32[count, dim] at any alignment.
+absl::Status CheckGradients(const TableSpec& spec, const void* ids, const void* gradients, size_t count);
+
+class Table {
+ public:
+  // REQUIRES: CheckTableSpec(spec).ok().
+  explicit Table(const TableSpec& spec);
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  const TableSpec& spec() const { return spec_; }
+  size_t num_rows() const { return num_rows_; }
+
+  // In Pull and Accumulate, row i of the caller's array is the one at positions[i]; no positions: row i.
+  // REQUIRES: ids distinct, none 0.
+
+  // Writes each id's weights to `rows` [*, dim]. An absent row is created first or, without `create`, only computed.
+  void Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions = {});
+  // Adds f32 `gradients` [*, dim], at any alignment, to the pending step; `owner` keeps them alive until Commit. Absent
+  // rows are created by Commit. REQUIRES: CheckGradients.
+  void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
+                  std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
+  // Sum over rows of the squared norm of the row's pending gradient: f64 in a fixed order per row, then unsigned fixed point
+  // with 64 fraction bits, saturating. So it does not depend on the order of rows or on who owns them.
+  absl::uint128 GradientNorm();
+  // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards.
+  void Commit(uint64_t step, float learning_rate, float scale, bool skip);
+
+  // The share of params_hash (core decision 9): weights and slots of rows that were ever committed.
+  HashResult Hash() const;
+  // Every row, in order of creation, as a checkpoint needs it.
+  void ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const;
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  struct Push {
+    uint32_t slice;
+    uint64_t sequence;
+    std::shared_ptr<const void> owner;
+  };
+  // One gradient row of a push, linked to the next one of the same id.
+  struct Pending {
+    const char* gradient;
+    uint32_t push;
+    uint32_t next;
+  };
+  struct PendingRow {
+    uint32_t head, tail;  // into pending_
+    uint32_t count;
+  };
+
+  char* Record(uint64_t number) const;
+  // Looks ids up with memory fetched ahead; visit(i, row number or RowIndex::kAbsent), in order.
+  void ForEachNumber(absl::Span<const uint64_t> ids, size_t bytes_used,
+                     absl::FunctionRef<void(size_t, uint64_t)> visit) const;
+  RowView Create(uint64_t id);
+  void Link(uint64_t id, uint32_t entry);
+  bool Before(uint32_t a, uint32_t b) const;
+  // The sum of the gradients pending for one row, in sum_.
+  void SumPending(const PendingRow& row);
+  void DropPending();
+
+  const TableSpec spec_;
+  const std::unique_ptr<SparseOptimizer> optimizer_;
+  const RowLayout layout_;
+  const int slab_shift_;  // log2(rows per slab)
+  RowIndex index_;
+  std::vector<std::shared_ptr<Buffer>> slabs_;
+  size_t num_rows_ = 0;
+
+  std::vector<Push> pushes_;
+  std::vector<Pending> pending_;
+  RowIndex pending_index_;             // id -> place in pending_rows_ and pending_ids_
+  std::vector<uint64_t> pending_ids_;  // in order of first arrival
+  std::vector<PendingRow> pending_rows_;
+  std::vector<float> sum_;  // [dim]
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,440 @@
+#include "ps/table_host.h"
+
+#include <atomic>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "ps/saturating.h"
+#include "ps/table.h"
+
+namespace tandem::ps {
+namespace {
+
+// Trainer and sequence share the 64 bits that order pushes within a slice.
+constexpr int kSequenceBits = 40;
+
+bool SameSpec(const TableSpec& a, const TableSpec& b) { return a.SerializeAsString() == b.SerializeAsString(); }
+
+// Counts the workers of one call; the last one to arrive goes on.
+class Countdown {
+ public:
+  Countdown(int count, std::function<void()> then) : remaining_(count), then_(std::move(then)) {}
+  void Arrive() {
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) then_();
+  }
+
+ private:
+  std::atomic<int> remaining_;
+  std::function<void()> then_;
+};
+
+}  // namespace
+
+// A thread with a first-in-first-out mailbox, and the tables that only this thread touches.
+class TableHost::Worker {
+ public:
+  explicit Worker(int number) : number_(number), thread_([this] { Run(); }) {}
+  // Runs what is in the mailbox, then ends.
+  ~Worker() {
+    {
+      absl::MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    thread_.join();
+  }
+
+  int number() const { return number_; }
+  std::map<uint32_t, std::unique_ptr<Table>>& tables() { return tables_; }
+
+  void Post(std::function<void()> task) {
+    absl::MutexLock lock(&mutex_);
+    mailbox_.push_back(std::move(task));
+  }
+
+ private:
+  void Run() {
+    while (true) {
+      std::deque<std::function<void()>> tasks;
+      {
+        absl::MutexLock lock(&mutex_);
+        auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !mailbox_.empty(); };
+        mutex_.Await(absl::Condition(&ready));
+        if (mailbox_.empty()) return;
+        tasks.swap(mailbox_);
+      }
+      while (!tasks.empty()) {
+        tasks.front()();
+        tasks.pop_front();  // at once: a task may keep a receive buffer alive
+      }
+    }
+  }
+
+  const int number_;
+  std::map<uint32_t, std::unique_ptr<Table>> tables_;
+  absl::Mutex mutex_;
+  std::deque<std::function<void()>> mailbox_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+struct TableHost::Share {
+  uint32_t table;
+  OwnedIds owned;
+  float* rows;            // of the whole part; owned.positions say which
+  const void* gradients;  // likewise
+};
+
+TableHost::TableHost(int num_workers) : router_(Router::RoundRobin(num_workers)) {
+  for (int i = 0; i < num_workers; ++i) workers_.push_back(std::make_unique<Worker>(i));
+}
+
+TableHost::~TableHost() {
+  Fail(absl::CancelledError("the parameter server is closing"));
+  workers_.clear();
+}
+
+absl::Status TableHost::CheckCreate(const std::vector<TableSpec>& tables, uint32_t num_trainers) const {
+  if (num_trainers == 0 || num_trainers >= 1u << (64 - kSequenceBits)) {
+    return absl::InvalidArgumentError(absl::StrCat("num_trainers is ", num_trainers, ", must be 1 to 2^24 - 1"));
+  }
+  if (gate_.num_trainers() != 0 && gate_.num_trainers() != num_trainers) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has ", gate_.num_trainers(), " trainers, this request says ", num_trainers));
+  }
+  std::set<uint32_t> numbers;
+  std::set<std::string> names;
+  for (const TableSpec& spec : tables) {
+    RETURN_IF_ERROR(CheckTableSpec(spec));
+    if (!numbers.insert(spec.number()).second || !names.insert(spec.name()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", spec.number(), " (", spec.name(), ") comes twice"));
+    }
+    for (const auto& [number, other] : specs_) {
+      if (number == spec.number() || other->name() != spec.name()) continue;
+      return absl::FailedPreconditionError(absl::StrCat("table ", spec.name(), " exists as number ", number));
+    }
+    const auto known = specs_.find(spec.number());
+    if (known != specs_.end() && !SameSpec(*known->second, spec)) {
+      return absl::FailedPreconditionError(absl::StrCat("table ", spec.number(), " exists as {",
+                                                        known->second->ShortDebugString(), "}, this request says {",
+                                                        spec.ShortDebugString(), "}"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done) {
+  absl::Status refused = [&]() -> absl::Status {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    RETURN_IF_ERROR(CheckCreate(tables, num_trainers));
+    gate_.SetTrainers(num_trainers);
+    std::vector<std::shared_ptr<const TableSpec>> created;
+    for (const TableSpec& spec : tables) {
+      auto shared = std::make_shared<const TableSpec>(spec);
+      if (specs_.emplace(spec.number(), shared).second) created.push_back(shared);
+    }
+    PostToAll(
+        [created](Worker& worker) {
+          for (const auto& spec : created) worker.tables()[spec->number()] = std::make_unique<Table>(*spec);
+        },
+        [done] { done(absl::OkStatus()); });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+absl::StatusOr<std::shared_ptr<const TableSpec>> TableHost::FindSpec(uint32_t table) const {
+  absl::ReaderMutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failed_);
+  const auto found = specs_.find(table);
+  if (found == specs_.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", table));
+  return found->second;
+}
+
+absl::StatusOr<uint32_t> TableHost::Dim(uint32_t table) const {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(table));
+  return spec->dim();
+}
+
+absl::Status TableHost::AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows,
+                                  const void* gradients, Shares* shares) const {
+  if (count > std::numeric_limits<size_t>::max() / sizeof(float) / spec.dim()) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
+  }
+  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count));
+  if (gradients != nullptr) RETURN_IF_ERROR(CheckGradients(spec, ids, gradients, count));
+  for (size_t worker = 0; worker < owned.size(); ++worker) {
+    if (owned[worker].ids.empty()) continue;
+    (*shares)[worker].push_back({spec.number(), std::move(owned[worker]), rows, gradients});
+  }
+  return absl::OkStatus();
+}
+
+void TableHost::PostToAll(std::function<void(Worker&)> task, std::function<void()> then) {
+  auto countdown = std::make_shared<Countdown>(static_cast<int>(workers_.size()), std::move(then));
+  for (auto& worker : workers_) {
+    worker->Post([task, countdown, worker = worker.get()] {
+      task(*worker);
+      countdown->Arrive();
+    });
+  }
+}
+
+void TableHost::PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task,
+                             std::function<void()> then) {
+  int busy = 0;
+  for (const auto& of_worker : shares) busy += !of_worker.empty();
+  // A call without rows still waits its turn, at the first worker.
+  auto countdown = std::make_shared<Countdown>(std::max(busy, 1), std::move(then));
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (shares[i].empty() && (busy > 0 || i > 0)) continue;
+    workers_[i]->Post([task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
+      for (const Share& share : mine) task(*worker->tables().at(share.table), share);
+      countdown->Arrive();
+    });
+  }
+}
+
+void TableHost::PostPull(ParkedPull pull) {
+  PostToOwners(
+      std::move(pull.shares),
+      [create = pull.create](Table& table, const Share& share) {
+        table.Pull(share.owned.ids, create, share.rows, share.owned.positions);
+      },
+      [done = std::move(pull.done)] { done(absl::OkStatus()); });
+}
+
+void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done) {
+  absl::Status refused = [&]() -> absl::Status {
+    ParkedPull pull{step, Shares(workers_.size()), create, done};
+    for (const PullPart& part : parts) {
+      ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
+      RETURN_IF_ERROR(AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares));
+    }
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    ASSIGN_OR_RETURN(const StepGate::PullVerdict verdict, gate_.AdmitPull(step));
+    if (verdict == StepGate::PullVerdict::NOW) PostPull(std::move(pull));
+    else parked_pulls_.push_back(std::move(pull));
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
+                           std::shared_ptr<const void> owner, Done done) {
+  bool repeated = false;
+  absl::Status refused = [&]() -> absl::Status {
+    if (place.sequence >> kSequenceBits != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("push sequence ", place.sequence, " is not below 2^40"));
+    }
+    Shares shares(workers_.size());
+    for (const PushPart& part : parts) {
+      ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
+      RETURN_IF_ERROR(AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares));
+    }
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    ASSIGN_OR_RETURN(const StepGate::PushVerdict verdict,
+                     gate_.AdmitPush(place.trainer, place.step, place.slice, place.sequence));
+    repeated = verdict == StepGate::PushVerdict::REPEATED;
+    if (repeated) return absl::OkStatus();
+    const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
+    PostToOwners(
+        std::move(shares),
+        [slice = place.slice, order, owner = std::move(owner)](Table& table, const Share& share) {
+          table.Accumulate(slice, order, share.owned.ids, share.gradients, owner, share.owned.positions);
+        },
+        [done] { done(absl::OkStatus()); });
+    return absl::OkStatus();
+  }();
+  if (repeated || !refused.ok()) done(refused);
+}
+
+void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done) {
+  absl::StatusOr<absl::uint128> answer = absl::UnknownError("waiting");
+  const bool answered = [&] {
+    absl::MutexLock lock(&mutex_);
+    if (!failed_.ok()) {
+      answer = failed_;
+      return true;
+    }
+    const auto verdict = gate_.AdmitNorm(trainer, step);
+    if (!verdict.ok()) {
+      answer = verdict.status();
+    } else if (*verdict == StepGate::RoundVerdict::PAST) {
+      answer = absl::FailedPreconditionError(absl::StrCat("gradient norm of step ", step, ", which is applied"));
+    } else if (norm_.has_value()) {
+      answer = *norm_;
+    } else {
+      waiting_norms_.push_back({step, done});
+      if (*verdict == StepGate::RoundVerdict::COMPLETE) {
+        norm_posted_ = true;
+        PostNorm(step);
+      }
+      return false;
+    }
+    return true;
+  }();
+  if (answered) done(answer);
+}
+
+void TableHost::PostNorm(uint64_t step) {
+  auto norms = std::make_shared<std::vector<absl::uint128>>(workers_.size());
+  PostToAll(
+      [norms](Worker& worker) {
+        absl::uint128 total = 0;
+        for (auto& [number, table] : worker.tables()) total = SaturatingAdd(total, table->GradientNorm());
+        (*norms)[static_cast<size_t>(worker.number())] = total;
+      },
+      [this, norms, step] {
+        absl::uint128 total = 0;
+        for (absl::uint128 norm : *norms) total = SaturatingAdd(total, norm);
+        FinishNorm(step, total);
+      });
+}
+
+void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
+  std::vector<NormDone> answered;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (gate_.applied() + 1 == step) norm_ = norm;
+    std::vector<WaitingNorm> others;
+    for (WaitingNorm& waiting : waiting_norms_) {
+      if (waiting.step == step) answered.push_back(std::move(waiting.done));
+      else others.push_back(std::move(waiting));
+    }
+    waiting_norms_ = std::move(others);
+  }
+  for (NormDone& done : answered) done(norm);
+}
+
+absl::Status TableHost::CheckRates(const CommitArgs& args) const {
+  if (!std::isfinite(args.gradient_scale)) return absl::InvalidArgumentError("commit: gradient_scale is not finite");
+  std::set<uint32_t> rated;
+  for (const TableRateValue& rate : args.rates) {
+    if (specs_.count(rate.table) == 0 || !rated.insert(rate.table).second || !std::isfinite(rate.learning_rate)) {
+      return absl::InvalidArgumentError(absl::StrCat("commit: the rate ", rate.learning_rate, " for table ",
+                                                     rate.table, ": unknown table, second rate or not finite"));
+    }
+  }
+  for (const auto& [number, spec] : specs_) {
+    if (!args.skip && rated.count(number) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("commit: no learning rate for table ", spec->name()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
+  Callbacks later;
+  {
+    absl::MutexLock lock(&mutex_);
+    absl::Status refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
+      RETURN_IF_ERROR(failed_);
+      RETURN_IF_ERROR(CheckRates(args));
+      ASSIGN_OR_RETURN(const StepGate::RoundVerdict verdict, gate_.AdmitCommit(trainer, args));
+      if (verdict == StepGate::RoundVerdict::PAST) {
+        // The answer to the first try was lost: wait until the workers are through, then say so again.
+        PostToAll([](Worker&) {}, [done] { done(absl::OkStatus()); });
+        return absl::OkStatus();
+      }
+      waiting_commits_.push_back(done);
+      if (verdict == StepGate::RoundVerdict::COMPLETE) PostCommit(args, &later);
+      return absl::OkStatus();
+    }();
+    if (!refused.ok()) later.push_back([done, refused] { done(refused); });
+    if (absl::IsFailedPrecondition(refused)) {  // trainers disagree: nobody's commit can succeed
+      for (Done& waiting : waiting_commits_) later.push_back([waiting, refused] { waiting(refused); });
+      waiting_commits_.clear();
+    }
+  }
+  for (auto& callback : later) callback();
+}
+
+void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
+  PostToAll(
+      [args](Worker& worker) {
+        std::map<uint32_t, float> rates;
+        for (const TableRateValue& rate : args.rates) rates[rate.table] = rate.learning_rate;
+        for (auto& [number, table] : worker.tables()) {
+          table->Commit(args.step, rates[number], args.gradient_scale, args.skip);
+        }
+      },
+      [waiting = std::move(waiting_commits_)] {
+        for (const Done& done : waiting) done(absl::OkStatus());
+      });
+  waiting_commits_.clear();
+  if (!norm_posted_) {
+    for (WaitingNorm& waiting : waiting_norms_) {
+      later->push_back([done = std::move(waiting.done), step = waiting.step] {
+        done(absl::FailedPreconditionError(
+            absl::StrCat("step ", step, " was committed before every trainer asked for its gradient norm")));
+      });
+    }
+    waiting_norms_.clear();
+  }
+  norm_posted_ = false;
+  norm_.reset();
+  std::vector<ParkedPull> parked = std::move(parked_pulls_);
+  parked_pulls_.clear();
+  for (ParkedPull& pull : parked) {
+    if (pull.step == gate_.applied() + 1) PostPull(std::move(pull));
+    else parked_pulls_.push_back(std::move(pull));
+  }
+}
+
+void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
+  absl::Status refused = [&]() -> absl::Status {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    auto results = std::make_shared<std::vector<HashResult>>(workers_.size());
+    PostToAll(
+        [results](Worker& worker) {
+          HashResult& mine = (*results)[static_cast<size_t>(worker.number())];
+          for (auto& [number, table] : worker.tables()) {
+            const HashResult part = table->Hash();
+            mine.hash += part.hash;
+            mine.num_rows += part.num_rows;
+          }
+        },
+        [results, done] {
+          HashResult total;
+          for (const HashResult& part : *results) {
+            total.hash += part.hash;
+            total.num_rows += part.num_rows;
+          }
+          done(total);
+        });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+void TableHost::Fail(absl::Status reason) {
+  TANDEM_CHECK(!reason.ok());
+  std::vector<ParkedPull> pulls;
+  std::vector<Done> commits;
+  std::vector<WaitingNorm> norms;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!failed_.ok()) return;
+    failed_ = reason;
+    pulls.swap(parked_pulls_);
+    commits.swap(waiting_commits_);
+    if (!norm_posted_) norms.swap(waiting_norms_);
+  }
+  for (ParkedPull& pull : pulls) pull.done(reason);
+  for (Done& done : commits) done(reason);
+  for (WaitingNorm& norm : norms) norm.done(reason);
+}
+
+}  // namespace tandem::ps

@@ -1,0 +1,121 @@
+// The tables of one server process: worker threads, each owning the virtual shards s with s % num_workers == its number, so
+// that no row needs a lock. Calls are checked, cut by owner and posted to the workers' mailboxes under one short lock;
+// mailboxes are first in, first out, and that alone orders a step: whatever was posted before a commit is part of it, and
+// a pull posted after it sees it. The synchronous rule itself is StepGate's.
+// Thread rule: any thread calls; nothing blocks. Every callback runs exactly once, on a worker or on the caller's thread, and
+// never under the host's lock. Refused input changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/numeric/int128.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "ps/client.h"
+#include "ps/router.h"
+#include "ps/step_gate.h"
+
+namespace tandem::ps {
+
+class Table;
+
+// Parts of a call that belong to one table, as they lie in a message: at any alignment.
+struct PullPart {
+  uint32_t table = 0;
+  size_t count = 0;
+  const void* ids = nullptr;  // u64[count]; read before the call returns
+  float* rows = nullptr;      // [count, dim]; written before the callback
+};
+struct PushPart {
+  uint32_t table = 0;
+  size_t count = 0;
+  const void* ids = nullptr;        // u64[count]; read before the call returns
+  const void* gradients = nullptr;  // f32[count, dim]; read until the step is committed
+};
+// Where a push belongs in the order of sums: by slice, then trainer, then sequence.
+struct PushPlace {
+  uint32_t trainer = 0;
+  uint64_t step = 0;
+  uint32_t slice = 0;
+  uint64_t sequence = 0;
+};
+
+class TableHost {
+ public:
+  using Done = std::function<void(absl::Status)>;
+
+  explicit TableHost(int num_workers);
+  // Completes what is parked with Cancelled and waits for the workers to finish what they have.
+  ~TableHost();
+  TableHost(const TableHost&) = delete;
+  TableHost& operator=(const TableHost&) = delete;
+
+  // Repeatable. FailedPrecondition if a table, or the number of trainers, is known already and differs.
+  void CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done);
+  // The dim of a table, to size a reply; InvalidArgument if there is no such table.
+  absl::StatusOr<uint32_t> Dim(uint32_t table) const;
+
+  void Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done);
+  // `owner` keeps the gradients alive.
+  void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
+                  Done done);
+  void GradientNorm(uint32_t trainer, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done);
+  void Commit(uint32_t trainer, const CommitArgs& args, Done done);
+  void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
+  // Completes everything parked, and every later call, with `reason`. REQUIRES: !reason.ok().
+  void Fail(absl::Status reason);
+
+ private:
+  class Worker;
+  struct Share;  // one worker's part of a Pull or Accumulate
+  using Shares = std::vector<std::vector<Share>>;
+  using SpecMap = std::map<uint32_t, std::shared_ptr<const TableSpec>>;
+  using NormDone = std::function<void(absl::StatusOr<absl::uint128>)>;
+  struct ParkedPull {
+    uint64_t step;
+    Shares shares;
+    bool create;
+    Done done;
+  };
+  struct WaitingNorm {
+    uint64_t step;
+    NormDone done;
+  };
+  using Callbacks = std::vector<std::function<void()>>;  // collected under the lock, run after it
+
+  absl::StatusOr<std::shared_ptr<const TableSpec>> FindSpec(uint32_t table) const;
+  absl::Status CheckCreate(const std::vector<TableSpec>& tables, uint32_t num_trainers) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckRates(const CommitArgs& args) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Checks one part and adds each worker's share of it.
+  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
+                         Shares* shares) const;
+  // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish.
+  void PostToAll(std::function<void(Worker&)> task, std::function<void()> then);
+  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then);
+  void PostPull(ParkedPull pull) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void PostNorm(uint64_t step) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FinishNorm(uint64_t step, absl::uint128 norm);
+
+  const Router router_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  mutable absl::Mutex mutex_;
+  absl::Status failed_ ABSL_GUARDED_BY(mutex_);
+  SpecMap specs_ ABSL_GUARDED_BY(mutex_);
+  StepGate gate_ ABSL_GUARDED_BY(mutex_);
+  std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);
+  std::vector<WaitingNorm> waiting_norms_ ABSL_GUARDED_BY(mutex_);
+  bool norm_posted_ ABSL_GUARDED_BY(mutex_) = false;             // of the open step
+  std::optional<absl::uint128> norm_ ABSL_GUARDED_BY(mutex_);  // of the open step, once known
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,50 @@
+// A connection to one server. Every call has a deadline; Unavailable is retried with jittered back-off until the deadline when the
+// call says that it is idempotent. Errors name the peer, the method and the elapsed time.
+// Thread rule: all methods from any thread. Destruction cancels what is in flight and returns when every future has
+// completed and its callbacks have run; from inside a callback it returns at once and the rest happens behind it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rpc/future.h"
+#include "rpc/payload.h"
+
+namespace tandem::rpc {
+
+struct CallOptions {
+  absl::Duration deadline = absl::Seconds(30);
+  bool idempotent = false;  // safe to send twice
+};
+
+// One bidirectional call: Send messages, each answered by one reply, in order. At most `window` messages are on their
+// way at a time; more are queued. The stream breaks as a whole: then every unanswered Send completes with the reason.
+class ClientStream {
+ public:
+  virtual ~ClientStream() = default;  // cancels
+  virtual Future<Payload> Send(Payload message) = 0;
+  virtual bool broken() const = 0;
+};
+
+class Channel {
+ public:
+  explicit Channel(std::string address);  // "host:port"; connects lazily
+  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  const std::string& address() const;
+  // `method` is "/package.Service/Method".
+  Future<Payload> Call(const std::string& method, Payload request, CallOptions options);
+  std::unique_ptr<ClientStream> OpenStream(const std::string& method, int window = 4);
+  // Cancels everything in flight with `reason` and refuses new calls with it.
+  void Abort(absl::Status reason);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tandem::rpc

@@ -1,0 +1,19 @@
+// Knows whether this code runs below a gRPC reaction. The last gRPC object of a process joins gRPC's callback threads
+// when it goes, so none may go on such a thread: it would wait for itself (gRPC 1.51 then frees the queue that the
+// thread still reads). Private to rpc/. Thread rule: the answer is about the calling thread.
+#pragma once
+
+namespace tandem::rpc {
+
+// Stands at the top of every reaction that runs code of ours.
+class ReactionScope {
+ public:
+  ReactionScope();
+  ~ReactionScope();
+  ReactionScope(const ReactionScope&) = delete;
+  ReactionScope& operator=(const ReactionScope&) = delete;
+};
+
+bool InReaction();
+
+}  // namespace tandem::rpc

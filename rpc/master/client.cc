@@ -1,0 +1,316 @@
+#include "rpc/master/client.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "proto/master.pb.h"
+#include "rpc/channel.h"
+
+namespace tandem::rpc {
+namespace {
+
+constexpr absl::Duration kRegisterCall = absl::Seconds(4);  // the master holds one for 2 s
+constexpr absl::Duration kHold = absl::Seconds(10);   // of one store wait; longer ones call again
+constexpr absl::Duration kMargin = absl::Seconds(5);  // for a held call's answer to travel
+constexpr int kFailedBeatsOfALostMaster = 3;
+
+// One blocking call of MasterService.
+template <class Reply, class Request>
+absl::StatusOr<Reply> Call(Channel& channel, const char* method, const Request& request, CallOptions options) {
+  auto future = channel.Call(absl::StrCat("/tandem.MasterService/", method), Payload(request.SerializeAsString()), options);
+  ASSIGN_OR_RETURN(Payload bytes, future.Wait(absl::Now() + options.deadline + kMargin));
+  Reply reply;
+  const std::string_view flat = bytes.Flatten();
+  if (!reply.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
+    return absl::InternalError(absl::StrCat(method, ": the master's reply is not a well-formed message"));
+  }
+  return reply;
+}
+
+absl::Status FailureOf(const JobState& job) {
+  if (job.phase() != FAILED) return absl::OkStatus();
+  const absl::Status status(static_cast<absl::StatusCode>(job.code()), job.message());
+  return status.ok() ? absl::InternalError("the job failed without a reason") : status;
+}
+
+absl::StatusOr<Assignment> AssignmentFrom(const MemberSelf& self, const RegisterReply& reply) {
+  Assignment assignment{.role = self.role,
+                        .rank = reply.rank(),
+                        .incarnation = self.incarnation,
+                        .job_epoch = reply.job_epoch(),
+                        .generation = reply.generation(),
+                        .job_token = reply.job_token(),
+                        .shard_map = {},
+                        .members = {}};
+  for (const MemberInfo& member : reply.members()) {
+    assignment.members.push_back({member.role(), member.rank(), member.host(), member.pid(), member.address()});
+  }
+  std::vector<ShardMap::Run> runs;
+  for (const ShardRun& run : reply.shard_map().runs()) runs.push_back({run.num_shards(), run.ps()});
+  const auto num_ps = static_cast<uint32_t>(assignment.MembersOf(PS).size());
+  ASSIGN_OR_RETURN(assignment.shard_map, ShardMap::FromRuns(reply.shard_map().version(), num_ps, runs));
+  return assignment;
+}
+
+// Registers until the job runs. Every answer counts as a sign of life, since the master holds a call for 2 s only.
+absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, const MasterClientOptions& options) {
+  RegisterRequest request;
+  request.mutable_header()->set_protocol_version(1);
+  request.mutable_header()->mutable_sender()->set_role(self.role);
+  request.mutable_header()->mutable_sender()->set_incarnation(self.incarnation);
+  request.set_host(self.host);
+  request.set_pid(self.pid);
+  request.set_address(self.address);
+  request.set_preferred_index(self.preferred_index);
+  request.set_job_fingerprint(self.job_fingerprint);
+  absl::Time last_answer = absl::Now();
+  while (true) {
+    if (options.interrupted) RETURN_IF_ERROR(options.interrupted());
+    const absl::Duration left = last_answer + options.connect_timeout - absl::Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::UnavailableError(absl::StrFormat("master %s unreachable for %g s", channel.address(),
+                                                    absl::ToDoubleSeconds(options.connect_timeout)));
+    }
+    auto reply =
+        Call<RegisterReply>(channel, "Register", request, {.deadline = std::min(left, kRegisterCall), .idempotent = true});
+    if (reply.ok()) {
+      last_answer = absl::Now();
+      RETURN_IF_ERROR(FailureOf(reply->job()));
+      if (reply->job().phase() == RUNNING) return AssignmentFrom(self, *reply);
+      if (reply->job().phase() == COMPLETED) return absl::FailedPreconditionError("the job has completed already");
+    } else if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
+      return reply.status();
+    }
+  }
+}
+
+}  // namespace
+
+struct MasterClient::State {
+  State(const std::string& master_address, std::function<void(absl::Status)> on_failure, const MasterClientOptions& options)
+      : options(options), channel(master_address), on_failure(std::move(on_failure)), store(*this) {}
+
+  RequestHeader Header() const {
+    RequestHeader header;
+    header.set_protocol_version(1);
+    header.set_job_epoch(assignment.job_epoch);
+    header.set_generation(assignment.generation);
+    header.mutable_sender()->set_role(assignment.role);
+    header.mutable_sender()->set_rank(assignment.rank);
+    header.mutable_sender()->set_incarnation(assignment.incarnation);
+    header.set_shard_map_version(assignment.shard_map.version());
+    return header;
+  }
+  absl::Status Failure() {
+    absl::MutexLock lock(&mutex);
+    return failure;
+  }
+  void BeatUntilTheEnd();
+  bool Beat(absl::Time* last_answer, int* failed_beats);
+  void JobFailed(absl::Status reason);
+
+  class MasterStore : public Store {
+   public:
+    explicit MasterStore(State& state) : state_(state) {}
+    absl::Status Set(const std::string& key, const std::string& value) override;
+    absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline) override;
+    absl::StatusOr<int64_t> Add(const std::string& key, int64_t amount) override;
+    absl::Status Wait(const std::string& key, int64_t value, absl::Time deadline) override;
+
+   private:
+    template <class Reply, class Request>
+    absl::StatusOr<Reply> Now(const char* method, const Request& request, bool idempotent);
+    template <class Reply, class Request>
+    absl::StatusOr<Reply> Held(const char* method, Request request, absl::Time deadline);
+    State& state_;
+  };
+
+  const MasterClientOptions options;
+  Channel channel;
+  const std::function<void(absl::Status)> on_failure;
+  Assignment assignment;
+  MasterStore store;
+  std::thread heart;
+  absl::Mutex mutex;
+  absl::Status failure ABSL_GUARDED_BY(mutex);
+  bool completed ABSL_GUARDED_BY(mutex) = false;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+};
+
+// ---- Heartbeat
+
+void MasterClient::State::BeatUntilTheEnd() {
+  absl::Time last_answer = absl::Now();
+  int failed_beats = 0;
+  while (true) {
+    const absl::Time next = absl::Now() + options.heartbeat_period;
+    if (!Beat(&last_answer, &failed_beats)) return;
+    absl::MutexLock lock(&mutex);
+    if (mutex.AwaitWithDeadline(absl::Condition(&stopping), next)) return;
+  }
+}
+
+// One heartbeat; false when no more are needed.
+bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
+  HeartbeatRequest request;
+  *request.mutable_header() = Header();
+  const auto reply = Call<HeartbeatReply>(channel, "Heartbeat", request, {.deadline = options.heartbeat_deadline});
+  if (reply.ok()) {
+    *last_answer = absl::Now();
+    *failed_beats = 0;
+    if (absl::Status reason = FailureOf(reply->job()); !reason.ok()) {
+      JobFailed(std::move(reason));
+      return false;
+    }
+    absl::MutexLock lock(&mutex);
+    completed = reply->job().phase() == COMPLETED;
+    return true;
+  }
+  if (absl::IsFailedPrecondition(reply.status())) {  // another master has taken the address: this job is gone
+    JobFailed(absl::UnavailableError(std::string(reply.status().message().data(), reply.status().message().size())));
+    return false;
+  }
+  // Time alone does not prove the master dead: this process may have been stopped itself.
+  ++*failed_beats;
+  const absl::Duration silence = absl::Now() - *last_answer;
+  if (silence < options.master_timeout || *failed_beats < kFailedBeatsOfALostMaster) return true;
+  const absl::Status lost = absl::UnavailableError(absl::StrFormat("the master at %s has not answered for %.1f s",
+                                                                   channel.address(), absl::ToDoubleSeconds(silence)));
+  JobFailed(lost);
+  channel.Abort(lost);
+  return false;
+}
+
+void MasterClient::State::JobFailed(absl::Status reason) {
+  {
+    absl::MutexLock lock(&mutex);
+    if (stopping || completed || !failure.ok()) return;
+    failure = reason;
+  }
+  if (on_failure) on_failure(std::move(reason));
+}
+
+// ---- Store
+
+template <class Reply, class Request>
+absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, const Request& request, bool idempotent) {
+  RETURN_IF_ERROR(state_.Failure());
+  return Call<Reply>(state_.channel, method, request, {.deadline = kHold, .idempotent = idempotent});
+}
+
+// A wait that may be longer than the master holds one call.
+template <class Reply, class Request>
+absl::StatusOr<Reply> MasterClient::State::MasterStore::Held(const char* method, Request request, absl::Time deadline) {
+  while (true) {
+    RETURN_IF_ERROR(state_.Failure());
+    const absl::Duration hold = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), kHold);
+    request.set_timeout_seconds(absl::ToDoubleSeconds(hold));
+    auto reply = Call<Reply>(state_.channel, method, request, {.deadline = hold + kMargin, .idempotent = true});
+    if (reply.ok()) return reply;
+    RETURN_IF_ERROR(state_.Failure());
+    if (!absl::IsDeadlineExceeded(reply.status()) || absl::Now() >= deadline) return reply.status();
+  }
+}
+
+absl::Status MasterClient::State::MasterStore::Set(const std::string& key, const std::string& value) {
+  StoreSetRequest request;
+  *request.mutable_header() = state_.Header();
+  request.set_key(key);
+  request.set_value(value);
+  return Now<StoreSetReply>("Set", request, /*idempotent=*/true).status();
+}
+
+absl::StatusOr<std::string> MasterClient::State::MasterStore::Get(const std::string& key, absl::Time deadline) {
+  StoreGetRequest request;
+  *request.mutable_header() = state_.Header();
+  request.set_key(key);
+  ASSIGN_OR_RETURN(StoreGetReply reply, Held<StoreGetReply>("Get", std::move(request), deadline));
+  return std::move(*reply.mutable_value());
+}
+
+absl::StatusOr<int64_t> MasterClient::State::MasterStore::Add(const std::string& key, int64_t amount) {
+  StoreAddRequest request;
+  *request.mutable_header() = state_.Header();
+  request.set_key(key);
+  request.set_amount(amount);
+  ASSIGN_OR_RETURN(const StoreAddReply reply, Now<StoreAddReply>("Add", request, /*idempotent=*/false));
+  return reply.value();
+}
+
+absl::Status MasterClient::State::MasterStore::Wait(const std::string& key, int64_t value, absl::Time deadline) {
+  StoreWaitRequest request;
+  *request.mutable_header() = state_.Header();
+  request.set_key(key);
+  request.set_value(value);
+  return Held<StoreWaitReply>("WaitCounter", std::move(request), deadline).status();
+}
+
+// ---- The client
+
+std::vector<Member> Assignment::MembersOf(Role wanted) const {
+  std::vector<Member> found;
+  for (const Member& member : members) {
+    if (member.role == wanted) found.push_back(member);
+  }
+  return found;
+}
+
+absl::StatusOr<std::unique_ptr<MasterClient>> MasterClient::Connect(const std::string& master_address,
+                                                                    const MemberSelf& self,
+                                                                    std::function<void(absl::Status)> on_failure,
+                                                                    const MasterClientOptions& options) {
+  auto state = std::make_unique<State>(master_address, std::move(on_failure), options);
+  ASSIGN_OR_RETURN(state->assignment, Register(state->channel, self, options));
+  State* raw = state.get();
+  raw->heart = std::thread([raw] { raw->BeatUntilTheEnd(); });
+  return std::unique_ptr<MasterClient>(new MasterClient(std::move(state)));
+}
+
+MasterClient::MasterClient(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+MasterClient::~MasterClient() {
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->stopping = true;
+  }
+  state_->channel.Abort(absl::CancelledError("the link to the master was closed"));
+  state_->heart.join();
+}
+
+const Assignment& MasterClient::assignment() const { return state_->assignment; }
+RequestHeader MasterClient::MakeHeader() const { return state_->Header(); }
+Store& MasterClient::store() { return state_->store; }
+absl::Status MasterClient::failure() const { return state_->Failure(); }
+
+absl::Status MasterClient::WaitForCompletion() {
+  absl::MutexLock lock(&state_->mutex);
+  auto over = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return state_->completed || state_->stopping || !state_->failure.ok();
+  };
+  state_->mutex.Await(absl::Condition(&over));
+  if (state_->completed || !state_->failure.ok()) return state_->failure;
+  return absl::CancelledError("this member has left the job");
+}
+
+absl::Status MasterClient::Leave(const absl::Status& status) {
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->stopping = true;
+  }
+  LeaveRequest request;
+  *request.mutable_header() = state_->Header();
+  request.set_code(status.raw_code());
+  request.set_message(std::string(status.message().data(), status.message().size()));
+  return Call<LeaveReply>(state_->channel, "Leave", request,
+                          {.deadline = state_->options.heartbeat_deadline, .idempotent = true})
+      .status();
+}
+
+}  // namespace tandem::rpc

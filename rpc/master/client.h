@@ -1,0 +1,84 @@
+// A member's link to the master: registers, beats every second, hears when the job ends, and gives the rendezvous store.
+// Thread rule: all methods from any thread; `on_failure` runs on the client's own thread and must not destroy it.
+// Invariant: on_failure is called at most once, and never after Leave; a wait ends when the job does.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/wire.pb.h"
+#include "rpc/master/member.h"
+#include "rpc/master/shard_map.h"
+#include "rpc/store/store.h"
+
+namespace tandem::rpc {
+
+struct MasterClientOptions {
+  std::function<absl::Status()> interrupted;  // asked every 2 to 4 s while registering; not Ok ends Connect with it
+  absl::Duration connect_timeout = absl::Seconds(30);   // without any answer while registering
+  absl::Duration heartbeat_period = absl::Seconds(1);
+  absl::Duration heartbeat_deadline = absl::Seconds(2);
+  absl::Duration master_timeout = absl::Seconds(8);     // without any answer afterwards
+};
+
+// Who this process is.
+struct MemberSelf {
+  Role role = TRAINER;
+  std::string host;
+  int64_t pid = 0;
+  std::string address;          // host:port where other members reach it
+  int preferred_index = -1;     // the rank wanted; -1: any
+  uint32_t incarnation = 1;
+  uint64_t job_fingerprint = 0;  // a hash of the resolved job
+};
+
+// What the master decided.
+struct Assignment {
+  Role role = TRAINER;
+  uint32_t rank = 0;
+  uint32_t incarnation = 1;
+  uint64_t job_epoch = 0;
+  uint32_t generation = 1;
+  std::string job_token;
+  ShardMap shard_map;
+  std::vector<Member> members;  // parameter servers by rank, then trainers by rank
+
+  std::vector<Member> MembersOf(Role wanted) const;
+};
+
+class MasterClient {
+ public:
+  // Blocks until all members have registered. Unavailable "master HOST:PORT unreachable for 30 s"; FailedPrecondition
+  // when the master refuses this process; the job's failure if it fails first.
+  static absl::StatusOr<std::unique_ptr<MasterClient>> Connect(const std::string& master_address, const MemberSelf& self,
+                                                               std::function<void(absl::Status)> on_failure,
+                                                               const MasterClientOptions& options = {});
+  // Says nothing to the master: without Leave it takes this member for dead.
+  ~MasterClient();
+  MasterClient(const MasterClient&) = delete;
+  MasterClient& operator=(const MasterClient&) = delete;
+
+  const Assignment& assignment() const;
+  RequestHeader MakeHeader() const;
+  // The master's store. Its waits end when the job fails.
+  Store& store();
+
+  // Ok while nothing has failed; otherwise the job's first failure, or that the master is lost.
+  absl::Status failure() const;
+  // Returns Ok when every trainer has left well, otherwise the failure.
+  absl::Status WaitForCompletion();
+  // Tells the master that this member has ended, and stops beating. The answer only says whether the master heard it.
+  absl::Status Leave(const absl::Status& status);
+
+ private:
+  struct State;
+  explicit MasterClient(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tandem::rpc

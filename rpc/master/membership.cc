@@ -1,0 +1,268 @@
+#include "rpc/master/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/check.h"
+
+namespace tandem::rpc {
+namespace {
+
+const char* RoleName(Role role) { return role == PS ? "ps" : "trainer"; }
+
+// "2 trainers", "1 trainer", "2 PS"
+std::string Count(uint32_t count, Role role) {
+  return absl::StrCat(count, role == PS ? " PS" : count == 1 ? " trainer" : " trainers");
+}
+
+std::string HostPid(const Member& member) { return absl::StrCat(member.host, " pid ", member.pid); }
+
+}  // namespace
+
+std::string MemberName(Role role, uint32_t rank) { return absl::StrCat(RoleName(role), "-", rank); }
+
+Membership::Membership(const MembershipOptions& options, double now_seconds)
+    : options_(options), started_(now_seconds), now_(now_seconds), last_tick_(now_seconds) {}
+
+std::vector<Action> Membership::Step(const Event& event, double now_seconds) {
+  now_ = now_seconds;
+  std::visit([this](const auto& e) { On(e); }, event);
+  return std::exchange(actions_, {});
+}
+
+std::vector<Member> Membership::members() const {
+  TANDEM_CHECK(ranked_);
+  std::vector<Member> members;
+  for (const Entry& entry : entries_) members.push_back(entry.member);
+  std::sort(members.begin(), members.end(), [](const Member& a, const Member& b) {
+    return std::make_pair(a.role, a.rank) < std::make_pair(b.role, b.rank);
+  });
+  return members;
+}
+
+// ---- Registration
+
+void Membership::On(const RegisterEvent& event) {
+  Entry* entry = Find(event);
+  if (entry == nullptr) {
+    if (absl::Status refusal = CheckRegistration(event); !refusal.ok()) return Refuse(event.call, std::move(refusal));
+    if (phase_ == Phase::REGISTERING) {
+      entry = &entries_.emplace_back();
+      entry->member = event.self;
+      entry->incarnation = event.incarnation;
+      entry->preferred_index = event.preferred_index;
+    }
+  }
+  if (entry == nullptr) {  // too late for a job that has failed: its state is the answer
+    actions_.push_back({event.call, absl::OkStatus(), std::nullopt});
+    return;
+  }
+  if (entry->held_call.has_value()) AnswerHeld(*entry, std::nullopt);  // it calls again: the older call is dead
+  entry->held_call = event.call;
+  entry->held_since = entry->last_seen = now_;
+  if (phase_ == Phase::REGISTERING) {
+    StartIfComplete();
+  } else {
+    AnswerHeld(*entry, ranked_ ? std::optional(entry->member.rank) : std::nullopt);
+  }
+}
+
+absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
+  const Role role = event.self.role;
+  if (role != PS && role != TRAINER) return absl::InvalidArgumentError("only PS and TRAINER processes register");
+  const uint32_t expected = Expected(role);
+  if (event.job_fingerprint != options_.job_fingerprint) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s has resolved another job (fingerprint %016x) than the master (%016x): start every role with the same job file "
+        "and the same --set options",
+        HostPid(event.self), event.job_fingerprint, options_.job_fingerprint));
+  }
+  if (event.preferred_index >= 0 && static_cast<uint32_t>(event.preferred_index) >= expected) {
+    return absl::FailedPreconditionError(absl::StrCat(RoleName(role), " index ", event.preferred_index,
+                                                      " does not exist: this job has ", Count(expected, role)));
+  }
+  for (const Entry& entry : entries_) {
+    const bool same_place = event.preferred_index >= 0 && entry.preferred_index == event.preferred_index;
+    if (entry.member.role == role && same_place) {
+      return absl::FailedPreconditionError(absl::StrCat(RoleName(role), " index ", event.preferred_index,
+                                                        " is already taken by ", HostPid(entry.member)));
+    }
+  }
+  if (phase_ != Phase::FAILED && Registered(role) >= expected) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this job has ", Count(expected, role), " and no place is free"));
+  }
+  return absl::OkStatus();
+}
+
+Membership::Entry* Membership::Find(const RegisterEvent& event) {
+  for (Entry& entry : entries_) {
+    if (entry.member.role == event.self.role && entry.member.host == event.self.host && entry.member.pid == event.self.pid &&
+        entry.member.address == event.self.address && entry.incarnation == event.incarnation) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+uint32_t Membership::Registered(Role role) const {
+  return static_cast<uint32_t>(
+      std::count_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.member.role == role; }));
+}
+
+// Wanted ranks first; the others fill what is free, grouped by host so that neighbours share a machine.
+void Membership::AssignRanks(Role role) {
+  std::vector<bool> taken(Expected(role), false);
+  std::vector<Entry*> others;
+  for (Entry& entry : entries_) {
+    if (entry.member.role != role) continue;
+    if (entry.preferred_index >= 0) {
+      entry.member.rank = static_cast<uint32_t>(entry.preferred_index);
+      taken[entry.member.rank] = true;
+    } else {
+      others.push_back(&entry);
+    }
+  }
+  std::stable_sort(others.begin(), others.end(), [](Entry* a, Entry* b) { return a->member.host < b->member.host; });
+  uint32_t rank = 0;
+  for (Entry* entry : others) {
+    while (taken[rank]) ++rank;
+    entry->member.rank = rank;
+    taken[rank] = true;
+  }
+}
+
+void Membership::StartIfComplete() {
+  if (Registered(PS) < options_.num_ps || Registered(TRAINER) < options_.num_trainers) return;
+  AssignRanks(PS);
+  AssignRanks(TRAINER);
+  ranked_ = true;
+  phase_ = Phase::RUNNING;
+  for (Entry& entry : entries_) {
+    entry.last_seen = now_;
+    AnswerHeld(entry, entry.member.rank);
+  }
+}
+
+absl::Status Membership::RegistrationTimeout() {
+  std::vector<std::string> counts, missing;
+  for (Role role : {PS, TRAINER}) {
+    const uint32_t registered = Registered(role), expected = Expected(role);
+    if (registered == expected) continue;
+    counts.push_back(absl::StrCat(registered, " of ", Count(expected, role)));
+    AssignRanks(role);
+    std::vector<bool> taken(expected, false);
+    for (const Entry& entry : entries_) {
+      if (entry.member.role == role) taken[entry.member.rank] = true;
+    }
+    for (uint32_t rank = 0; rank < expected; ++rank) {
+      if (!taken[rank]) missing.push_back(MemberName(role, rank));
+    }
+  }
+  return absl::UnavailableError(absl::StrFormat("only %s registered within %g s: missing %s", absl::StrJoin(counts, " and "),
+                                                options_.register_timeout_seconds, absl::StrJoin(missing, ", ")));
+}
+
+void Membership::AnswerHeld(Entry& entry, std::optional<uint32_t> rank) {
+  if (!entry.held_call.has_value()) return;
+  actions_.push_back({*entry.held_call, absl::OkStatus(), rank});
+  entry.held_call.reset();
+}
+
+// ---- A started job
+
+Membership::Entry* Membership::Find(Role role, uint32_t rank) {
+  if (!ranked_) return nullptr;
+  for (Entry& entry : entries_) {
+    if (entry.member.role == role && entry.member.rank == rank) return &entry;
+  }
+  return nullptr;
+}
+
+void Membership::On(const HeartbeatEvent& event) {
+  Entry* entry = Find(event.role, event.rank);
+  if (entry == nullptr) return Refuse(event.call, absl::InvalidArgumentError("heartbeat of a process that is not a member"));
+  entry->last_seen = now_;
+  actions_.push_back({event.call, absl::OkStatus(), std::nullopt});
+}
+
+void Membership::On(const LeaveEvent& event) {
+  Entry* entry = Find(event.role, event.rank);
+  if (entry == nullptr) return Refuse(event.call, absl::InvalidArgumentError("leave of a process that is not a member"));
+  if (!std::exchange(entry->left, true) && phase_ == Phase::RUNNING) {
+    const std::string name = MemberName(event.role, event.rank);
+    if (!event.status.ok()) {
+      Fail(absl::Status(event.status.code(), absl::StrCat(name, ": ", event.status.message())));
+    } else if (event.role == PS) {
+      Fail(absl::UnavailableError(absl::StrCat(name, " (", HostPid(entry->member), ") left before the job was finished")));
+    } else if (std::all_of(entries_.begin(), entries_.end(), [](auto& e) { return e.member.role != TRAINER || e.left; })) {
+      phase_ = Phase::COMPLETED;
+      ended_at_ = now_;
+    }
+  }
+  actions_.push_back({event.call, absl::OkStatus(), std::nullopt});
+  On(TickEvent());
+}
+
+void Membership::On(const FailEvent& event) { Fail(event.reason); }
+
+void Membership::Fail(absl::Status reason) {
+  if (phase_ == Phase::FAILED || phase_ == Phase::COMPLETED) return;  // the first end counts
+  TANDEM_CHECK(!reason.ok());
+  phase_ = Phase::FAILED;
+  failure_ = std::move(reason);
+  ended_at_ = now_;
+  for (Entry& entry : entries_) AnswerHeld(entry, std::nullopt);
+}
+
+// ---- Time
+
+void Membership::On(const TickEvent&) {
+  // This process was stopped or starved for a while: members could not be heard, so they get that time back.
+  const double gap = now_ - last_tick_;
+  last_tick_ = now_;
+  if (gap > options_.heartbeat_timeout_seconds / 3) {
+    for (Entry& entry : entries_) entry.last_seen = std::min(now_, entry.last_seen + gap);
+  }
+  if (phase_ == Phase::REGISTERING) {
+    TickRegistering();
+  } else {
+    TickStarted();
+  }
+}
+
+void Membership::TickRegistering() {
+  for (Entry& entry : entries_) {
+    if (entry.held_call.has_value()) {
+      entry.last_seen = now_;
+      if (now_ - entry.held_since >= options_.register_hold_seconds) AnswerHeld(entry, std::nullopt);
+    }
+  }
+  // A process that does not call again died before the start: its place is free.
+  entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
+                                [&](const Entry& e) { return now_ - e.last_seen >= options_.heartbeat_timeout_seconds; }),
+                 entries_.end());
+  if (now_ - started_ >= options_.register_timeout_seconds) Fail(RegistrationTimeout());
+}
+
+void Membership::TickStarted() {
+  Entry* silent = nullptr;  // the one not heard of for longest: the others may only be waiting for it
+  for (Entry& entry : entries_) {
+    const bool lost = !entry.left && now_ - entry.last_seen >= options_.heartbeat_timeout_seconds;
+    if (lost && (silent == nullptr || entry.last_seen < silent->last_seen)) silent = &entry;
+  }
+  if (silent != nullptr && phase_ == Phase::RUNNING) {
+    Fail(absl::UnavailableError(absl::StrFormat("%s (%s) has not answered for %.1f s: it is stopped, dead or cut off",
+                                                MemberName(silent->member.role, silent->member.rank), HostPid(silent->member),
+                                                now_ - silent->last_seen)));
+  }
+  if (phase_ == Phase::RUNNING) return;
+  const bool everybody_left = entries_.size() == options_.num_ps + options_.num_trainers &&
+                              std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.left; });
+  ended_ = everybody_left || now_ - ended_at_ >= options_.linger_seconds;
+}
+
+}  // namespace tandem::rpc

@@ -1,0 +1,119 @@
+// Who is in the job and how it stands: the master's core. Pure: no clock, socket or gRPC. Events and the time go in,
+// answers for waiting callers come out; the service shell (service.h) carries them. The first failure is the job's.
+// Thread rule: one thread at a time. Invariant: every event that carries a call is answered exactly once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "rpc/master/member.h"
+
+namespace tandem::rpc {
+
+struct MembershipOptions {
+  uint32_t num_ps = 0;
+  uint32_t num_trainers = 1;
+  uint64_t job_fingerprint = 0;
+  double register_timeout_seconds = 60;
+  double heartbeat_timeout_seconds = 6;
+  double register_hold_seconds = 2;  // how long Register is held before it is told to call again
+  double linger_seconds = 5;         // how long a job that has ended waits for its members to leave
+};
+
+// `call` numbers the caller that waits for the answer.
+struct RegisterEvent {
+  uint64_t call = 0;
+  Member self;               // rank unset
+  uint32_t incarnation = 1;
+  int preferred_index = -1;  // -1: any
+  uint64_t job_fingerprint = 0;
+};
+struct HeartbeatEvent {
+  uint64_t call = 0;
+  Role role = TRAINER;
+  uint32_t rank = 0;
+};
+struct LeaveEvent {
+  uint64_t call = 0;
+  Role role = TRAINER;
+  uint32_t rank = 0;
+  absl::Status status;
+};
+struct FailEvent {  // the master's own process has a reason
+  absl::Status reason;
+};
+struct TickEvent {};  // about every 100 ms
+using Event = std::variant<RegisterEvent, HeartbeatEvent, LeaveEvent, FailEvent, TickEvent>;
+
+// Answer `call`: with `refusal` if not ok, otherwise with the state of the job as it is after the step and, for a
+// Register, with the rank, which is set when the job runs.
+struct Action {
+  uint64_t call = 0;
+  absl::Status refusal;
+  std::optional<uint32_t> rank;
+};
+
+enum class Phase { REGISTERING, RUNNING, FAILED, COMPLETED };
+
+class Membership {
+ public:
+  Membership(const MembershipOptions& options, double now_seconds);
+
+  std::vector<Action> Step(const Event& event, double now_seconds);
+
+  Phase phase() const { return phase_; }
+  const absl::Status& failure() const { return failure_; }  // REQUIRES: phase FAILED
+  // Parameter servers by rank, then trainers by rank. REQUIRES: all have registered once.
+  std::vector<Member> members() const;
+  // The job has ended and every member has left, or has had the time to.
+  bool ended() const { return ended_; }
+
+ private:
+  struct Entry {
+    Member member;  // its rank is set when the job starts
+    uint32_t incarnation = 1;
+    int preferred_index = -1;
+    std::optional<uint64_t> held_call;  // Register
+    double held_since = 0;
+    double last_seen = 0;
+    bool left = false;
+  };
+
+  void On(const RegisterEvent& event);
+  void On(const HeartbeatEvent& event);
+  void On(const LeaveEvent& event);
+  void On(const FailEvent& event);
+  void On(const TickEvent& event);
+
+  absl::Status CheckRegistration(const RegisterEvent& event) const;
+  Entry* Find(const RegisterEvent& event);
+  Entry* Find(Role role, uint32_t rank);
+  uint32_t Expected(Role role) const { return role == PS ? options_.num_ps : options_.num_trainers; }
+  uint32_t Registered(Role role) const;
+  void AssignRanks(Role role);
+  void StartIfComplete();
+  absl::Status RegistrationTimeout();
+  void TickRegistering();
+  void TickStarted();
+  void Fail(absl::Status reason);
+  void Refuse(uint64_t call, absl::Status reason) { actions_.push_back({call, std::move(reason), std::nullopt}); }
+  void AnswerHeld(Entry& entry, std::optional<uint32_t> rank);
+
+  const MembershipOptions options_;
+  const double started_;
+  double now_;
+  double last_tick_;
+  double ended_at_ = 0;  // when the job failed or completed
+  Phase phase_ = Phase::REGISTERING;
+  absl::Status failure_;
+  bool ranked_ = false;  // ranks are assigned
+  bool ended_ = false;
+  std::vector<Entry> entries_;  // in the order of registration
+  std::vector<Action> actions_;
+};
+
+}  // namespace tandem::rpc

@@ -1,0 +1,45 @@
+// The master's side of the rendezvous store: values, counters and the calls that wait for them. Pure, like Membership:
+// calls are numbers, the time is an argument, answers come out. Thread rule: one thread at a time. Invariant: every
+// waiting call is answered exactly once: satisfied, expired or failed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace tandem::rpc {
+
+class Rendezvous {
+ public:
+  struct Answer {
+    uint64_t call = 0;
+    absl::Status status;
+    std::string value;  // of a Get
+  };
+
+  std::vector<Answer> Set(const std::string& key, const std::string& value);
+  std::vector<Answer> Get(uint64_t call, const std::string& key, double deadline_seconds);
+  // `sum` receives the counter after adding. Overflow wraps.
+  std::vector<Answer> Add(const std::string& key, int64_t amount, int64_t* sum);
+  std::vector<Answer> WaitCounter(uint64_t call, const std::string& key, int64_t value, double deadline_seconds);
+
+  // Answers DeadlineExceeded to what has waited until its deadline.
+  std::vector<Answer> Expire(double now_seconds);
+  std::vector<Answer> FailAll(const absl::Status& reason);
+
+ private:
+  struct Waiter {
+    uint64_t call = 0;
+    double deadline = 0;
+    int64_t value = 0;  // of a counter
+  };
+  std::map<std::string, std::string> values_;
+  std::map<std::string, int64_t> counters_;
+  std::map<std::string, std::vector<Waiter>> getters_;
+  std::map<std::string, std::vector<Waiter>> counter_waiters_;
+};
+
+}  // namespace tandem::rpc

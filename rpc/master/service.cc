@@ -1,0 +1,315 @@
+#include "rpc/master/service.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/base/check.h"
+#include "kernels/base/clock.h"
+#include "proto/master.pb.h"
+#include "rpc/master/rendezvous.h"
+#include "rpc/master/shard_map.h"
+
+namespace tandem::rpc {
+namespace {
+
+constexpr char kServiceName[] = "tandem.MasterService";
+constexpr uint32_t kProtocolVersion = 1;
+constexpr uint32_t kGeneration = 1;
+constexpr double kLongestHoldSeconds = 60;
+
+Payload ToPayload(const google::protobuf::MessageLite& message) { return Payload(message.SerializeAsString()); }
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+absl::Status CheckVersion(const RequestHeader& header) {
+  if (header.protocol_version() == kProtocolVersion) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(),
+                                                    " is not known here: the master speaks version ", kProtocolVersion));
+}
+
+}  // namespace
+
+// Replies are given outside the mutex: `Deliveries` collects them inside.
+struct MasterService::State {
+  using Deliveries = std::vector<std::function<void()>>;
+  enum class Kind { REGISTER, HEARTBEAT, LEAVE, GET, WAIT };
+  struct Caller {
+    Kind kind;
+    Reply reply;
+  };
+
+  explicit State(const MembershipOptions& options)
+      : options(options),
+        job_epoch(RandomNumber()),
+        job_token(absl::StrFormat("%016x%016x", RandomNumber(), RandomNumber())),
+        shard_map(ShardMap::Even(options.num_ps)),
+        membership(options, MonotonicSeconds()) {}
+
+  void Step(const Event& event, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Deliver(const std::vector<Rendezvous::Answer>& answers, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Numbers a caller whose answer comes later.
+  uint64_t Hold(Kind kind, Reply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    callers.emplace(++last_call, Caller{kind, std::move(reply)});
+    return last_call;
+  }
+  Payload Encode(Kind kind, const Action& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void FillJob(JobState* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status CheckHeader(const RequestHeader& header) const;
+  absl::Status FailureIfAny() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    return membership.phase() == Phase::FAILED ? membership.failure() : absl::OkStatus();
+  }
+
+  void Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Heartbeat(const HeartbeatRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Leave(const LeaveRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Get(const StoreGetRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Add(const StoreAddRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void WaitCounter(const StoreWaitRequest& request, Reply reply, Deliveries* deliveries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  const MembershipOptions options;
+  const uint64_t job_epoch;
+  const std::string job_token;
+  const ShardMap shard_map;
+  absl::Mutex mutex;
+  Membership membership ABSL_GUARDED_BY(mutex);
+  Rendezvous rendezvous ABSL_GUARDED_BY(mutex);
+  std::map<uint64_t, Caller> callers ABSL_GUARDED_BY(mutex);
+  uint64_t last_call ABSL_GUARDED_BY(mutex) = 0;
+  bool stopping ABSL_GUARDED_BY(mutex) = false;
+};
+
+// ---- From answers to replies
+
+void MasterService::State::Step(const Event& event, Deliveries* deliveries) {
+  const bool had_failed = membership.phase() == Phase::FAILED;
+  for (const Action& action : membership.Step(event, MonotonicSeconds())) {
+    auto caller = callers.extract(action.call);
+    TANDEM_CHECK(!caller.empty()) << "call " << action.call << " was answered twice";
+    auto answer = action.refusal.ok() ? absl::StatusOr<Payload>(Encode(caller.mapped().kind, action)) : action.refusal;
+    deliveries->push_back([reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
+  }
+  if (!had_failed && membership.phase() == Phase::FAILED) Deliver(rendezvous.FailAll(membership.failure()), deliveries);
+}
+
+void MasterService::State::Deliver(const std::vector<Rendezvous::Answer>& answers, Deliveries* deliveries) {
+  for (const Rendezvous::Answer& found : answers) {
+    auto caller = callers.extract(found.call);
+    TANDEM_CHECK(!caller.empty()) << "call " << found.call << " was answered twice";
+    StoreGetReply reply;  // a counter's reply is empty, as this one without its value
+    reply.set_value(found.value);
+    auto answer = found.status.ok() ? absl::StatusOr<Payload>(ToPayload(reply)) : found.status;
+    deliveries->push_back([reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
+  }
+}
+
+void MasterService::State::FillJob(JobState* job) {
+  switch (membership.phase()) {
+    case Phase::REGISTERING:
+      return job->set_phase(REGISTERING);
+    case Phase::RUNNING:
+      return job->set_phase(RUNNING);
+    case Phase::COMPLETED:
+      return job->set_phase(COMPLETED);
+    case Phase::FAILED:
+      job->set_phase(FAILED);
+      job->set_code(membership.failure().raw_code());
+      job->set_message(std::string(membership.failure().message().data(), membership.failure().message().size()));
+  }
+}
+
+Payload MasterService::State::Encode(Kind kind, const Action& action) {
+  if (kind == Kind::LEAVE) return ToPayload(LeaveReply());
+  if (kind == Kind::HEARTBEAT) {
+    HeartbeatReply reply;
+    FillJob(reply.mutable_job());
+    return ToPayload(reply);
+  }
+  RegisterReply reply;
+  FillJob(reply.mutable_job());
+  if (!action.rank.has_value()) return ToPayload(reply);
+  reply.set_rank(*action.rank);
+  reply.set_job_epoch(job_epoch);
+  reply.set_generation(kGeneration);
+  reply.set_job_token(job_token);
+  reply.mutable_shard_map()->set_version(shard_map.version());
+  for (const ShardMap::Run& run : shard_map.Runs()) {
+    ShardRun* added = reply.mutable_shard_map()->add_runs();
+    added->set_num_shards(run.num_shards);
+    added->set_ps(run.ps);
+  }
+  for (const Member& member : membership.members()) {
+    MemberInfo* added = reply.add_members();
+    added->set_role(member.role);
+    added->set_rank(member.rank);
+    added->set_host(member.host);
+    added->set_address(member.address);
+    added->set_pid(member.pid);
+  }
+  return ToPayload(reply);
+}
+
+absl::Status MasterService::State::CheckHeader(const RequestHeader& header) const {
+  if (absl::Status status = CheckVersion(header); !status.ok()) return status;
+  if (header.job_epoch() == job_epoch && header.generation() == kGeneration) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the request belongs to job epoch %016x generation %u, the master's is %016x generation %u: it has been restarted",
+      header.job_epoch(), header.generation(), job_epoch, kGeneration));
+}
+
+// ---- Requests
+
+void MasterService::State::Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) {
+  RegisterEvent event;
+  event.self = {request.header().sender().role(), 0, request.host(), request.pid(), request.address()};
+  event.incarnation = request.header().sender().incarnation();
+  event.preferred_index = request.preferred_index();
+  event.job_fingerprint = request.job_fingerprint();
+  event.call = Hold(Kind::REGISTER, std::move(reply));
+  Step(event, deliveries);
+}
+
+void MasterService::State::Heartbeat(const HeartbeatRequest& request, Reply reply, Deliveries* deliveries) {
+  const Sender& sender = request.header().sender();
+  const uint64_t call = Hold(Kind::HEARTBEAT, std::move(reply));
+  Step(HeartbeatEvent{call, sender.role(), sender.rank()}, deliveries);
+}
+
+void MasterService::State::Leave(const LeaveRequest& request, Reply reply, Deliveries* deliveries) {
+  const Sender& sender = request.header().sender();
+  const uint64_t call = Hold(Kind::LEAVE, std::move(reply));
+  const absl::Status status(static_cast<absl::StatusCode>(request.code()), request.message());
+  Step(LeaveEvent{call, sender.role(), sender.rank(), status}, deliveries);
+}
+
+void MasterService::State::Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries) {
+  Deliver(rendezvous.Set(request.key(), request.value()), deliveries);
+  deliveries->push_back([reply = std::move(reply)] { reply(Payload()); });
+}
+
+void MasterService::State::Get(const StoreGetRequest& request, Reply reply, Deliveries* deliveries) {
+  if (absl::Status failure = FailureIfAny(); !failure.ok()) {
+    deliveries->push_back([reply = std::move(reply), failure] { reply(failure); });
+    return;
+  }
+  const uint64_t call = Hold(Kind::GET, std::move(reply));
+  const double hold = std::clamp(request.timeout_seconds(), 0.0, kLongestHoldSeconds);
+  Deliver(rendezvous.Get(call, request.key(), MonotonicSeconds() + hold), deliveries);
+}
+
+void MasterService::State::Add(const StoreAddRequest& request, Reply reply, Deliveries* deliveries) {
+  int64_t sum = 0;
+  Deliver(rendezvous.Add(request.key(), request.amount(), &sum), deliveries);
+  StoreAddReply answer;
+  answer.set_value(sum);
+  deliveries->push_back([reply = std::move(reply), bytes = ToPayload(answer)] { reply(bytes); });
+}
+
+void MasterService::State::WaitCounter(const StoreWaitRequest& request, Reply reply, Deliveries* deliveries) {
+  if (absl::Status failure = FailureIfAny(); !failure.ok()) {
+    deliveries->push_back([reply = std::move(reply), failure] { reply(failure); });
+    return;
+  }
+  const uint64_t call = Hold(Kind::WAIT, std::move(reply));
+  const double hold = std::clamp(request.timeout_seconds(), 0.0, kLongestHoldSeconds);
+  Deliver(rendezvous.WaitCounter(call, request.key(), request.value(), MonotonicSeconds() + hold), deliveries);
+}
+
+// ---- The shell
+
+MasterService::MasterService(const MembershipOptions& options, double tick_seconds)
+    : state_(std::make_shared<State>(options)), timer_([this, tick_seconds] { Tick(tick_seconds); }) {}
+
+MasterService::~MasterService() {
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->stopping = true;
+  }
+  timer_.join();
+  std::map<uint64_t, State::Caller> abandoned;  // their replies go outside the mutex
+  absl::MutexLock lock(&state_->mutex);
+  abandoned.swap(state_->callers);
+}
+
+void MasterService::Tick(double tick_seconds) {
+  while (true) {
+    State::Deliveries deliveries;
+    {
+      absl::MutexLock lock(&state_->mutex);
+      if (state_->mutex.AwaitWithTimeout(absl::Condition(&state_->stopping), absl::Seconds(tick_seconds))) return;
+      state_->Step(TickEvent(), &deliveries);
+      state_->Deliver(state_->rendezvous.Expire(MonotonicSeconds()), &deliveries);
+    }
+    for (auto& deliver : deliveries) deliver();
+  }
+}
+
+void MasterService::RegisterHandlers(Server& server) {
+  // Parses, checks the header, runs the method under the mutex and gives out what it answered.
+  auto handle = [&](const char* method, auto request_type, auto run) {
+    using Request = decltype(request_type);
+    server.Handle(kServiceName, method, MethodKind::UNARY, [state = state_, run](Payload bytes, Reply reply) {
+      Request request;
+      const std::string_view flat = bytes.Flatten();
+      if (!request.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
+        return reply(absl::InvalidArgumentError("the request is not a well-formed message"));
+      }
+      absl::Status status;
+      if constexpr (std::is_same_v<Request, RegisterRequest>) {
+        status = CheckVersion(request.header());  // the epoch is what the caller is about to learn
+      } else {
+        status = state->CheckHeader(request.header());
+      }
+      if (!status.ok()) return reply(status);
+      State::Deliveries deliveries;
+      {
+        absl::MutexLock lock(&state->mutex);
+        if (!state->stopping) std::invoke(run, *state, request, std::move(reply), &deliveries);
+      }
+      for (auto& deliver : deliveries) deliver();
+    });
+  };
+  handle("Register", RegisterRequest(), &State::Register);
+  handle("Heartbeat", HeartbeatRequest(), &State::Heartbeat);
+  handle("Leave", LeaveRequest(), &State::Leave);
+  handle("Set", StoreSetRequest(), &State::Set);
+  handle("Get", StoreGetRequest(), &State::Get);
+  handle("Add", StoreAddRequest(), &State::Add);
+  handle("WaitCounter", StoreWaitRequest(), &State::WaitCounter);
+}
+
+void MasterService::Fail(absl::Status reason) {
+  State::Deliveries deliveries;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->Step(FailEvent{std::move(reason)}, &deliveries);
+  }
+  for (auto& deliver : deliveries) deliver();
+}
+
+Phase MasterService::phase() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->membership.phase();
+}
+
+absl::Status MasterService::WaitForEnd() {
+  absl::MutexLock lock(&state_->mutex);
+  auto ended = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return state_->membership.ended(); };
+  state_->mutex.Await(absl::Condition(&ended));
+  return state_->FailureIfAny();
+}
+
+}  // namespace tandem::rpc

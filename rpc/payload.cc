@@ -1,0 +1,125 @@
+#include "rpc/payload.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "kernels/base/check.h"
+
+namespace tandem::rpc {
+namespace {
+
+constexpr int kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;
+
+void AppendVarint(uint64_t value, std::string* out) {
+  while (value >= 0x80) {
+    out->push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out->push_back(static_cast<char>(value));
+}
+
+// Takes a varint off the front of `bytes`; false if it is cut short or longer than ten bytes.
+bool TakeVarint(std::string_view* bytes, uint64_t* value) {
+  *value = 0;
+  for (size_t i = 0; i < bytes->size() && i < 10; ++i) {
+    const auto byte = static_cast<unsigned char>((*bytes)[i]);
+    *value |= uint64_t{byte & 0x7fu} << (7 * i);
+    if (byte < 0x80) {
+      bytes->remove_prefix(i + 1);
+      return true;
+    }
+  }
+  return false;
+}
+
+// Takes one field's content off the front of `bytes`. For a length-delimited field `content` is what the length covers.
+bool TakeContent(int wire_type, std::string_view* bytes, std::string_view* content) {
+  uint64_t size = 0;
+  switch (wire_type) {
+    case kVarint:
+      return TakeVarint(bytes, &size);
+    case kFixed64:
+      size = 8;
+      break;
+    case kFixed32:
+      size = 4;
+      break;
+    case kLengthDelimited:
+      if (!TakeVarint(bytes, &size)) return false;
+      break;
+    default:  // groups do not exist in proto3
+      return false;
+  }
+  if (size > bytes->size()) return false;
+  *content = bytes->substr(0, size);
+  bytes->remove_prefix(size);
+  return true;
+}
+
+}  // namespace
+
+Payload::Payload(std::string bytes) {
+  auto owner = std::make_shared<const std::string>(std::move(bytes));
+  Append(owner->data(), owner->size(), owner);
+}
+
+void Payload::Append(const void* data, size_t size, std::shared_ptr<const void> owner) {
+  if (size == 0) return;
+  slices_.push_back({static_cast<const char*>(data), size, std::move(owner)});
+  size_ += size;
+}
+
+void Payload::Append(const Payload& other) {
+  const std::vector<Slice> added = other.slices_;  // `other` may be this one
+  slices_.insert(slices_.end(), added.begin(), added.end());
+  for (const Slice& slice : added) size_ += slice.size;
+}
+
+std::string_view Payload::Flatten() {
+  if (slices_.empty()) return {};
+  if (slices_.size() > 1) {
+    std::shared_ptr<char[]> whole(new char[size_]);  // not zeroed first
+    size_t offset = 0;
+    for (const Slice& slice : slices_) {
+      std::memcpy(whole.get() + offset, slice.data, slice.size);
+      offset += slice.size;
+    }
+    const char* data = whole.get();
+    slices_.assign(1, Slice{data, size_, std::move(whole)});
+  }
+  return {slices_[0].data, slices_[0].size};
+}
+
+void AppendBytesField(Payload& message, int field_number, const void* data, size_t size,
+                      std::shared_ptr<const void> owner) {
+  TANDEM_CHECK_GE(field_number, 1);
+  if (size == 0) return;  // proto3 does not write a default value
+  std::string prefix;
+  AppendVarint(static_cast<uint64_t>(field_number) << 3 | kLengthDelimited, &prefix);
+  AppendVarint(size, &prefix);
+  message.Append(Payload(std::move(prefix)));
+  message.Append(data, size, std::move(owner));
+}
+
+bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split) {
+  split->small_fields.clear();
+  split->bytes_fields.assign(field_numbers.size(), {});
+  while (!message.empty()) {
+    const char* field_start = message.data();
+    uint64_t tag = 0;
+    if (!TakeVarint(&message, &tag) || tag > 0xffffffffu || tag >> 3 == 0) return false;
+    std::string_view content;
+    const int wire_type = static_cast<int>(tag & 7);
+    if (!TakeContent(wire_type, &message, &content)) return false;
+    const auto wanted = std::find(field_numbers.begin(), field_numbers.end(), static_cast<int>(tag >> 3));
+    if (wire_type == kLengthDelimited && wanted != field_numbers.end()) {
+      split->bytes_fields[wanted - field_numbers.begin()] = content;  // the last one counts, as in protobuf
+    } else {
+      split->small_fields.append(field_start, message.data() - field_start);
+    }
+  }
+  return true;
+}
+
+}  // namespace tandem::rpc

@@ -1,0 +1,52 @@
+// The bytes of one message: a list of reference-counted slices that are sent and received without being copied. A
+// slice of a receive buffer keeps that buffer alive. Thread rule: a value; slices are immutable once shared.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem::rpc {
+
+class Payload {
+ public:
+  struct Slice {
+    const char* data = nullptr;
+    size_t size = 0;
+    std::shared_ptr<const void> owner;  // keeps data alive
+  };
+
+  Payload() = default;
+  explicit Payload(std::string bytes);  // takes the string, copies nothing
+  // `owner` keeps [data, data + size) alive until the last copy of the slice is gone (for a message being sent: until
+  // the transport has written it).
+  void Append(const void* data, size_t size, std::shared_ptr<const void> owner);
+  void Append(const Payload& other);
+
+  size_t size() const { return size_; }
+  const std::vector<Slice>& slices() const { return slices_; }
+  // All bytes in one piece: no copy when there is one slice, one copy (kept in this object) otherwise.
+  std::string_view Flatten();
+
+ private:
+  std::vector<Slice> slices_;
+  size_t size_ = 0;
+};
+
+// What Payload messages look like inside (`proto/`, core.md 2): the bytes of a protobuf message whose large `bytes`
+// fields come last and whose tags and lengths are written by hand, so that any protobuf library reads and writes it.
+// AppendBytesField adds one such field after the already serialised small fields.
+void AppendBytesField(Payload& message, int field_number, const void* data, size_t size,
+                      std::shared_ptr<const void> owner);
+
+// A received message split into the serialised small fields and views of the bytes fields asked for.
+struct SplitMessage {
+  std::string small_fields;                    // parse this with the generated class
+  std::vector<std::string_view> bytes_fields;  // one per requested field number, empty if absent; points into the message
+};
+// Scans the top-level fields of `message` (flattened). False if it is not a well-formed protobuf message.
+bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split);
+
+}  // namespace tandem::rpc

@@ -1,0 +1,305 @@
+#include "rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/codegen/server_callback_handlers.h>
+#include <grpcpp/impl/rpc_service_method.h>
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/support/server_callback.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "rpc/grpc_bytes.h"
+#include "rpc/grpc_thread.h"
+
+namespace tandem::rpc {
+namespace {
+
+using grpc::ByteBuffer;
+
+// One call being served. It belongs to gRPC until OnDone and to whoever holds a Reply, which may come much later.
+class ServedCall {
+ public:
+  virtual ~ServedCall() = default;
+  virtual void Answer(absl::StatusOr<Payload> answer) = 0;
+};
+
+// Lets one message be answered once; answers Cancelled when the handler drops it.
+class OneReply {
+ public:
+  explicit OneReply(std::shared_ptr<ServedCall> call) : call_(std::move(call)) {}
+  ~OneReply() {
+    if (!answered_) call_->Answer(absl::CancelledError("the server dropped the call without an answer"));
+  }
+  void Answer(absl::StatusOr<Payload> answer) {
+    TANDEM_CHECK(!answered_.exchange(true)) << "a message was answered twice";
+    call_->Answer(std::move(answer));
+  }
+
+ private:
+  const std::shared_ptr<ServedCall> call_;
+  std::atomic<bool> answered_{false};
+};
+
+Reply MakeReply(std::shared_ptr<ServedCall> call) {
+  auto one = std::make_shared<OneReply>(std::move(call));
+  return [one](absl::StatusOr<Payload> answer) { one->Answer(std::move(answer)); };
+}
+
+class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
+ public:
+  static UnaryCall* Start(const Handler& handler, const ByteBuffer& request, ByteBuffer* response) {
+    ReactionScope scope;
+    auto call = std::make_shared<UnaryCall>();
+    call->self_ = call;
+    call->response_ = response;
+    handler(FromByteBuffer(request), MakeReply(call));
+    return call.get();
+  }
+
+  void Answer(absl::StatusOr<Payload> answer) override {
+    if (finished_.exchange(true)) return;  // cancelled before
+    if (answer.ok()) ToByteBuffer(*answer, response_);
+    Finish(ToGrpcStatus(answer.status()));
+  }
+  void OnCancel() override { Answer(absl::CancelledError("the call was cancelled")); }
+  void OnDone() override { self_.reset(); }
+
+ private:
+  std::shared_ptr<UnaryCall> self_;  // gRPC's share
+  ByteBuffer* response_ = nullptr;   // gRPC's, valid until Finish
+  std::atomic<bool> finished_{false};
+};
+
+// A stream: one message with the handler at a time. The next is read as soon as the reply to the last is handed over,
+// so that reading overlaps writing; a second reply waits for the first to be written, and nothing more is read.
+class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public ServedCall {
+ public:
+  explicit StreamCall(std::shared_ptr<const Handler> handler) : handler_(std::move(handler)) {}
+
+  static StreamCall* Start(std::shared_ptr<const Handler> handler) {
+    auto call = std::make_shared<StreamCall>(std::move(handler));
+    call->self_ = call;
+    call->StartRead(&call->request_);
+    return call.get();
+  }
+
+  void Answer(absl::StatusOr<Payload> answer) override {
+    ByteBuffer reply;
+    if (answer.ok()) ToByteBuffer(*answer, &reply);
+    absl::MutexLock lock(&mutex_);
+    if (end_.has_value()) return;  // cancelled before
+    if (answer.ok()) {
+      next_reply_.emplace().Swap(&reply);
+    } else {
+      end_ = answer.status();
+    }
+    Advance();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {  // the client has sent all it wants to send, or is gone
+      End(absl::OkStatus());
+      return;
+    }
+    ReactionScope scope;
+    Payload message = FromByteBuffer(request_);
+    request_.Clear();
+    (*handler_)(std::move(message), MakeReply(self_));
+  }
+  void OnWriteDone(bool ok) override {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) {
+      next_reply_.reset();
+      if (!end_.has_value()) end_ = absl::CancelledError("the client is gone");
+    }
+    Advance();
+  }
+  void OnCancel() override { End(absl::CancelledError("the stream was cancelled")); }
+  void OnDone() override { std::shared_ptr<StreamCall> last = std::move(self_); }
+
+ private:
+  void End(absl::Status status) {
+    absl::MutexLock lock(&mutex_);
+    if (!end_.has_value()) end_ = std::move(status);
+    Advance();
+  }
+
+  // Starts what can be started. Under the mutex, so that no operation can start after Finish; gRPC runs no reaction
+  // inside these calls.
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (writing_ || finished_) return;
+    if (next_reply_.has_value()) {
+      writing_ = true;
+      reply_.Swap(&*next_reply_);
+      next_reply_.reset();
+      StartWrite(&reply_);
+      if (!end_.has_value()) StartRead(&request_);
+    } else if (end_.has_value()) {
+      finished_ = true;
+      Finish(ToGrpcStatus(*end_));
+    }
+  }
+
+  std::shared_ptr<StreamCall> self_;  // gRPC's share
+  const std::shared_ptr<const Handler> handler_;
+  ByteBuffer request_;  // being read; reading alternates with handling
+  absl::Mutex mutex_;
+  ByteBuffer reply_ ABSL_GUARDED_BY(mutex_);  // being written
+  std::optional<ByteBuffer> next_reply_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // how the stream is to end
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// What protoc's gRPC plugin generates, made at run time: methods by name that take and give bytes.
+class ByteService : public grpc::Service {
+ public:
+  void Add(const std::string& full_name, MethodKind kind, Handler handler) {
+    using grpc::internal::RpcMethod;
+    const char* name = names_.emplace_back(full_name).c_str();  // gRPC keeps the pointer
+    auto shared = std::make_shared<const Handler>(std::move(handler));
+    RpcMethod::RpcType type = RpcMethod::NORMAL_RPC;
+    grpc::internal::MethodHandler* method = nullptr;
+    if (kind == MethodKind::UNARY) {
+      method = new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
+          [shared](grpc::CallbackServerContext*, const ByteBuffer* request, ByteBuffer* response) {
+            return UnaryCall::Start(*shared, *request, response);
+          });
+    } else {
+      type = RpcMethod::BIDI_STREAMING;
+      method = new grpc::internal::CallbackBidiHandler<ByteBuffer, ByteBuffer>(
+          [shared](grpc::CallbackServerContext*) { return StreamCall::Start(shared); });
+    }
+    auto* service_method = new grpc::internal::RpcServiceMethod(name, type, method);
+    service_method->SetServerApiType(grpc::internal::RpcServiceMethod::ApiType::CALL_BACK);
+    AddMethod(service_method);
+  }
+
+ private:
+  std::list<std::string> names_;
+};
+
+struct HostPort {
+  std::string host, port;
+};
+
+absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon + 1 == address.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on \"", address, "\": expected HOST:PORT"));
+  }
+  HostPort split{address.substr(0, colon), address.substr(colon + 1)};
+  if (split.host.size() >= 2 && split.host.front() == '[' && split.host.back() == ']') {
+    split.host = split.host.substr(1, split.host.size() - 2);
+  }
+  return split;
+}
+
+// Binds and closes a plain socket: gRPC does not say why it cannot listen, and logs where users do not want it.
+absl::Status TryBind(const std::string& listen) {
+  ASSIGN_OR_RETURN(const HostPort address, SplitHostPort(listen));
+  addrinfo hints = {}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  if (int error = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(), address.port.c_str(), &hints, &found);
+      error != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", listen, ": ", gai_strerror(error)));
+  }
+  int error = 0;
+  const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
+  const int one = 1;
+  if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
+      bind(fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd, 1) != 0) {
+    error = errno;
+  }
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  if (error == 0) return absl::OkStatus();
+  if (error == EADDRINUSE) return absl::UnavailableError(absl::StrCat("port in use: ", listen));
+  return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", listen, ": ", std::strerror(error)));
+}
+
+void SetServerOptions(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a taken port must be an error, not a shared port
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
+  builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
+  // Only reflection is served synchronously.
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+}
+
+}  // namespace
+
+struct Server::State {
+  std::map<std::string, ByteService> services;
+  std::unique_ptr<grpc::Server> server;  // after the services: it goes first
+  std::string address;
+};
+
+Server::Server() : state_(std::make_unique<State>()) {}
+
+Server::~Server() { Shutdown(0); }
+
+void Server::Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler) {
+  TANDEM_CHECK(state_->server == nullptr) << "register handlers before Start";
+  state_->services[service].Add(absl::StrCat("/", service, "/", method), kind, std::move(handler));
+}
+
+absl::Status Server::Start(const std::string& listen) {
+  TANDEM_CHECK(state_->server == nullptr) << "a server starts once";
+  RETURN_IF_ERROR(TryBind(listen));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  SetServerOptions(builder);
+  int port = 0;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  for (auto& [name, service] : state_->services) builder.RegisterService(&service);
+  state_->server = builder.BuildAndStart();
+  if (state_->server == nullptr || port == 0) {  // taken since TryBind
+    state_->server = nullptr;
+    return absl::UnavailableError(absl::StrCat("port in use: ", listen));
+  }
+  state_->address = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  return absl::OkStatus();
+}
+
+std::string Server::address() const {
+  TANDEM_CHECK(!state_->address.empty()) << "the server was not started";
+  return state_->address;
+}
+
+void Server::Shutdown(double grace_seconds) {
+  if (state_->server == nullptr) return;
+  TANDEM_CHECK(!InReaction()) << "a handler must not stop its own server";
+  state_->server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(grace_seconds)));
+  state_->server = nullptr;
+}
+
+}  // namespace tandem::rpc

@@ -1,0 +1,106 @@
+#include "rpc/shared_memory.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+
+namespace tandem::rpc {
+
+namespace {
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
+
+std::string Describe(const char* what, const std::string& name, int error) {
+  return absl::StrCat("cannot ", what, " shared memory '", name, "': ", std::strerror(error));
+}
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  ~FileDescriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  const int fd_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(const std::string& name, size_t num_bytes) {
+  TANDEM_CHECK(!name.empty() && name.size() <= 200 && name.find('/') == std::string::npos) << name;
+  TANDEM_CHECK_GT(num_bytes, 0u);
+  const std::string path = "/" + name;
+  shm_unlink(path.c_str());
+  FileDescriptor fd(shm_open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  if (fd.get() < 0) return absl::UnavailableError(Describe("create", name, errno));
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(name, true));
+  int error = 0;
+  do {
+    error = posix_fallocate(fd.get(), 0, static_cast<off_t>(num_bytes));
+  } while (error == EINTR);
+  if (error != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(Describe("reserve", name, error), " (", num_bytes, " bytes; a larger /dev/shm helps)"));
+  }
+  RETURN_IF_ERROR(memory->Map(fd.get(), num_bytes));
+  return memory;
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const std::string& name, size_t num_bytes) {
+  FileDescriptor fd(shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0));
+  if (fd.get() < 0) return absl::UnavailableError(Describe("open", name, errno));
+  struct stat info;
+  if (fstat(fd.get(), &info) != 0) return absl::UnavailableError(Describe("inspect", name, errno));
+  if (static_cast<size_t>(info.st_size) != num_bytes) {
+    return absl::FailedPreconditionError(absl::StrCat("shared memory '", name, "' has ", info.st_size, " bytes, not ",
+                                                      num_bytes, ": its creator runs another program or layout"));
+  }
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(name, false));
+  RETURN_IF_ERROR(memory->Map(fd.get(), num_bytes));
+  return memory;
+}
+
+absl::Status SharedMemory::Map(int fd, size_t num_bytes) {
+  void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return absl::ResourceExhaustedError(Describe("map", name_, errno));
+  data_ = static_cast<char*>(data);
+  num_bytes_ = num_bytes;
+  return absl::OkStatus();
+}
+
+SharedMemory::~SharedMemory() {
+  Unlink();
+  if (data_ != nullptr) munmap(data_, num_bytes_);
+}
+
+void SharedMemory::Unlink() {
+  if (std::exchange(owns_name_, false)) shm_unlink(("/" + name_).c_str());
+}
+
+void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, absl::Duration timeout) {
+  if (timeout <= absl::ZeroDuration()) return;
+  const timespec limit = absl::ToTimespec(timeout);
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, expected, &limit, nullptr, 0);
+}
+
+void FutexWakeAll(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace tandem::rpc

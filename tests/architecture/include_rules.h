@@ -1,0 +1,24 @@
+// Who may include whom, read off the #include lines of a source tree. The table in include_rules.cc is the architecture;
+// an arrow that is not in it does not exist.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tandem {
+
+struct IncludeReport {
+  int num_files = 0;                    // sources read
+  std::vector<std::string> violations;  // "ps/table.cc:7: ps may not include trainer/loop/task.h"
+};
+
+// Reads every source under the top-level folders of `root`.
+IncludeReport CheckIncludes(const std::filesystem::path& root);
+
+// Why the file `source` may not include `included`, or "". Both are paths from the root; an `included` that is in none of
+// our folders belongs to the system or a library.
+std::string WhyForbidden(std::string_view source, std::string_view included);
+
+}  // namespace tandem

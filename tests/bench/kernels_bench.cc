@@ -1,0 +1,179 @@
+// Speed of the CPU kernels at the sizes of a small recommendation Transformer: about 10,000 tokens, width 64.
+// Gemm prints flops per second; the others the time of a call. Argument `threads` is the size of the pool.
+#include <benchmark/benchmark.h>
+
+#include <vector>
+
+#include "kernels/attention.h"
+#include "kernels/cpu/onednn_matmul.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/loss.h"
+#include "kernels/norm.h"
+#include "kernels/optimizer.h"
+#include "kernels/reduce.h"
+
+namespace tandem::kernels {
+namespace {
+
+constexpr int64_t kTokens = 10003, kWidth = 64;
+
+std::vector<float> Values(int64_t n) {
+  std::vector<float> x(n);
+  for (int64_t i = 0; i < n; ++i) x[i] = UnitFloat(RandomBits({1, 2}, 0, i)) - 0.5f;
+  return x;
+}
+
+std::vector<int64_t> Range(int64_t n) {
+  std::vector<int64_t> x(n);
+  for (int64_t i = 0; i < n; ++i) x[i] = i;
+  return x;
+}
+
+void BM_Gemm(benchmark::State& state) {
+  const int64_t m = state.range(0), n = state.range(1), k = state.range(2);
+  const bool ta = state.range(3) & 1, tb = state.range(3) & 2, accumulate = state.range(3) & 4;
+  ThreadPool pool(static_cast<int>(state.range(4)));
+  Stream stream(&pool);
+  std::vector<float> a = Values(m * k), b = Values(k * n), c(m * n);
+  const GemmArgs args{DenseView(a.data(), ta ? Shape{k, m} : Shape{m, k}), DenseView(b.data(), tb ? Shape{n, k} : Shape{k, n}),
+                      DenseView(c.data(), {m, n}), ta, tb, accumulate};
+  Gemm(args, stream);
+  for (auto _ : state) Gemm(args, stream);
+  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(BM_Gemm)
+    ->ArgNames({"m", "n", "k", "flags", "threads"})
+    ->ArgsProduct({{kTokens}, {64}, {64}, {0, 2}, {1, 2}})
+    ->ArgsProduct({{kTokens}, {256}, {64}, {0, 2}, {1, 2}})
+    ->ArgsProduct({{kTokens}, {64}, {256}, {0, 2}, {1, 2}})
+    ->ArgsProduct({{64}, {64, 256}, {kTokens}, {1, 5}, {1, 2}})
+    ->ArgsProduct({{256}, {3648}, {64}, {0, 2}, {1, 2}})
+    ->ArgsProduct({{3648}, {64}, {256}, {1}, {1, 2}})
+    ->ArgsProduct({{256}, {64}, {3648}, {0}, {1, 2}})
+    ->ArgsProduct({{16}, {3648}, {64}, {0, 2}, {1}})
+    ->ArgsProduct({{1, 17}, {17}, {17}, {0, 3}, {1}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+
+// 200 sequences of 50 tokens, 2 heads of 32; `dropout` in percent.
+void BM_Attention(benchmark::State& state) {
+  const int64_t length = state.range(2), num_sequences = 10000 / length, num_tokens = num_sequences * length, heads = 2, depth = 32;
+  ThreadPool pool(static_cast<int>(state.range(3)));
+  Stream stream(&pool);
+  std::vector<float> qkv = Values(num_tokens * 3 * kWidth), output(num_tokens * kWidth), log_sum(num_tokens * heads);
+  std::vector<float> grad_output = Values(num_tokens * kWidth), grad(num_tokens * 3 * kWidth);
+  std::vector<int64_t> offsets = Range(num_sequences + 1), rows = Range(num_tokens);
+  for (int64_t& offset : offsets) offset *= length;
+  const auto part = [&](std::vector<float>& x, int64_t i) {
+    return ArrayView(x.data() + i * kWidth, DType::F32, {num_tokens, heads, depth}, {3 * kWidth, depth, 1});
+  };
+  const auto dense = [&](std::vector<float>& x) { return DenseView(x.data(), {num_tokens, heads, depth}); };
+  AttentionArgs common{part(qkv, 0), part(qkv, 1), part(qkv, 2), DenseView(offsets.data(), {num_sequences + 1}),
+                       DenseView(rows.data(), {num_tokens}), length, true, 0.17, state.range(1) / 100.0f, {1, 2}, 3};
+  const AttentionForwardArgs forward{common, dense(output), DenseView(log_sum.data(), {num_tokens, heads})};
+  const AttentionBackwardArgs backward{common, dense(output), DenseView(log_sum.data(), {num_tokens, heads}), dense(grad_output),
+                                       part(grad, 0), part(grad, 1), part(grad, 2)};
+  AttentionForward(forward, stream);
+  for (auto _ : state) {
+    if (state.range(0) == 0) AttentionForward(forward, stream);
+    else AttentionBackward(backward, stream);
+  }
+}
+BENCHMARK(BM_Attention)
+    ->ArgNames({"backward", "dropout", "length", "threads"})
+    ->ArgsProduct({{0, 1}, {0, 50}, {50, 200, 1000}, {1}})
+    ->ArgsProduct({{0, 1}, {50}, {50}, {2}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+
+void BM_Dropout(benchmark::State& state) {
+  const int64_t columns = state.range(0);
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(kTokens * columns), y(x.size());
+  std::vector<int64_t> rows = Range(kTokens);
+  const DropoutArgs args{DenseView(x.data(), {kTokens, columns}), DenseView(y.data(), {kTokens, columns}),
+                         DenseView(rows.data(), {kTokens}), 0.5f, {1, 2}, 3};
+  for (auto _ : state) Dropout(args, stream);
+}
+BENCHMARK(BM_Dropout)->Arg(64)->Arg(65)->Arg(256)->Unit(benchmark::kMicrosecond);
+
+void BM_Activation(benchmark::State& state) {
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(kTokens * 256), y(x.size()), grad = Values(kTokens * 256);
+  const ArrayView xv = DenseView(x.data(), {kTokens, 256}), yv = DenseView(y.data(), {kTokens, 256});
+  const Activation activation = static_cast<Activation>(state.range(0));
+  for (auto _ : state) {
+    if (state.range(1) == 0) ActivationForward(yv, xv, activation, stream);
+    else ActivationBackward(yv, DenseView(grad.data(), {kTokens, 256}), xv, activation, stream);
+  }
+}
+BENCHMARK(BM_Activation)->ArgNames({"kind", "backward"})->ArgsProduct({{0, 1, 2, 3}, {0, 1}})->Unit(benchmark::kMicrosecond);
+
+void BM_LayerNorm(benchmark::State& state) {
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(kTokens * kWidth), y(x.size()), grad = Values(x.size()), gamma = Values(kWidth), beta = Values(kWidth);
+  std::vector<float> mean(kTokens), inverse(kTokens), grad_gamma(kWidth), grad_beta(kWidth);
+  const auto wide = [&](std::vector<float>& v) { return DenseView(v.data(), {kTokens, kWidth}); };
+  const auto flat = [&](std::vector<float>& v) { return DenseView(v.data(), {static_cast<int64_t>(v.size())}); };
+  LayerNormForward({wide(x), flat(gamma), flat(beta), wide(y), flat(mean), flat(inverse)}, stream);
+  for (auto _ : state) {
+    if (state.range(0) == 0) LayerNormForward({wide(x), flat(gamma), flat(beta), wide(y), flat(mean), flat(inverse)}, stream);
+    else LayerNormBackward({wide(grad), wide(x), flat(gamma), flat(mean), flat(inverse), wide(y), flat(grad_gamma), flat(grad_beta)}, stream);
+  }
+}
+BENCHMARK(BM_LayerNorm)->ArgName("backward")->Arg(0)->Arg(1)->Unit(benchmark::kMicrosecond);
+
+void BM_CrossEntropy(benchmark::State& state) {
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(256 * 3648), grad(x.size()), loss(256);
+  std::vector<int64_t> target = Range(256);
+  for (auto _ : state) {
+    CrossEntropy({DenseView(x.data(), {256, 3648}), DenseView(target.data(), {256}), DenseView(loss.data(), {256}),
+                  DenseView(grad.data(), {256, 3648})}, stream);
+  }
+}
+BENCHMARK(BM_CrossEntropy)->Unit(benchmark::kMicrosecond);
+
+// One run of 640,000 values, or the same as rows of 64.
+void BM_Adam(benchmark::State& state) {
+  const int64_t total = 640000, run = state.range(0);
+  std::vector<float> w = Values(total), m(total), v(total), g = Values(total);
+  AdamArgs args;
+  args.learning_rate = 1e-3;
+  for (auto _ : state) {
+    for (int64_t i = 0; i < total; i += run) AdamUpdate(w.data() + i, m.data() + i, v.data() + i, g.data() + i, run, args);
+  }
+}
+BENCHMARK(BM_Adam)->ArgName("run")->Arg(640000)->Arg(64)->Unit(benchmark::kMicrosecond);
+
+void BM_ScatterAddRows(benchmark::State& state) {
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> rows = Values(kTokens * kWidth), output(3648 * kWidth);
+  std::vector<int64_t> index(kTokens);
+  for (int64_t i = 0; i < kTokens; ++i) index[i] = static_cast<int64_t>(RandomBelow({1, 2}, 0, i, 3648));
+  for (auto _ : state) {
+    ScatterAddRows(DenseView(output.data(), {3648, kWidth}), DenseView(rows.data(), {kTokens, kWidth}),
+                   DenseView(index.data(), {kTokens}), false, stream);
+  }
+}
+BENCHMARK(BM_ScatterAddRows)->Unit(benchmark::kMicrosecond);
+
+void BM_ColumnSum(benchmark::State& state) {
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(kTokens * kWidth), y(kWidth);
+  for (auto _ : state) ColumnSum(DenseView(y.data(), {kWidth}), DenseView(x.data(), {kTokens, kWidth}), false, stream);
+}
+BENCHMARK(BM_ColumnSum)->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace tandem::kernels
+
+BENCHMARK_MAIN();

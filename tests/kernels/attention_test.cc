@@ -1,0 +1,183 @@
+#include "kernels/attention.h"
+
+#include "tests/kernels/random_arrays.h"
+
+namespace tandem::kernels {
+namespace {
+
+struct Setting {
+  std::vector<int64_t> lengths;
+  int64_t heads = 2, depth = 5;
+  bool causal = true;
+  float dropout = 0;
+  bool scattered = false;  // places of the tokens in no order
+};
+
+constexpr int64_t kMaxLength = 203;
+
+// One attention call with its arrays. q, k, v and their gradients are the thirds of [T, 3 H D] arrays.
+template <class T>
+struct AttentionCase {
+  Setting s;
+  int64_t num_tokens = 0;
+  Array<int64_t> offsets, row_index;
+  Array<T> qkv, output, log_sum_exp, grad_output, grad_qkv;
+
+  explicit AttentionCase(const Setting& setting) : s(setting) {
+    offsets = Array<int64_t>({static_cast<int64_t>(s.lengths.size()) + 1});
+    std::vector<int64_t> rows;
+    for (size_t b = 0; b < s.lengths.size(); ++b) {
+      for (int64_t t = 0; t < s.lengths[b]; ++t) {
+        const int64_t place = s.scattered ? (t * 7 + 3) % kMaxLength : t + static_cast<int64_t>(b) % 3;
+        rows.push_back((static_cast<int64_t>(b) + 4) * kMaxLength + place);
+      }
+      offsets[static_cast<int64_t>(b) + 1] = num_tokens += s.lengths[b];
+    }
+    row_index = Array<int64_t>({num_tokens});
+    std::copy(rows.begin(), rows.end(), row_index.values.begin());
+    const Shape wide{num_tokens, 3 * s.heads * s.depth}, narrow{num_tokens, s.heads, s.depth};
+    qkv = RandomArray<T>(wide, 1, 2);
+    grad_qkv = Array<T>(wide, T(77));
+    output = Array<T>(narrow);
+    grad_output = RandomArray<T>(narrow, 2);
+    log_sum_exp = Array<T>({num_tokens, s.heads});
+  }
+  ArrayView Third(Array<T>& a, int64_t i) {
+    const int64_t width = s.heads * s.depth;
+    return ArrayView(a.values.data() + i * width, DTypeOf<T>(), {num_tokens, s.heads, s.depth}, {3 * width, s.depth, 1});
+  }
+  AttentionArgs Common() {
+    return {Third(qkv, 0), Third(qkv, 1), Third(qkv, 2), offsets, row_index, kMaxLength, s.causal,
+            1 / std::sqrt(static_cast<double>(s.depth)), s.dropout, {21, 22}, 23};
+  }
+  void Forward(Stream& stream) { AttentionForward({Common(), output, log_sum_exp}, stream); }
+  void Both(Stream& stream) {
+    Forward(stream);
+    AttentionBackward({Common(), output, log_sum_exp, grad_output, Third(grad_qkv, 0), Third(grad_qkv, 1), Third(grad_qkv, 2)},
+                      stream);
+  }
+  double At(int64_t part, int64_t token, int64_t head, int64_t d) const {
+    return static_cast<double>(qkv[(token * 3 + part) * s.heads * s.depth + head * s.depth + d]);
+  }
+};
+
+// The definition, one score matrix per sequence and head.
+Array<double> Naive(const AttentionCase<double>& run) {
+  const Setting& s = run.s;
+  Array<double> output(run.output.shape);
+  for (size_t b = 0; b < s.lengths.size(); ++b) {
+    const int64_t begin = run.offsets[static_cast<int64_t>(b)], end = begin + s.lengths[b];
+    for (int64_t h = 0; h < s.heads; ++h) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::vector<double> weight;
+        double sum = 0;
+        for (int64_t j = begin; j < (s.causal ? i + 1 : end); ++j) {
+          double score = 0;
+          for (int64_t d = 0; d < s.depth; ++d) score += run.At(0, i, h, d) * run.At(1, j, h, d);
+          weight.push_back(std::exp(score / std::sqrt(static_cast<double>(s.depth))));
+          sum += weight.back();
+        }
+        for (size_t j = 0; j < weight.size(); ++j) {
+          const int64_t key = begin + static_cast<int64_t>(j);
+          const uint64_t element =
+              static_cast<uint64_t>((run.row_index[i] * s.heads + h) * kMaxLength + run.row_index[key] % kMaxLength);
+          if (UnitFloat(RandomBits({21, 22}, 23, element)) < s.dropout) continue;
+          const double probability = weight[j] / sum / (1 - static_cast<double>(s.dropout));
+          for (int64_t d = 0; d < s.depth; ++d) output[(i * s.heads + h) * s.depth + d] += probability * run.At(2, key, h, d);
+        }
+      }
+    }
+  }
+  return output;
+}
+
+const Setting kSettings[] = {
+    {{1}, 1, 1, true, 0, false},
+    {{0, 3, 0, 17, 1, 0}, 2, 5, true, 0, false},
+    {{33, 64, 65, 2}, 2, 16, true, 0.3f, false},
+    {{33, 64, 65, 2}, 3, 17, false, 0.5f, false},
+    {{31, 200}, 1, 32, true, 0.2f, true},
+    {{100}, 2, 64, false, 0, false},
+    {{}, 2, 4, true, 0.5f, false},
+};
+
+TEST(AttentionTest, MatchesTheNaiveFormulaWithItsDropoutMask) {
+  TestStream stream(2);
+  for (const Setting& setting : kSettings) {
+    SCOPED_TRACE(testing::Message() << setting.lengths.size() << " sequences, depth " << setting.depth);
+    AttentionCase<double> reference(setting);
+    AttentionCase<float> run(setting);
+    reference.qkv = Converted<double>(run.qkv);
+    reference.Forward(stream);
+    run.Forward(stream);
+    ExpectNear(reference.output, Naive(reference), 1e-12);
+    ExpectNear(run.output, reference.output, 3e-6);
+    ExpectNear(run.log_sum_exp, reference.log_sum_exp, 3e-6);
+  }
+}
+
+TEST(AttentionTest, F32GradientsMatchF64AndDoNotDependOnThreads) {
+  for (const Setting& setting : kSettings) {
+    AttentionCase<float> one(setting), three(setting);
+    AttentionCase<double> reference(setting);
+    reference.qkv = Converted<double>(one.qkv);
+    reference.grad_output = Converted<double>(one.grad_output);
+    TestStream single(1), triple(3);
+    one.Both(single);
+    three.Both(triple);
+    reference.Both(single);
+    ExpectNear(one.grad_qkv, reference.grad_qkv, 1e-5);
+    ExpectSameBits(one.output, three.output);
+    ExpectSameBits(one.log_sum_exp, three.log_sum_exp);
+    ExpectSameBits(one.grad_qkv, three.grad_qkv);
+  }
+}
+
+TEST(AttentionTest, GradientsMatchDifferences) {
+  TestStream stream;
+  for (bool causal : {false, true}) {
+    for (float dropout : {0.0f, 0.4f}) {
+      AttentionCase<double> run({{4, 0, 7, 35}, 2, 3, causal, dropout, false});
+      run.Both(stream);
+      AttentionCase<double> probe = run;
+      const Array<double> numeric = NumericGradient(probe.qkv, run.grad_output, [&](Array<double>& y) {
+        probe.Forward(stream);
+        y = probe.output;
+      });
+      ExpectNear(run.grad_qkv, numeric, 1e-7);
+    }
+  }
+}
+
+// Packing is not seen: a sequence gives the same bits alone and among others.
+TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
+  TestStream stream;
+  AttentionCase<float> packed({{20, 45, 9}, 2, 16, true, 0.3f, false}), alone({{45}, 2, 16, true, 0.3f, false});
+  const int64_t width = 3 * 2 * 16;
+  std::copy_n(packed.qkv.values.begin() + 20 * width, 45 * width, alone.qkv.values.begin());
+  std::copy_n(packed.grad_output.values.begin() + 20 * 32, 45 * 32, alone.grad_output.values.begin());
+  std::copy_n(packed.row_index.values.begin() + 20, 45, alone.row_index.values.begin());
+  packed.Both(stream);
+  alone.Both(stream);
+  for (int64_t i = 0; i < 45 * 32; ++i) ASSERT_EQ(packed.output[20 * 32 + i], alone.output[i]);
+  for (int64_t i = 0; i < 45 * width; ++i) ASSERT_EQ(packed.grad_qkv[20 * width + i], alone.grad_qkv[i]);
+}
+
+TEST(AttentionTest, LargeScoresDoNotOverflow) {
+  TestStream stream;
+  AttentionCase<float> run({{3}, 1, 4, true, 0, false});
+  for (float& x : run.qkv.values) x *= 1e4f;
+  run.Both(stream);
+  for (int64_t i = 0; i < run.output.size(); ++i) ASSERT_TRUE(std::isfinite(run.output[i]));
+  for (int64_t i = 0; i < run.grad_qkv.size(); ++i) ASSERT_TRUE(std::isfinite(run.grad_qkv[i]));
+}
+
+TEST(AttentionTest, OffsetsThatMissTokensDie) {
+  TestStream stream;
+  AttentionCase<float> run({{3, 2}, 1, 4, true, 0, false});
+  run.offsets[2] = 4;
+  EXPECT_DEATH(run.Forward(stream), "0 to 4 of 5 tokens");
+}
+
+}  // namespace
+}  // namespace tandem::kernels

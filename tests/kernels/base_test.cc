@@ -1,0 +1,148 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/crc32c.h"
+#include "kernels/base/params_hash.h"
+#include "kernels/base/random.h"
+#include "kernels/base/thread_pool.h"
+
+namespace tandem {
+namespace {
+
+// Known answers of the Random123 distribution, philox4x32 with 10 rounds.
+TEST(PhiloxTest, MatchesTheKnownAnswersOfRandom123) {
+  EXPECT_EQ(PhiloxBlock(0, 0, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  const uint64_t ones = ~uint64_t{0};
+  EXPECT_EQ(PhiloxBlock(ones, ones, ones), (Philox4{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  // Counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0.
+  EXPECT_EQ(PhiloxBlock(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88),
+            (Philox4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(PhiloxTest, ElementTakesItsWordOfItsBlock) {
+  const RandomKey key{3, 4};
+  for (uint64_t element : {0u, 1u, 2u, 3u, 4u, 1001u}) {
+    EXPECT_EQ(RandomBits(key, 5, element), PhiloxBlock(FoldKey(key), 5, element / 4)[element % 4]);
+  }
+}
+
+TEST(PhiloxTest, StreamsDifferBySeedIdAndStep) {
+  std::set<uint32_t> seen;
+  for (uint64_t seed : {1, 2}) {
+    for (uint64_t id : {1, 2}) {
+      for (uint64_t step : {1, 2}) seen.insert(RandomBits({seed, id}, step, 9));
+    }
+  }
+  EXPECT_EQ(seen.size(), 8u);
+}
+
+TEST(PhiloxTest, UniformAndNormalHaveTheirMoments) {
+  double sum = 0, normal_sum = 0, normal_square = 0;
+  const int n = 20000;
+  for (int i = 0; i < n; ++i) {
+    const float u = UnitFloat(RandomBits({1, 1}, 0, i));
+    ASSERT_GT(u, 0.0f);
+    ASSERT_LT(u, 1.0f);
+    sum += u;
+    const double z = RandomNormal({1, 1}, 0, i);
+    normal_sum += z;
+    normal_square += z * z;
+  }
+  EXPECT_NEAR(sum / n, 0.5, 0.01);
+  EXPECT_NEAR(normal_sum / n, 0, 0.03);
+  EXPECT_NEAR(normal_square / n, 1, 0.04);
+}
+
+TEST(PhiloxTest, BelowStaysInRangeAndReachesBothEnds) {
+  std::set<uint64_t> seen;
+  for (int i = 0; i < 200; ++i) seen.insert(RandomBelow({1, 1}, 0, i, 5));
+  EXPECT_EQ(seen, (std::set<uint64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Crc32cTest, MatchesTheCheckValueAndContinues) {
+  EXPECT_EQ(Crc32c(0, "123456789", 9), 0xe3069283u);
+  EXPECT_EQ(Crc32c(0, "", 0), 0u);
+  for (size_t cut = 0; cut <= 9; ++cut) {
+    EXPECT_EQ(Crc32c(Crc32c(0, "123456789", cut), "123456789" + cut, 9 - cut), 0xe3069283u) << cut;
+  }
+  const std::vector<char> zeros(32);  // RFC 3720, appendix B.4
+  EXPECT_EQ(Crc32c(0, zeros.data(), 32), 0x8a9136aau);
+}
+
+TEST(ParamsHashTest, DependsOnOwnerSlotIndexAndBits) {
+  const uint64_t owner = DenseOwner("a.weight");
+  const absl::uint128 base = HashScalar(owner, 0, 1, 2);
+  EXPECT_EQ(base, HashScalar(DenseOwner("a.weight"), 0, 1, 2));
+  EXPECT_NE(base, HashScalar(DenseOwner("b.weight"), 0, 1, 2));
+  EXPECT_NE(base, HashScalar(owner, 1, 1, 2));
+  EXPECT_NE(base, HashScalar(owner, 0, 2, 2));
+  EXPECT_NE(base, HashScalar(owner, 0, 1, 3));
+  EXPECT_NE(RowOwner("item", 1), RowOwner("item", 2));
+  EXPECT_NE(RowOwner("item", 1), RowOwner("user", 1));
+}
+
+TEST(BufferTest, AllocatesAlignedMemoryAlsoForNothing) {
+  for (size_t size : {0, 1, 63, 64, 1000}) {
+    const std::shared_ptr<Buffer> buffer = Buffer::Allocate(size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % 64, 0u);
+    EXPECT_EQ(buffer->num_bytes(), size);
+  }
+}
+
+TEST(BufferTest, AdoptedMemoryIsReleasedOnceWithTheLastOwner) {
+  int released = 0;
+  char memory[8];
+  std::shared_ptr<Buffer> buffer = Buffer::Adopt(memory, 8, [&] { ++released; });
+  std::shared_ptr<Buffer> other = buffer;
+  buffer.reset();
+  EXPECT_EQ(released, 0);
+  other.reset();
+  EXPECT_EQ(released, 1);
+}
+
+TEST(ThreadPoolTest, RunsEachTaskOnce) {
+  for (int num_threads : {1, 2, 3, 7}) {
+    ThreadPool pool(num_threads);
+    for (int64_t num_tasks : {0, 1, 3, 17, 1000}) {
+      std::vector<std::atomic<int>> runs(num_tasks);
+      pool.ParallelFor(num_tasks, [&](int64_t i) { runs[i].fetch_add(1); });
+      for (int64_t i = 0; i < num_tasks; ++i) ASSERT_EQ(runs[i].load(), 1) << i << " of " << num_tasks;
+    }
+  }
+}
+
+TEST(ThreadPoolTest, NestedLoopsRunInsideTheTask) {
+  ThreadPool pool(3);
+  std::atomic<int> inner{0}, moved{0};
+  pool.ParallelFor(20, [&](int64_t) {
+    const std::thread::id outer = std::this_thread::get_id();
+    pool.ParallelFor(10, [&](int64_t) {
+      inner.fetch_add(1);
+      if (std::this_thread::get_id() != outer) moved.fetch_add(1);
+    });
+  });
+  EXPECT_EQ(inner.load(), 200);
+  EXPECT_EQ(moved.load(), 0);
+}
+
+TEST(ThreadPoolTest, ManyCallersShareOnePool) {
+  ThreadPool pool(2);
+  std::atomic<int64_t> sum{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) pool.ParallelFor(9, [&](int64_t i) { sum.fetch_add(i); });
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum.load(), 4 * 200 * 36);
+}
+
+}  // namespace
+}  // namespace tandem

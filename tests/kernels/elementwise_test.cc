@@ -1,0 +1,207 @@
+#include "kernels/elementwise.h"
+
+#include "kernels/cpu/math.h"
+#include "tests/kernels/random_arrays.h"
+
+namespace tandem::kernels {
+namespace {
+
+const int64_t kSizes[] = {0, 1, 3, 17, 64, 65, 40000};
+
+TEST(MathTest, F32FunctionsStayWithinTheirStatedErrors) {
+  double worst_exp = 0, worst_log = 0, worst_tanh = 0, worst_erf = 0, worst_normal = 0, worst_log1p = 0;
+  for (int i = -86000; i <= 88000; ++i) {
+    const float x = static_cast<float>(i) * 1e-3f;
+    worst_exp = std::max(worst_exp, std::fabs(Exp(x) / std::exp(static_cast<double>(x)) - 1));
+    if (std::fabs(x) < 12 && i != 0) {
+      worst_tanh = std::max(worst_tanh, std::fabs(Tanh(x) / std::tanh(static_cast<double>(x)) - 1));
+      worst_erf = std::max(worst_erf, std::fabs(Erf(x) - std::erf(static_cast<double>(x))));
+      worst_normal = std::max(worst_normal, std::fabs(NormalAt(x).below - NormalAt(static_cast<double>(x)).below));
+    }
+    const float positive = std::exp(x);
+    const double log = std::log(static_cast<double>(positive));
+    worst_log = std::max(worst_log, std::fabs(Log(positive) - log) / std::max(1.0, std::fabs(log)));
+    if (positive <= 1) worst_log1p = std::max(worst_log1p, std::fabs(Log1p(positive) / std::log1p(static_cast<double>(positive)) - 1));
+  }
+  EXPECT_LT(worst_exp, 1.5e-7);
+  EXPECT_LT(worst_log, 2e-7);
+  EXPECT_LT(worst_log1p, 3e-7);
+  EXPECT_LT(worst_tanh, 3e-7);
+  EXPECT_LT(worst_erf, 3e-7);
+  EXPECT_LT(worst_normal, 1.5e-7);
+}
+
+TEST(MathTest, SpecialValues) {
+  const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(Exp(0.0f), 1.0f);
+  EXPECT_EQ(Exp(-infinity), 0.0f);
+  EXPECT_EQ(Exp(-1000.0f), 0.0f);
+  EXPECT_EQ(Exp(1000.0f), infinity);
+  EXPECT_TRUE(std::isnan(Exp(nan)));
+  EXPECT_EQ(Log(1.0f), 0.0f);
+  EXPECT_EQ(Log(0.0f), -infinity);
+  EXPECT_EQ(Log(infinity), infinity);
+  EXPECT_TRUE(std::isnan(Log(-1.0f)));
+  EXPECT_TRUE(std::isnan(Log(nan)));
+  EXPECT_EQ(Tanh(0.0f), 0.0f);
+  EXPECT_EQ(Tanh(100.0f), 1.0f);
+  EXPECT_EQ(Tanh(-infinity), -1.0f);
+  EXPECT_EQ(NormalAt(50.0f).below, 1.0f);
+  EXPECT_EQ(NormalAt(-50.0f).below, 0.0f);
+  EXPECT_TRUE(std::isnan(NormalAt(nan).below));
+}
+
+// An element's value is the same alone and inside a long vector loop.
+TEST(MathTest, ScalarAndVectorCodeAgree) {
+  TestStream stream;
+  Array<float> x = RandomArray<float>({1001}, 1, 9), all(x.shape);
+  for (Activation activation : {Activation::GELU, Activation::GELU_TANH, Activation::SILU}) {
+    ActivationForward(all, x, activation, stream);
+    for (int64_t i = 0; i < x.size(); ++i) {
+      Array<float> one({1}, x[i]);
+      ActivationForward(one, one, activation, stream);
+      ASSERT_EQ(one[0], all[i]) << x[i];
+    }
+  }
+}
+
+TEST(ElementwiseTest, ArithmeticMatchesTheFormulaInBothTypes) {
+  const auto check = [](auto zero) {
+    using T = decltype(zero);
+    TestStream stream(2);
+    for (int64_t n : kSizes) {
+      Array<T> a = RandomArray<T>({n}, 1), b = RandomArray<T>({n}, 2);
+      Array<T> sum({n}), product({n}), scaled({n}), added = a, copy({n});
+      Add(sum, a, b, stream);
+      Multiply(product, a, b, stream);
+      Scale(scaled, a, 0.5, stream);
+      AddScaled(added, b, -2, stream);
+      Copy(copy, a, stream);
+      for (int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(sum[i], a[i] + b[i]);
+        ASSERT_EQ(product[i], a[i] * b[i]);
+        ASSERT_EQ(scaled[i], a[i] * T(0.5));
+        ASSERT_EQ(added[i], a[i] - T(2) * b[i]);
+        ASSERT_EQ(copy[i], a[i]);
+      }
+      Add(a, a, a, stream);  // in place
+      ExpectSameBits(a, [&] { Scale(copy, copy, 2, stream); return copy; }());
+    }
+  };
+  check(float{});
+  check(double{});
+}
+
+TEST(ElementwiseTest, FillWritesEveryType) {
+  TestStream stream;
+  Array<float> f({5});
+  Array<int64_t> i({5});
+  Array<uint8_t> u({5}, 1);
+  Fill(f, 1.5, stream);
+  Fill(i, -3, stream);
+  Fill(u, 0, stream);
+  EXPECT_EQ(f[4], 1.5f);
+  EXPECT_EQ(i[4], -3);
+  EXPECT_EQ(u[4], 0);
+  EXPECT_EQ(u.values[5], 1) << "wrote behind the end";
+}
+
+TEST(ElementwiseTest, BiasIsAddedToEveryRowOfAllLeadingDims) {
+  TestStream stream;
+  Array<float> x = RandomArray<float>({2, 3, 5}, 1), bias = RandomArray<float>({5}, 2), y(x.shape);
+  AddBias(y, x, bias, stream);
+  for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], x[i] + bias[i % 5]);
+}
+
+class ActivationTest : public testing::TestWithParam<Activation> {};
+
+TEST_P(ActivationTest, F32MatchesF64) {
+  TestStream stream(2);
+  for (int64_t n : kSizes) {
+    Array<float> x = RandomArray<float>({n}, 1, 6), y({n}), grad = RandomArray<float>({n}, 2), grad_x({n});
+    Array<double> x64 = Converted<double>(x), y64({n}), grad64 = Converted<double>(grad), grad_x64({n});
+    ActivationForward(y, x, GetParam(), stream);
+    ActivationForward(y64, x64, GetParam(), stream);
+    ActivationBackward(grad_x, grad, x, GetParam(), stream);
+    ActivationBackward(grad_x64, grad64, x64, GetParam(), stream);
+    ExpectNear(y, y64, 1e-6);
+    ExpectNear(grad_x, grad_x64, 2e-6);
+  }
+}
+
+TEST_P(ActivationTest, GradientMatchesDifferences) {
+  TestStream stream;
+  Array<double> x = RandomArray<double>({41}, 3, 4), weight = RandomArray<double>({41}, 4), grad({41});
+  ActivationBackward(grad, weight, x, GetParam(), stream);
+  ExpectNear(grad, NumericGradient(x, weight, [&](Array<double>& y) { ActivationForward(y, x, GetParam(), stream); }), 1e-7);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ActivationTest,
+                         testing::Values(Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU));
+
+TEST(ActivationValueTest, GeluAtOneIsTheNormalProbability) {
+  TestStream stream;
+  Array<double> x({1}, 1.0);
+  ActivationForward(x, x, Activation::GELU, stream);
+  EXPECT_NEAR(x[0], 0.8413447460685429, 1e-15);
+}
+
+Array<float> Dropped(Array<float> x, Array<int64_t> rows, float probability, int num_threads = 1) {
+  TestStream stream(num_threads);
+  Array<float> y(x.shape);
+  Dropout({x, y, rows, probability, {11, 12}, 13}, stream);
+  return y;
+}
+
+TEST(DropoutTest, FollowsTheElementNumberingForEveryWidth) {
+  for (int64_t columns : {1, 2, 3, 4, 5, 17, 64, 65, 300}) {
+    const float p = 0.3f;
+    Array<int64_t> rows({4});
+    rows[0] = 5, rows[1] = 0, rows[2] = 1234567, rows[3] = int64_t{1} << 40;
+    const Array<float> x = RandomArray<float>({4, columns}, 1), y = Dropped(x, rows, p);
+    for (int64_t r = 0; r < 4; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const float u = UnitFloat(RandomBits({11, 12}, 13, static_cast<uint64_t>(rows[r] * columns + c)));
+        const int64_t i = r * columns + c;
+        ASSERT_EQ(y[i], u < p ? 0.0f : x[i] * static_cast<float>(1 / (1 - static_cast<double>(p)))) << r << " " << c;
+      }
+    }
+  }
+}
+
+TEST(DropoutTest, KeepsTheStatedShareAndTheMean) {
+  for (float p : {0.1f, 0.5f, 0.9f}) {
+    const Array<float> y = Dropped(Array<float>({2000, 64}, 1.0f), Consecutive(2000), p);
+    double kept = 0, sum = 0;
+    for (int64_t i = 0; i < y.size(); ++i) {
+      kept += y[i] != 0;
+      sum += y[i];
+    }
+    EXPECT_NEAR(kept / y.size(), 1 - p, 0.005) << p;
+    EXPECT_NEAR(sum / y.size(), 1, 0.03) << p;
+  }
+}
+
+TEST(DropoutTest, ZeroProbabilityCopies) {
+  const Array<float> x = RandomArray<float>({3, 7}, 1);
+  ExpectSameBits(Dropped(x, Consecutive(3), 0), x);
+}
+
+TEST(DropoutTest, MaskDependsOnTheGlobalRowAlone) {
+  const int64_t columns = 66;
+  const Array<float> x = RandomArray<float>({900, columns}, 1);
+  const Array<float> whole = Dropped(x, Consecutive(900), 0.5f);
+  ExpectSameBits(Dropped(x, Consecutive(900), 0.5f, 3), whole);
+  for (int64_t cut : {1, 450, 899}) {
+    Array<float> head({cut, columns}), tail({900 - cut, columns});
+    std::copy_n(x.values.begin(), head.size(), head.values.begin());
+    std::copy_n(x.values.begin() + head.size(), tail.size(), tail.values.begin());
+    head = Dropped(head, Consecutive(cut), 0.5f);
+    tail = Dropped(tail, Consecutive(900 - cut, cut), 0.5f);
+    for (int64_t i = 0; i < head.size(); ++i) ASSERT_EQ(head[i], whole[i]);
+    for (int64_t i = 0; i < tail.size(); ++i) ASSERT_EQ(tail[i], whole[head.size() + i]);
+  }
+}
+
+}  // namespace
+}  // namespace tandem::kernels

@@ -1,0 +1,82 @@
+#include "kernels/optimizer.h"
+
+#include "tests/kernels/random_arrays.h"
+
+namespace tandem::kernels {
+namespace {
+
+TEST(SgdTest, FollowsItsFormula) {
+  double w[2] = {1, -2};
+  const double g[2] = {0.5, 4};
+  SgdUpdate(w, g, 2, {0.1, 0, 0.5});
+  EXPECT_DOUBLE_EQ(w[0], 1 - 0.1 * 0.25);
+  EXPECT_DOUBLE_EQ(w[1], -2 - 0.1 * 2);
+  SgdUpdate(w, g, 1, {0.1, 0.01, 1});
+  EXPECT_DOUBLE_EQ(w[0], 0.975 * (1 - 0.001) - 0.05);
+}
+
+TEST(AdagradTest, FirstStepMovesByTheLearningRate) {
+  double w[1] = {1}, a[1] = {0};
+  const double g[1] = {-8};
+  AdagradUpdate(w, a, g, 1, {0.1, 1e-10, 0.25});
+  EXPECT_DOUBLE_EQ(a[0], 4);
+  EXPECT_NEAR(w[0], 1.1, 1e-9);
+}
+
+TEST(AdamTest, FollowsThePaperOverManySteps) {
+  double w[1] = {1}, m[1] = {0}, v[1] = {0}, want = 1, first = 0, second = 0;
+  float w32[1] = {1}, m32[1] = {0}, v32[1] = {0};
+  for (uint64_t step = 1; step <= 200; ++step) {
+    const double g = std::sin(static_cast<double>(step));
+    const float g32 = static_cast<float>(g);
+    AdamArgs args;
+    args.learning_rate = 0.01, args.weight_decay = 0.1, args.gradient_scale = 2, args.step = step;
+    AdamUpdate(w, m, v, &g, 1, args);
+    AdamUpdate(w32, m32, v32, &g32, 1, args);
+    const double t = static_cast<double>(step), scaled = 2 * g;
+    first = 0.9 * first + 0.1 * scaled;
+    second = 0.999 * second + 0.001 * scaled * scaled;
+    want = want * (1 - 0.01 * 0.1) -
+           0.01 * (first / (1 - std::pow(0.9, t))) / (std::sqrt(second / (1 - std::pow(0.999, t))) + 1e-8);
+    ASSERT_NEAR(w[0], want, 1e-12) << step;
+    ASSERT_NEAR(w32[0], want, 1e-5) << step;
+  }
+}
+
+// What lets a row of a parameter server equal the same values inside a dense parameter.
+TEST(AdamTest, BitsDoNotDependOnLengthOrPlace) {
+  const int64_t n = 1000;
+  const Array<float> start = RandomArray<float>({n}, 1), g = RandomArray<float>({n}, 2);
+  Array<float> w = start, m({n}), v = RandomArray<float>({n}, 3, 0);
+  AdamArgs args;
+  args.learning_rate = 1e-3, args.weight_decay = 0.01, args.step = 7;
+  AdamUpdate(w.values.data(), m.values.data(), v.values.data(), g.values.data(), n, args);
+  for (int64_t run : {1, 3, 17, 64, 65}) {
+    Array<float> w2 = start, m2({n}), v2({n});
+    for (int64_t i = 0; i < n; i += run) {
+      AdamUpdate(&w2[i], &m2[i], &v2[i], &g[i], std::min(run, n - i), args);
+    }
+    ExpectSameBits(w, w2);
+    ExpectSameBits(m, m2);
+    ExpectSameBits(v, v2);
+  }
+}
+
+TEST(AdagradTest, BitsDoNotDependOnLengthOrPlace) {
+  const int64_t n = 500;
+  const Array<float> start = RandomArray<float>({n}, 1), g = RandomArray<float>({n}, 2);
+  Array<float> w = start, a({n}), w2 = start, a2({n});
+  AdagradUpdate(w.values.data(), a.values.data(), g.values.data(), n, {0.1, 1e-10, 0.5});
+  for (int64_t i = 0; i < n; ++i) AdagradUpdate(&w2[i], &a2[i], &g[i], 1, {0.1, 1e-10, 0.5});
+  ExpectSameBits(w, w2);
+  ExpectSameBits(a, a2);
+}
+
+TEST(OptimizerTest, EmptyRunIsAllowed) {
+  AdamUpdate<float>(nullptr, nullptr, nullptr, nullptr, 0, {});
+  AdagradUpdate<float>(nullptr, nullptr, nullptr, 0, {});
+  SgdUpdate<float>(nullptr, nullptr, 0, {});
+}
+
+}  // namespace
+}  // namespace tandem::kernels

@@ -1,0 +1,291 @@
+// Kernels over rows: reductions, softmax, norms, losses, gather and scatter.
+#include "kernels/embedding.h"
+#include "kernels/loss.h"
+#include "kernels/norm.h"
+#include "kernels/reduce.h"
+#include "kernels/softmax.h"
+#include "tests/kernels/random_arrays.h"
+
+namespace tandem::kernels {
+namespace {
+
+const Shape kShapes[] = {{0, 5}, {1, 1}, {3, 17}, {17, 64}, {65, 65}, {1500, 3}, {700, 130}};
+
+TEST(ReduceTest, SumsMatchTheFormulaAndDoNotDependOnThreads) {
+  for (const Shape& shape : kShapes) {
+    const int64_t rows = shape[0], columns = shape[1];
+    Array<float> x = RandomArray<float>(shape, 1), y = RandomArray<float>(shape, 2);
+    Array<double> by_column({columns}), dot({rows});
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < x.size(); ++i) {
+      by_column[i % columns] += x[i];
+      dot[i / columns] += static_cast<double>(x[i]) * y[i];
+      sum += x[i];
+      squares += static_cast<double>(x[i]) * x[i];
+    }
+    Array<float> first_columns, first_dot;
+    for (int num_threads : {1, 3}) {
+      TestStream stream(num_threads);
+      Array<float> c({columns}, 1.0f), d({rows});
+      ColumnSum(c, x, false, stream);
+      RowDot(d, x, y, stream);
+      ExpectNear(c, by_column, 1e-5);
+      ExpectNear(d, dot, 1e-5);
+      EXPECT_NEAR(Sum(x, stream), sum, 1e-8);
+      EXPECT_NEAR(SumOfSquares(x, stream), squares, 1e-12 * squares);
+      if (num_threads == 1) first_columns = c, first_dot = d;
+      ExpectSameBits(c, first_columns);
+      ExpectSameBits(d, first_dot);
+      Array<float> twice = c;
+      ColumnSum(twice, x, true, stream);
+      for (int64_t i = 0; i < columns; ++i) ASSERT_EQ(twice[i], c[i] + c[i]);
+    }
+  }
+}
+
+TEST(ReduceTest, SumDoesNotDependOnThreadsInItsLastBit) {
+  Array<float> x = RandomArray<float>({100003}, 1);
+  TestStream one(1), three(3);
+  EXPECT_EQ(Sum(x, one), Sum(x, three));
+  EXPECT_EQ(SumOfSquares(x, one), SumOfSquares(x, three));
+}
+
+TEST(ReduceTest, ScaleRowsMultipliesAndAccumulates) {
+  TestStream stream;
+  Array<float> x = RandomArray<float>({9, 17}, 1), scale = RandomArray<float>({9}, 2), y(x.shape);
+  ScaleRows(y, x, scale, false, stream);
+  for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], x[i] * scale[i / 17]);
+  Array<float> z = y;
+  ScaleRows(z, x, scale, true, stream);
+  for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(z[i], y[i] + y[i]);
+}
+
+TEST(SoftmaxTest, RowsAreProbabilitiesAndMatchF64) {
+  TestStream stream(2);
+  for (const Shape& shape : kShapes) {
+    Array<float> x = RandomArray<float>(shape, 1, 20), y(shape);
+    Array<double> x64 = Converted<double>(x), y64(shape);
+    SoftmaxForward(y, x, stream);
+    SoftmaxForward(y64, x64, stream);
+    ExpectNear(y, y64, 1e-6);
+    for (int64_t r = 0; r < shape[0]; ++r) {
+      double sum = 0;
+      for (int64_t c = 0; c < shape[1]; ++c) sum += y64[r * shape[1] + c];
+      ASSERT_NEAR(sum, 1, 1e-12);
+    }
+  }
+}
+
+TEST(SoftmaxTest, LargeLogitsDoNotOverflow) {
+  TestStream stream;
+  Array<float> x({1, 3});
+  x[0] = 3e38f, x[1] = 3e38f, x[2] = -3e38f;
+  SoftmaxForward(x, x, stream);
+  EXPECT_EQ(x[0], 0.5f);
+  EXPECT_EQ(x[1], 0.5f);
+  EXPECT_EQ(x[2], 0.0f);
+}
+
+TEST(SoftmaxTest, GradientMatchesDifferences) {
+  TestStream stream;
+  Array<double> x = RandomArray<double>({3, 19}, 1, 2), weight = RandomArray<double>({3, 19}, 2), y(x.shape), grad(x.shape);
+  SoftmaxForward(y, x, stream);
+  SoftmaxBackward(grad, weight, y, stream);
+  ExpectNear(grad, NumericGradient(x, weight, [&](Array<double>& out) { SoftmaxForward(out, x, stream); }), 1e-8);
+}
+
+// All arrays of one norm, in type T.
+template <class T>
+struct NormRun {
+  Array<T> x, gamma, beta, output, mean, inverse, grad_output, grad_input, grad_gamma, grad_beta;
+  NormRun(Shape shape, bool affine)
+      : x(RandomArray<T>(shape, 1, 3)), output(shape), mean({shape[0]}), inverse({shape[0]}),
+        grad_output(RandomArray<T>(shape, 2)), grad_input(shape) {
+    if (!affine) return;
+    gamma = RandomArray<T>({shape[1]}, 3);
+    beta = RandomArray<T>({shape[1]}, 4);
+    grad_gamma = Array<T>({shape[1]}, T(9));
+    grad_beta = Array<T>({shape[1]}, T(9));
+  }
+  static ArrayView Optional(Array<T>& a) { return a.values.empty() ? ArrayView() : a.view(); }
+  void LayerForward(Stream& stream) {
+    LayerNormForward({x, Optional(gamma), Optional(beta), output, mean, inverse, 1e-5}, stream);
+  }
+  void Layer(Stream& stream) {
+    LayerForward(stream);
+    LayerNormBackward({grad_output, x, Optional(gamma), mean, inverse, grad_input, Optional(grad_gamma), Optional(grad_beta)},
+                      stream);
+  }
+  void RmsForward(Stream& stream) { RmsNormForward({x, Optional(gamma), output, inverse, 1e-5}, stream); }
+  void Rms(Stream& stream) {
+    RmsForward(stream);
+    RmsNormBackward({grad_output, x, Optional(gamma), inverse, grad_input, Optional(grad_gamma)}, stream);
+  }
+};
+
+TEST(NormTest, F32MatchesF64AndDoesNotDependOnThreads) {
+  for (const Shape& shape : kShapes) {
+    for (bool affine : {false, true}) {
+      for (bool layer : {false, true}) {
+        SCOPED_TRACE(testing::Message() << shape << affine << layer);
+        NormRun<float> one(shape, affine), three(shape, affine);
+        NormRun<double> reference(shape, affine);
+        reference.x = Converted<double>(one.x);
+        TestStream single(1), triple(3);
+        layer ? one.Layer(single) : one.Rms(single);
+        layer ? three.Layer(triple) : three.Rms(triple);
+        layer ? reference.Layer(single) : reference.Rms(single);
+        const double tolerance = shape[1] < 5 ? 2e-3 : 3e-5;  // a narrow row's variance may be close to 0
+        ExpectNear(one.output, reference.output, tolerance);
+        ExpectNear(one.grad_input, reference.grad_input, tolerance);
+        ExpectNear(one.grad_gamma, reference.grad_gamma, tolerance);
+        if (layer) ExpectNear(one.grad_beta, reference.grad_beta, tolerance);
+        ExpectSameBits(one.output, three.output);
+        ExpectSameBits(one.grad_input, three.grad_input);
+        ExpectSameBits(one.grad_gamma, three.grad_gamma);
+        ExpectSameBits(one.grad_beta, three.grad_beta);
+      }
+    }
+  }
+}
+
+TEST(NormTest, LayerNormRowHasMeanZeroAndVarianceOne) {
+  TestStream stream;
+  NormRun<double> run({5, 33}, false);
+  run.LayerForward(stream);
+  for (int64_t r = 0; r < 5; ++r) {
+    double sum = 0, squares = 0;
+    for (int64_t c = 0; c < 33; ++c) {
+      sum += run.output[r * 33 + c];
+      squares += run.output[r * 33 + c] * run.output[r * 33 + c];
+    }
+    EXPECT_NEAR(sum, 0, 1e-12);
+    EXPECT_NEAR(squares / 33, 1, 1e-4);
+  }
+}
+
+TEST(NormTest, GradientsMatchDifferences) {
+  TestStream stream;
+  for (bool layer : {false, true}) {
+    NormRun<double> run({4, 11}, true);
+    layer ? run.Layer(stream) : run.Rms(stream);
+    NormRun<double> probe = run;
+    const auto forward = [&](Array<double>& y) {
+      layer ? probe.LayerForward(stream) : probe.RmsForward(stream);
+      y = probe.output;
+    };
+    ExpectNear(run.grad_input, NumericGradient(probe.x, run.grad_output, forward), 1e-7);
+    ExpectNear(run.grad_gamma, NumericGradient(probe.gamma, run.grad_output, forward), 1e-7);
+    if (layer) ExpectNear(run.grad_beta, NumericGradient(probe.beta, run.grad_output, forward), 1e-7);
+  }
+}
+
+template <class T>
+Array<int64_t> Targets(Shape shape) {
+  Array<int64_t> target({shape[0]});
+  for (int64_t r = 0; r < shape[0]; ++r) target[r] = static_cast<int64_t>(RandomBelow({5, 5}, 0, r, shape[1]));
+  return target;
+}
+
+TEST(CrossEntropyTest, MatchesF64InPlaceWithAndWithoutGradient) {
+  TestStream stream(2);
+  for (const Shape& shape : kShapes) {
+    Array<float> x = RandomArray<float>(shape, 1, 10), loss({shape[0]}), only_loss({shape[0]});
+    Array<double> x64 = Converted<double>(x), loss64({shape[0]}), grad64(shape);
+    Array<int64_t> target = Targets<float>(shape);
+    CrossEntropy({x, target, only_loss, {}}, stream);
+    CrossEntropy({x, target, loss, x}, stream);  // the gradient replaces the logits
+    CrossEntropy({x64, target, loss64, grad64}, stream);
+    ExpectNear(loss, loss64, 2e-6);
+    ExpectNear(only_loss, loss64, 2e-6);
+    ExpectNear(x, grad64, 2e-6);
+  }
+}
+
+TEST(CrossEntropyTest, UniformLogitsCostTheLogarithmOfTheClasses) {
+  TestStream stream;
+  Array<double> x({1, 50}, 3.0), loss({1}), grad({1, 50});
+  Array<int64_t> target({1}, 7);
+  CrossEntropy({x, target, loss, grad}, stream);
+  EXPECT_NEAR(loss[0], std::log(50.0), 1e-12);
+  EXPECT_NEAR(grad[7], 1.0 / 50 - 1, 1e-12);
+  EXPECT_NEAR(grad[8], 1.0 / 50, 1e-12);
+}
+
+TEST(CrossEntropyTest, GradientMatchesDifferences) {
+  TestStream stream;
+  Array<double> x = RandomArray<double>({3, 7}, 1, 2), loss({3}), grad(x.shape), ones({3}, 1.0);
+  Array<int64_t> target = Targets<double>(x.shape);
+  CrossEntropy({x, target, loss, grad}, stream);
+  ExpectNear(grad, NumericGradient(x, ones, [&](Array<double>& y) { CrossEntropy({x, target, y, {}}, stream); }), 1e-8);
+}
+
+TEST(CrossEntropyTest, TargetOutsideTheClassesDies) {
+  TestStream stream;
+  Array<float> x({1, 3}), loss({1});
+  Array<int64_t> target({1}, 3);
+  EXPECT_DEATH(CrossEntropy({x, target, loss, {}}, stream), "target 3 of row 0, classes 3");
+}
+
+TEST(BinaryCrossEntropyTest, MatchesF64AndItsDifferences) {
+  TestStream stream(2);
+  for (int64_t n : {0, 1, 17, 5000}) {
+    Array<float> x = RandomArray<float>({n}, 1, 12), label({n}), loss({n}), grad({n});
+    for (int64_t i = 0; i < n; ++i) label[i] = static_cast<float>(i % 2);
+    Array<double> x64 = Converted<double>(x), label64 = Converted<double>(label), loss64({n}), grad64({n});
+    BinaryCrossEntropy({x, label, loss, grad}, stream);
+    BinaryCrossEntropy({x64, label64, loss64, grad64}, stream);
+    ExpectNear(loss, loss64, 1e-6);
+    ExpectNear(grad, grad64, 1e-6);
+    if (n != 17) continue;
+    const Array<double> ones({n}, 1.0);
+    ExpectNear(grad64, NumericGradient(x64, ones, [&](Array<double>& y) { BinaryCrossEntropy({x64, label64, y, {}}, stream); }), 1e-7);
+  }
+}
+
+TEST(BinaryCrossEntropyTest, ExtremeLogitsStayFinite) {
+  TestStream stream;
+  Array<float> x({2}), label({2}), loss({2}), grad({2});
+  x[0] = 1e30f, x[1] = -1e30f, label[1] = 1;
+  BinaryCrossEntropy({x, label, loss, grad}, stream);
+  EXPECT_EQ(loss[0], 1e30f);
+  EXPECT_EQ(loss[1], 1e30f);
+  EXPECT_EQ(grad[0], 1.0f);
+  EXPECT_EQ(grad[1], -1.0f);
+}
+
+TEST(EmbeddingTest, GatherTakesRowsAndScatterIsItsTranspose) {
+  for (int64_t count : {0, 1, 17, 3000}) {
+    for (int64_t columns : {1, 3, 64}) {
+      const int64_t num_rows = 37;
+      Array<float> table = RandomArray<float>({num_rows, columns}, 1), gathered({count, columns});
+      Array<int64_t> index({count});
+      for (int64_t r = 0; r < count; ++r) index[r] = static_cast<int64_t>(RandomBelow({1, 1}, 0, r, 30));  // 30 .. 36 stay empty
+      Array<float> first;
+      for (int num_threads : {1, 3}) {
+        TestStream stream(num_threads);
+        GatherRows(gathered, table, index, stream);
+        for (int64_t i = 0; i < gathered.size(); ++i) ASSERT_EQ(gathered[i], table[index[i / columns] * columns + i % columns]);
+        Array<float> sums({num_rows, columns}, 5.0f), wanted({num_rows, columns});
+        ScatterAddRows(sums, gathered, index, false, stream);
+        for (int64_t i = 0; i < gathered.size(); ++i) wanted[index[i / columns] * columns + i % columns] += gathered[i];
+        ExpectSameBits(sums, wanted);  // ascending r is the order of the plain loop
+        Array<float> more({num_rows, columns}, 0.5f), wanted_more({num_rows, columns}, 0.5f);
+        ScatterAddRows(more, gathered, index, true, stream);
+        for (int64_t i = 0; i < gathered.size(); ++i) wanted_more[index[i / columns] * columns + i % columns] += gathered[i];
+        ExpectSameBits(more, wanted_more);
+      }
+    }
+  }
+}
+
+TEST(EmbeddingTest, IndexOutsideTheTableDies) {
+  TestStream stream;
+  Array<float> table({4, 2}), rows({1, 2});
+  Array<int64_t> high({1}, 4), negative({1}, -1);
+  EXPECT_DEATH(GatherRows(rows, table, high, stream), "index 4 of row 0, table 4");
+  EXPECT_DEATH(ScatterAddRows(table, rows, negative, false, stream), "index -1 of row 0, table 4");
+}
+
+}  // namespace
+}  // namespace tandem::kernels

@@ -1,0 +1,207 @@
+// Both clients: evaluation pulls, refusals, aborts; and the remote one when servers are slow, gone or come back.
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "ps/client_local.h"
+#include "tests/ps/cluster.h"
+#include "tests/ps/spec.h"
+
+namespace tandem::ps {
+namespace {
+
+absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
+
+std::vector<TableSpec> Specs() { return {MakeTableSpec(1, 4)}; }
+CommitArgs Args(uint64_t step) { return {step, {{1, 1.0f}}, 1, false}; }
+
+// Two trainers on two servers, or on one local host.
+class ClientTest : public testing::TestWithParam<bool> {
+ protected:
+  ClientTest() {
+    for (uint32_t trainer = 0; trainer < 2; ++trainer) {
+      if (GetParam()) clients_.push_back(cluster_.MakeClient(trainer, 2, {absl::Seconds(30), 64}));
+      else clients_.push_back(std::make_unique<LocalClient>(host_, trainer, 2));
+      const absl::Status created = clients_.back()->CreateTables(Specs(), absl::Seconds(30));
+      EXPECT_TRUE(created.ok()) << created;
+    }
+  }
+  rpc::Future<rpc::Done> Pull(Client& client, uint64_t step, const std::vector<uint64_t>& ids, float* rows) {
+    return client.Pull(step, true, {{1, ids, rows}});
+  }
+
+  PsCluster cluster_{2, 1};
+  TableHost host_{2};
+  std::vector<std::unique_ptr<Client>> clients_;
+  const std::vector<uint64_t> ids_ = MakeIds(1, 30);
+  std::vector<float> rows_ = std::vector<float>(120);
+};
+
+TEST_P(ClientTest, EvaluationPullInsertsNothingAndShowsWhatTrainingWouldSee) {
+  std::vector<float> shown(120);
+  ASSERT_TRUE(clients_[0]->Pull(0, false, {{1, ids_, shown.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, rows_.data()).Wait(Deadline()).ok());
+  EXPECT_EQ(shown, rows_);
+}
+
+TEST_P(ClientTest, BadInputIsRefusedAndTheNextCallWorks) {
+  const std::vector<uint64_t> zero = {3, 0}, twice = {3, 3};
+  std::vector<float> gradients(120, 1), broken = gradients;
+  broken[77] = std::nanf("");
+  for (const auto& bad : {clients_[0]->Pull(0, true, {{1, zero, rows_.data()}}),
+                          clients_[0]->Pull(0, true, {{1, twice, rows_.data()}}),
+                          clients_[0]->Pull(0, true, {{2, ids_, rows_.data()}}),
+                          clients_[0]->Accumulate(1, 0, {{1, twice, gradients.data()}}),
+                          clients_[0]->Accumulate(1, 0, {{1, ids_, broken.data()}}),
+                          clients_[0]->Accumulate(3, 0, {{1, ids_, gradients.data()}})}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(bad.Wait(Deadline()).status())) << bad.Wait(Deadline()).status();
+  }
+  EXPECT_TRUE(Pull(*clients_[0], 1, ids_, rows_.data()).Wait(Deadline()).ok());
+}
+
+TEST_P(ClientTest, CommitAfterARefusedPushFailsAndAppliesNothing) {
+  std::vector<float> broken(120, std::nanf(""));
+  clients_[0]->Accumulate(1, 0, {{1, ids_, broken.data()}});
+  EXPECT_TRUE(absl::IsInvalidArgument(clients_[0]->Commit(Args(1)).Wait(Deadline()).status()));
+}
+
+TEST_P(ClientTest, CommitWaitsForTheOtherTrainerAndPullForTheCommit) {
+  std::vector<float> before(120), gradients(120, 1);
+  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
+  const auto ahead = Pull(*clients_[0], 2, ids_, rows_.data());
+  const auto push = clients_[0]->Accumulate(1, 0, {{1, ids_, gradients.data()}});
+  ASSERT_TRUE(push.Wait(Deadline()).ok()) << "a parked pull must not hold up pushes";
+  const auto commit = clients_[0]->Commit(Args(1));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(commit.Wait(absl::Now() + absl::Milliseconds(50)).status()));
+  EXPECT_FALSE(ahead.ready());
+  EXPECT_TRUE(clients_[1]->Commit(Args(1)).Wait(Deadline()).ok());
+  EXPECT_TRUE(commit.Wait(Deadline()).ok());
+  EXPECT_TRUE(ahead.Wait(Deadline()).ok());
+  for (size_t i = 0; i < 120; ++i) EXPECT_EQ(rows_[i], before[i] - 1);
+}
+
+TEST_P(ClientTest, CommitMayFollowPushesThatAreStillOnTheirWay) {
+  std::vector<float> before(120), gradients(120, 1);
+  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
+  const auto push = clients_[0]->Accumulate(1, 0, {{1, ids_, gradients.data()}});
+  const auto commits = {clients_[0]->Commit(Args(1)), clients_[1]->Commit(Args(1))};
+  for (const auto& commit : commits) EXPECT_TRUE(commit.Wait(Deadline()).ok());
+  EXPECT_TRUE(push.Wait(Deadline()).ok());
+  ASSERT_TRUE(Pull(*clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
+  for (size_t i = 0; i < 120; ++i) EXPECT_EQ(rows_[i], before[i] - 1);
+}
+
+TEST_P(ClientTest, DisagreeingCommitsFailNamingBothTrainers) {
+  CommitArgs other = Args(1);
+  other.gradient_scale = 0.5f;
+  const auto first = clients_[0]->Commit(Args(1)), second = clients_[1]->Commit(other);
+  for (const auto& commit : {first, second}) {
+    const absl::Status status = commit.Wait(Deadline()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_NE(status.message().find("trainer 0"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("trainer 1"), absl::string_view::npos) << status;
+  }
+}
+
+TEST_P(ClientTest, AbortFailsWhatIsInFlightAndWhatComes) {
+  const auto pull = Pull(*clients_[0], 2, ids_, rows_.data());
+  const auto commit = clients_[0]->Commit(Args(1));
+  clients_[0]->Abort(absl::AbortedError("a peer is gone"));
+  for (const auto& future : {pull, commit, Pull(*clients_[0], 1, ids_, rows_.data()), clients_[0]->Commit(Args(1))}) {
+    const absl::Status status = future.Wait(Deadline()).status();
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    EXPECT_NE(status.message().find("a peer is gone"), absl::string_view::npos) << status;
+  }
+  EXPECT_TRUE(absl::IsAborted(clients_[0]->Hash().Wait(Deadline()).status()));
+}
+
+TEST_P(ClientTest, EmptyCallsComplete) {
+  EXPECT_TRUE(clients_[0]->Pull(1, true, {}).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients_[0]->Accumulate(1, 0, {}).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients_[0]->Pull(1, true, {{1, {}, nullptr}}).Wait(Deadline()).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, ClientTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Remote" : "Local"; });
+
+TEST(RemoteClientTest, PullThatIsNeverAnsweredEndsNamingTheServer) {
+  PsCluster cluster(2, 1);
+  const auto client = cluster.MakeClient(0, 1, {absl::Milliseconds(200), 1 << 20});
+  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  const auto ids = MakeIds(1, 20);
+  std::vector<float> rows(80);
+  const absl::Status status = client->Pull(2, true, {{1, ids, rows.data()}}).Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_NE(status.message().find("pull for step 2: no answer from ps-0, ps-1"), absl::string_view::npos) << status;
+}
+
+TEST(RemoteClientTest, DeadServerIsNamedAfterTheTimeout) {
+  PsCluster cluster(2, 1);
+  const auto client = cluster.MakeClient(0, 1, {absl::Milliseconds(300), 1 << 20});
+  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  cluster[1].Kill();
+  const auto ids = MakeIds(1, 20);
+  std::vector<float> rows(80);
+  const absl::Status status = client->Pull(1, true, {{1, ids, rows.data()}}).Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_NE(status.message().find("ps-1"), absl::string_view::npos) << status;
+  EXPECT_EQ(status.message().find("ps-0"), absl::string_view::npos) << status;
+  const absl::Status commit = client->Commit(Args(1)).Wait(Deadline()).status();
+  EXPECT_FALSE(commit.ok());
+  EXPECT_NE(commit.message().find("commit of step 1: ps-1"), absl::string_view::npos) << commit;
+}
+
+TEST(RemoteClientTest, BrokenConnectionsAreOpenedAgainAndNothingIsLostOrDoubled) {
+  PsCluster cluster(2, 1);
+  const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 64});
+  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  const auto ids = MakeIds(1, 100);
+  std::vector<float> before(400), after(400), gradients(400, 1);
+  ASSERT_TRUE(client->Pull(1, true, {{1, ids, before.data()}}).Wait(Deadline()).ok());
+  const auto ahead = client->Pull(2, true, {{1, ids, after.data()}});  // parked at both servers
+  const auto push = client->Accumulate(1, 0, {{1, ids, gradients.data()}});
+  cluster[0].Kill();
+  cluster[1].Kill();
+  cluster[0].Restart();
+  cluster[1].Restart();
+  EXPECT_TRUE(push.Wait(Deadline()).ok()) << push.Wait(Deadline()).status();
+  const auto committed = client->Commit(Args(1)).Wait(Deadline());
+  EXPECT_TRUE(committed.ok()) << committed.status();
+  const auto pulled = ahead.Wait(Deadline());
+  EXPECT_TRUE(pulled.ok()) << pulled.status();
+  for (size_t i = 0; i < 400; ++i) EXPECT_EQ(after[i], before[i] - 1);
+}
+
+TEST(RemoteClientTest, AnotherJobsServerIsRefused) {
+  PsServer server(1);
+  RequestHeader header;
+  header.set_protocol_version(kProtocolVersion);
+  header.set_job_epoch(kTestJobEpoch + 1);
+  RemoteClient client({server.address()}, Router::RoundRobin(1), header, 1);
+  const absl::Status status = client.CreateTables(Specs(), absl::Seconds(30));
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_NE(status.message().find("ps-0"), absl::string_view::npos) << status;
+}
+
+TEST(RemoteClientTest, CreateTablesWaitsForAServerThatStartsLate) {
+  PsCluster cluster(1, 1);
+  cluster[0].Kill();
+  const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
+  std::thread late([&] { cluster[0].Restart(); });
+  EXPECT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  late.join();
+}
+
+TEST(RemoteClientTest, DestructionCompletesWhatIsInFlight) {
+  PsCluster cluster(2, 1);
+  auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 64});
+  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  const auto ids = MakeIds(1, 20);
+  std::vector<float> rows(80);
+  const auto pull = client->Pull(2, true, {{1, ids, rows.data()}});
+  client.reset();
+  ASSERT_TRUE(pull.ready());
+  EXPECT_TRUE(absl::IsCancelled(pull.Wait(Deadline()).status()));
+}
+
+}  // namespace
+}  // namespace tandem::ps

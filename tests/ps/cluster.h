@@ -1,0 +1,69 @@
+// Parameter servers in this process: each a TableHost behind a real rpc::Server on a free port of this machine.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "ps/client_remote.h"
+#include "ps/service.h"
+#include "ps/table_host.h"
+#include "rpc/server.h"
+
+namespace tandem::ps {
+
+inline constexpr uint64_t kTestJobEpoch = 0x7e57;
+
+class PsServer {
+ public:
+  explicit PsServer(int num_workers) : host_(num_workers) { Listen("127.0.0.1:0"); }
+  ~PsServer() { Kill(); }
+
+  TableHost& host() { return host_; }
+  const std::string& address() const { return address_; }
+  // Breaks every connection at once; what is parked in the host is dropped with its replies.
+  void Kill() { server_.reset(); }
+  // Serves the same tables again, at the same address.
+  void Restart() { Listen(address_); }
+
+ private:
+  void Listen(const std::string& address) {
+    server_ = std::make_unique<rpc::Server>();
+    service_.Register(*server_);
+    const absl::Status status = server_->Start(address);
+    ASSERT_TRUE(status.ok()) << status;
+    address_ = server_->address();
+  }
+
+  TableHost host_;
+  EmbeddingService service_{host_, kTestJobEpoch, 1};
+  std::string address_;
+  std::unique_ptr<rpc::Server> server_;
+};
+
+class PsCluster {
+ public:
+  PsCluster(int num_servers, int num_workers) {
+    for (int i = 0; i < num_servers; ++i) servers_.push_back(std::make_unique<PsServer>(num_workers));
+  }
+  PsServer& operator[](size_t i) { return *servers_[i]; }
+
+  std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers, RemoteClientOptions options) {
+    std::vector<std::string> addresses;
+    for (const auto& server : servers_) addresses.push_back(server->address());
+    RequestHeader header;
+    header.set_protocol_version(kProtocolVersion);
+    header.set_job_epoch(kTestJobEpoch);
+    header.set_generation(1);
+    header.mutable_sender()->set_role(TRAINER);
+    header.mutable_sender()->set_rank(trainer);
+    return std::make_unique<RemoteClient>(addresses, Router::RoundRobin(static_cast<int>(addresses.size())), header,
+                                          num_trainers, options);
+  }
+
+ private:
+  std::vector<std::unique_ptr<PsServer>> servers_;
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,93 @@
+// Routing: the published test vectors, splits, and messages cut by size.
+#include "ps/router.h"
+
+#include "gtest/gtest.h"
+#include "ps/message_cut.h"
+#include "tests/ps/spec.h"
+
+namespace tandem::ps {
+namespace {
+
+// Also in ps/README.md: a client in another language checks itself with these.
+TEST(RouterTest, TestVectors) {
+  EXPECT_EQ(rpc::VirtualShard(1, 1), 852u);
+  EXPECT_EQ(rpc::VirtualShard(1, 123456789), 842u);
+  EXPECT_EQ(rpc::VirtualShard(7, 0xffffffffffffffffULL), 269u);
+}
+
+TEST(RouterTest, SplitKeepsOrderAndPlaces) {
+  const Router router = Router::RoundRobin(3);
+  const auto ids = MakeIds(1, 200);
+  const auto split = router.Split(2, "t", ids.data(), ids.size());
+  ASSERT_TRUE(split.ok());
+  ASSERT_EQ(split->size(), 3u);
+  size_t total = 0;
+  for (uint32_t owner = 0; owner < 3; ++owner) {
+    const OwnedIds& part = (*split)[owner];
+    EXPECT_GT(part.ids.size(), 30u);
+    ASSERT_EQ(part.ids.size(), part.positions.size());
+    for (size_t i = 0; i < part.ids.size(); ++i) {
+      EXPECT_EQ(part.ids[i], ids[part.positions[i]]);
+      EXPECT_EQ(rpc::VirtualShard(2, part.ids[i]) % 3, owner);
+      if (i > 0) {
+        EXPECT_LT(part.positions[i - 1], part.positions[i]);
+      }
+    }
+    total += part.ids.size();
+  }
+  EXPECT_EQ(total, ids.size());
+}
+
+TEST(RouterTest, ReadsIdsAtAnyAlignment) {
+  const std::vector<uint64_t> ids = {11, 12, 13};
+  std::string bytes(1 + 24, 'x');
+  memcpy(bytes.data() + 1, ids.data(), 24);
+  const auto split = Router::RoundRobin(1).Split(1, "t", bytes.data() + 1, 3);
+  ASSERT_TRUE(split.ok());
+  EXPECT_EQ((*split)[0].ids, ids);
+}
+
+TEST(RouterTest, RefusesPaddingAndDuplicatesNamingTableAndId) {
+  const Router router = Router::RoundRobin(2);
+  for (const std::vector<uint64_t>& ids : {std::vector<uint64_t>{5, 0, 7}, std::vector<uint64_t>{5, 77, 9, 77}}) {
+    const auto split = router.Split(1, "item", ids.data(), ids.size());
+    EXPECT_TRUE(absl::IsInvalidArgument(split.status()));
+    EXPECT_NE(split.status().message().find("item"), absl::string_view::npos);
+  }
+  const std::vector<uint64_t> twice = {77, 77};
+  EXPECT_NE(router.Split(1, "item", twice.data(), 2).status().message().find("77"), absl::string_view::npos);
+}
+
+TEST(MessageCutTest, EveryIdGoesOnceInOrderAndMessagesStaySmall) {
+  const auto ids = MakeIds(3, 300);
+  const Router router = Router::RoundRobin(2);
+  const std::vector<uint32_t> dims = {4, 50};
+  const std::vector<std::vector<OwnedIds>> split = {*router.Split(1, "a", ids.data(), 300),
+                                                    *router.Split(2, "b", ids.data(), 100)};
+  for (size_t max_bytes : {size_t{1}, size_t{208}, size_t{1000}, size_t{1} << 20}) {
+    const auto messages = CutMessages(split, dims, max_bytes);
+    size_t next[2][2] = {}, values = 0;
+    for (const CutMessage& message : messages) {
+      size_t num_ids = 0, num_values = 0;
+      for (const IdRange& range : message.ranges) {
+        EXPECT_LT(range.begin, range.end);
+        EXPECT_EQ(range.begin, next[range.segment][message.server]);
+        next[range.segment][message.server] = range.end;
+        num_ids += range.end - range.begin;
+        num_values += (range.end - range.begin) * dims[range.segment];
+      }
+      EXPECT_EQ(message.num_ids, num_ids);
+      EXPECT_EQ(message.num_values, num_values);
+      EXPECT_TRUE(num_ids == 1 || num_ids * 8 + num_values * 4 <= max_bytes);
+      values += num_values;
+    }
+    EXPECT_EQ(values, 300u * 4 + 100 * 50);
+    if (max_bytes == size_t{1} << 20) {
+      EXPECT_EQ(messages.size(), 2u);
+    }
+  }
+  EXPECT_TRUE(CutMessages({}, {}, 100).empty());
+}
+
+}  // namespace
+}  // namespace tandem::ps

@@ -1,0 +1,178 @@
+// The service's bytes, without a network: what is accepted, what is refused, and that any protobuf library reads it.
+#include "ps/service.h"
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "kernels/base/crc32c.h"
+#include "tests/ps/spec.h"
+
+namespace tandem::ps {
+namespace {
+
+constexpr uint64_t kJob = 0xfeed;
+
+class ServiceTest : public testing::Test {
+ protected:
+  ServiceTest() : host_(2), service_(host_, kJob, 3) {
+    CreateTablesRequest request;
+    *request.mutable_header() = Header();
+    *request.add_tables() = MakeTableSpec(1, 3);
+    request.set_num_trainers(1);
+    EXPECT_TRUE(Ask(&EmbeddingService::CreateTables, request).ok());
+  }
+  static RequestHeader Header() {
+    RequestHeader header;
+    header.set_protocol_version(1);
+    header.set_job_epoch(kJob);
+    header.mutable_sender()->set_role(TRAINER);
+    return header;
+  }
+  static PullRequest Pull(const std::vector<uint64_t>& ids) {
+    PullRequest request;
+    *request.mutable_header() = Header();
+    request.set_create(true);
+    Segment* segment = request.add_segments();
+    segment->set_table(1);
+    segment->set_count(ids.size());
+    request.set_ids(ids.data(), ids.size() * 8);
+    return request;
+  }
+  static PushRequest Push(const std::vector<uint64_t>& ids, const std::vector<float>& gradients) {
+    PushRequest request;
+    *request.mutable_header() = Header();
+    request.set_step(1);
+    Segment* segment = request.add_segments();
+    segment->set_table(1);
+    segment->set_count(ids.size());
+    request.set_ids(ids.data(), ids.size() * 8);
+    request.set_gradients(gradients.data(), gradients.size() * 4);
+    request.set_payload_crc32c(Crc32c(Crc32c(0, request.ids().data(), request.ids().size()), request.gradients().data(),
+                                      request.gradients().size()));
+    return request;
+  }
+  template <class Request>
+  absl::StatusOr<std::string> Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), const Request& request) {
+    return AskBytes(method, request.SerializeAsString());
+  }
+  absl::StatusOr<std::string> AskBytes(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), std::string bytes) {
+    absl::Notification done;
+    absl::StatusOr<rpc::Payload> answer = absl::UnknownError("");
+    (service_.*method)(rpc::Payload(std::move(bytes)), [&](absl::StatusOr<rpc::Payload> reply) {
+      answer = std::move(reply);
+      done.Notify();
+    });
+    done.WaitForNotification();
+    if (!answer.ok()) return answer.status();
+    return std::string(answer->Flatten());
+  }
+  template <class Request>
+  void ExpectRefused(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), const Request& request,
+                     absl::StatusCode code, const char* word) {
+    const absl::Status status = Ask(method, request).status();
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+  }
+
+  TableHost host_;
+  EmbeddingService service_;
+};
+
+TEST_F(ServiceTest, GeneratedCodeReadsThePullReply) {
+  const auto bytes = Ask(&EmbeddingService::Pull, Pull({5, 6}));
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  PullReply reply;
+  ASSERT_TRUE(reply.ParseFromString(*bytes));
+  EXPECT_EQ(reply.shard_map_version(), 3u);
+  std::vector<float> expected(6);
+  const std::vector<uint64_t> ids = {5, 6};
+  absl::Notification done;
+  host_.Pull(0, false, {{1, 2, ids.data(), expected.data()}}, [&](absl::Status) { done.Notify(); });
+  done.WaitForNotification();
+  EXPECT_EQ(reply.rows(), std::string(reinterpret_cast<const char*>(expected.data()), 24));
+}
+
+TEST_F(ServiceTest, PushCommitHashRoundTrip) {
+  ASSERT_TRUE(Ask(&EmbeddingService::Push, Push({5}, {1, 2, 2})).ok());
+  GradientNormRequest norm;
+  *norm.mutable_header() = Header();
+  norm.set_step(1);
+  GradientNormReply norm_reply;
+  ASSERT_TRUE(norm_reply.ParseFromString(*Ask(&EmbeddingService::GradientNorm, norm)));
+  EXPECT_EQ(norm_reply.squared_norm_high(), 9u);
+  EXPECT_EQ(norm_reply.squared_norm_low(), 0u);
+  CommitRequest commit;
+  *commit.mutable_header() = Header();
+  commit.set_step(1);
+  commit.set_gradient_scale(1);
+  commit.add_rates()->set_table(1);
+  ASSERT_TRUE(Ask(&EmbeddingService::Commit, commit).ok());
+  HashRequest hash;
+  *hash.mutable_header() = Header();
+  HashReply hash_reply;
+  ASSERT_TRUE(hash_reply.ParseFromString(*Ask(&EmbeddingService::Hash, hash)));
+  EXPECT_EQ(hash_reply.num_rows(), 1u);
+  EXPECT_NE(hash_reply.hash_low(), 0u);
+}
+
+TEST_F(ServiceTest, RefusesAnotherProtocolOrJob) {
+  PullRequest pull = Pull({5});
+  pull.mutable_header()->set_protocol_version(2);
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "protocol version 2");
+  pull = Pull({5});
+  pull.mutable_header()->set_job_epoch(1);
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "job epoch");
+  PushRequest push = Push({5}, {1, 2, 3});
+  push.clear_header();
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "protocol version 0");
+  ExpectRefused(&EmbeddingService::Hash, HashRequest(), absl::StatusCode::kFailedPrecondition, "protocol version");
+  ExpectRefused(&EmbeddingService::Commit, CommitRequest(), absl::StatusCode::kFailedPrecondition, "protocol version");
+}
+
+TEST_F(ServiceTest, RefusesSizesThatDoNotFit) {
+  for (uint64_t count : {uint64_t{1}, uint64_t{3}, ~uint64_t{0}, uint64_t{1} << 61}) {
+    PullRequest pull = Pull({5, 6});
+    pull.mutable_segments(0)->set_count(count);
+    ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "segments count");
+    PushRequest push = Push({5, 6}, {1, 2, 3, 4, 5, 6});
+    push.mutable_segments(0)->set_count(count);
+    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "segments count");
+  }
+  PullRequest ragged = Pull({5});
+  ragged.mutable_ids()->push_back('x');
+  ExpectRefused(&EmbeddingService::Pull, ragged, absl::StatusCode::kInvalidArgument, "malformed");
+  ExpectRefused(&EmbeddingService::Push, Push({5}, {1, 2}), absl::StatusCode::kInvalidArgument, "gradients");
+  PullRequest stranger = Pull({5});
+  stranger.mutable_segments(0)->set_table(8);
+  ExpectRefused(&EmbeddingService::Pull, stranger, absl::StatusCode::kInvalidArgument, "no table 8");
+}
+
+TEST_F(ServiceTest, RefusesAMessageAboveTheLimitBeforeAllocating) {
+  CreateTablesRequest request;
+  *request.mutable_header() = Header();
+  *request.add_tables() = MakeTableSpec(2, 65536);
+  request.set_num_trainers(1);
+  ASSERT_TRUE(Ask(&EmbeddingService::CreateTables, request).ok());
+  std::vector<uint64_t> ids(300);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = i + 1;
+  PullRequest pull = Pull(ids);
+  pull.mutable_segments(0)->set_table(2);
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "cut it");
+}
+
+TEST_F(ServiceTest, RefusesADamagedPayload) {
+  PushRequest push = Push({5}, {1, 2, 3});
+  (*push.mutable_gradients())[5] ^= 1;
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "payload checksum");
+}
+
+TEST_F(ServiceTest, RefusesBytesThatAreNoMessage) {
+  for (const std::string& bytes : {std::string("\xff\xff\xff"), std::string("\x7a\x7f", 2), std::string("\x0a\x05zz")}) {
+    for (auto method : {&EmbeddingService::Pull, &EmbeddingService::Push, &EmbeddingService::Commit,
+                        &EmbeddingService::Hash, &EmbeddingService::GradientNorm, &EmbeddingService::CreateTables}) {
+      EXPECT_TRUE(absl::IsInvalidArgument(AskBytes(method, bytes).status()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem::ps

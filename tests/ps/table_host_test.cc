@@ -1,0 +1,310 @@
+// The host: steps over several workers, parked calls, repetitions, refusals that change nothing, failure.
+#include "ps/table_host.h"
+
+#include <future>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "ps/saturating.h"
+#include "tests/ps/spec.h"
+
+namespace tandem::ps {
+namespace {
+
+// Collects one answer; Get waits for it.
+template <class T>
+class Answer {
+ public:
+  std::function<void(T)> Callback() {
+    return [state = state_](T value) {
+      EXPECT_FALSE(state->done.HasBeenNotified()) << "a callback ran twice";
+      state->value = std::move(value);
+      state->done.Notify();
+    };
+  }
+  bool ready() const { return state_->done.HasBeenNotified(); }
+  const T& Get() const {
+    EXPECT_TRUE(state_->done.WaitForNotificationWithTimeout(absl::Seconds(20))) << "no answer";
+    return state_->value;
+  }
+
+ private:
+  struct State {
+    absl::Notification done;
+    T value = absl::UnknownError("not answered");
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+using Status = Answer<absl::Status>;
+
+class TableHostTest : public testing::TestWithParam<int> {
+ protected:
+  TableHostTest() : host_(GetParam()) {}
+
+  void Create(uint32_t num_trainers) {
+    Status created;
+    host_.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, num_trainers, created.Callback());
+    ASSERT_TRUE(created.Get().ok()) << created.Get();
+  }
+  Status Pull(uint64_t step, const std::vector<uint64_t>& ids, float* rows, bool create = true, uint32_t table = 1) {
+    Status answer;
+    host_.Pull(step, create, {{table, ids.size(), ids.data(), rows}}, answer.Callback());
+    return answer;
+  }
+  std::vector<float> Rows(const std::vector<uint64_t>& ids) {
+    std::vector<float> rows(ids.size() * 4);
+    EXPECT_TRUE(Pull(0, ids, rows.data(), false).Get().ok());
+    return rows;
+  }
+  Status Push(PushPlace place, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,
+              uint32_t table = 1) {
+    Status answer;
+    auto kept = std::make_shared<const std::vector<float>>(gradients);
+    host_.Accumulate(place, {{table, ids.size(), ids.data(), kept->data()}}, kept, answer.Callback());
+    return answer;
+  }
+  Status Commit(uint32_t trainer, uint64_t step, float rate = 1) {
+    Status answer;
+    host_.Commit(trainer, {step, {{1, rate}, {2, rate}}, 1, false}, answer.Callback());
+    return answer;
+  }
+  HashResult Hash() {
+    Answer<absl::StatusOr<HashResult>> answer;
+    host_.Hash(answer.Callback());
+    return *answer.Get();
+  }
+  // Everything posted before has been done when this returns.
+  void Settle() { Hash(); }
+
+  TableHost host_;
+  const std::vector<uint64_t> ids_ = MakeIds(1, 50);
+};
+
+TEST_P(TableHostTest, CommitAppliesWhenTheLastTrainerCommits) {
+  Create(2);
+  const auto before = Rows({7});
+  ASSERT_TRUE(Push({0, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Push({1, 1, 1, 0}, {7}, {2, 2, 2, 2}).Get().ok());
+  const Status first = Commit(0, 1);
+  Settle();
+  EXPECT_FALSE(first.ready());
+  EXPECT_EQ(Rows({7}), before);
+  const Status second = Commit(1, 1);
+  EXPECT_TRUE(first.Get().ok() && second.Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 3);
+  EXPECT_TRUE(Commit(1, 1).Get().ok()) << "the answer was lost and the commit comes again";
+  EXPECT_EQ(Rows({7})[0], before[0] - 3);
+}
+
+TEST_P(TableHostTest, PullAheadWaitsForItsStepAndSeesItsPushes) {
+  Create(1);
+  const auto before = Rows({7, 8});
+  std::vector<float> next(8), after_next(8);
+  const Status pull2 = Pull(2, {7, 8}, next.data());
+  const Status pull3 = Pull(3, {7, 8}, after_next.data());
+  ASSERT_TRUE(Push({0, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get().ok());
+  EXPECT_FALSE(pull2.ready());
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  ASSERT_TRUE(pull2.Get().ok());
+  EXPECT_EQ(next[0], before[0] - 1);
+  EXPECT_EQ(next[4], before[4]);
+  Settle();
+  EXPECT_FALSE(pull3.ready());
+  ASSERT_TRUE(Push({0, 2, 0, 1}, {8}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Commit(0, 2).Get().ok());
+  ASSERT_TRUE(pull3.Get().ok());
+  EXPECT_EQ(after_next[4], before[4] - 1);
+}
+
+TEST_P(TableHostTest, RepeatedPushCountsOnce) {
+  Create(1);
+  const auto before = Rows({7});
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Push({0, 1, 0, 5}, {7}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 6}, {7}, {1, 1, 1, 1}).Get().ok()) << "for a step that is applied: ignored";
+  ASSERT_TRUE(Commit(0, 2).Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 1);
+}
+
+TEST_P(TableHostTest, RefusedInputChangesNothing) {
+  Create(1);
+  ASSERT_TRUE(Push({0, 1, 0, 0}, ids_, MakeValues(1, 200)).Get().ok());
+  const auto refused = [&](const Status& answer, const char* word) {
+    EXPECT_TRUE(absl::IsInvalidArgument(answer.Get())) << answer.Get();
+    EXPECT_NE(answer.Get().message().find(word), absl::string_view::npos) << answer.Get();
+  };
+  std::vector<float> rows(400), gradients(400, 1), broken = gradients;
+  std::vector<uint64_t> with_zero = ids_, twice = ids_;
+  with_zero[49] = 0;
+  twice[49] = twice[0];
+  broken[199] = std::numeric_limits<float>::infinity();
+  refused(Pull(0, with_zero, rows.data()), "padding");
+  refused(Pull(0, twice, rows.data()), "twice");
+  refused(Pull(0, ids_, rows.data(), true, 9), "no table 9");
+  refused(Push({0, 1, 0, 1}, with_zero, gradients), "padding");
+  refused(Push({0, 1, 0, 1}, twice, gradients), "twice");
+  refused(Push({0, 1, 0, 1}, ids_, broken), "not finite");
+  refused(Push({0, 1, 0, 1}, ids_, gradients, 9), "no table 9");
+  refused(Push({0, 3, 0, 1}, ids_, gradients), "step 3");
+  refused(Push({5, 1, 0, 1}, ids_, gradients), "trainer 5");
+  refused(Push({0, 1, 0, uint64_t{1} << 40}, ids_, gradients), "sequence");
+  Status commit;
+  host_.Commit(0, {1, {{1, 1.0f}}, 1, false}, commit.Callback());
+  refused(commit, "table2");
+  refused(Commit(0, 1, std::nanf("")), "not finite");
+  EXPECT_EQ(Hash().num_rows, 0u);
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  const HashResult hash = Hash();
+  EXPECT_EQ(hash.num_rows, ids_.size());
+
+  TableHost clean(1);
+  Status created, pushed, committed;
+  clean.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, 1, created.Callback());
+  const auto gradient = std::make_shared<std::vector<float>>(MakeValues(1, 200));
+  clean.Accumulate({0, 1, 0, 0}, {{1, 50, ids_.data(), gradient->data()}}, gradient, pushed.Callback());
+  clean.Commit(0, {1, {{1, 1.0f}, {2, 1.0f}}, 1, false}, committed.Callback());
+  Answer<absl::StatusOr<HashResult>> expected;
+  clean.Hash(expected.Callback());
+  EXPECT_EQ(hash.hash, expected.Get()->hash);
+}
+
+TEST_P(TableHostTest, OneBadSegmentRefusesTheWholeMessage) {
+  Create(1);
+  const auto gradients = std::make_shared<std::vector<float>>(4, 1.0f);
+  const std::vector<uint64_t> good = {3}, bad = {0};
+  Status answer;
+  host_.Accumulate({0, 1, 0, 0}, {{1, 1, good.data(), gradients->data()}, {2, 1, bad.data(), gradients->data()}},
+                   gradients, answer.Callback());
+  EXPECT_TRUE(absl::IsInvalidArgument(answer.Get()));
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  EXPECT_EQ(Hash().num_rows, 0u);
+}
+
+TEST_P(TableHostTest, CreateTablesIsRepeatableAndRefusesADifference) {
+  Create(2);
+  Create(2);
+  Status trainers, spec, invalid, twice, renumbered;
+  host_.CreateTables({}, 3, trainers.Callback());
+  EXPECT_TRUE(absl::IsFailedPrecondition(trainers.Get())) << trainers.Get();
+  host_.CreateTables({MakeTableSpec(1, 5)}, 2, spec.Callback());
+  EXPECT_TRUE(absl::IsFailedPrecondition(spec.Get())) << spec.Get();
+  host_.CreateTables({MakeTableSpec(3, 4), MakeTableSpec(4, 0)}, 2, invalid.Callback());
+  EXPECT_TRUE(absl::IsInvalidArgument(invalid.Get())) << invalid.Get();
+  EXPECT_FALSE(host_.Dim(3).ok()) << "a refused request creates none of its tables";
+  host_.CreateTables({MakeTableSpec(3, 4), MakeTableSpec(3, 4)}, 2, twice.Callback());
+  EXPECT_TRUE(absl::IsInvalidArgument(twice.Get())) << twice.Get();
+  TableSpec other_number = MakeTableSpec(3, 4);
+  other_number.set_name("table1");
+  host_.CreateTables({other_number}, 2, renumbered.Callback());
+  EXPECT_TRUE(absl::IsFailedPrecondition(renumbered.Get())) << renumbered.Get();
+}
+
+TEST_P(TableHostTest, DisagreeingCommitsAllFailAndTheStepCanBeCommittedAgain) {
+  Create(2);
+  ASSERT_TRUE(Push({0, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get().ok());
+  const auto before = Rows({7});
+  const Status first = Commit(0, 1, 0.5f), second = Commit(1, 1, 0.25f);
+  EXPECT_TRUE(absl::IsFailedPrecondition(first.Get()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(second.Get()));
+  EXPECT_EQ(Rows({7}), before);
+  const Status again = Commit(0, 1, 0.5f);
+  EXPECT_TRUE(Commit(1, 1, 0.5f).Get().ok());
+  EXPECT_TRUE(again.Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 0.5f);
+}
+
+TEST_P(TableHostTest, GradientNormWaitsForEveryTrainerAndAnswersAgain) {
+  Create(2);
+  using Norm = Answer<absl::StatusOr<absl::uint128>>;
+  ASSERT_TRUE(Push({0, 1, 0, 0}, {7, 8}, {1, 0, 0, 0, 0, 2, 0, 0}).Get().ok());
+  ASSERT_TRUE(Push({1, 1, 1, 0}, {7}, {2, 0, 0, 0}).Get().ok());
+  Norm first, second, again, late;
+  host_.GradientNorm(0, 1, first.Callback());
+  Settle();
+  EXPECT_FALSE(first.ready());
+  host_.GradientNorm(1, 1, second.Callback());
+  EXPECT_EQ(FromFixedPoint(*first.Get()), 13);
+  EXPECT_EQ(FromFixedPoint(*second.Get()), 13);
+  host_.GradientNorm(0, 1, again.Callback());
+  EXPECT_EQ(FromFixedPoint(*again.Get()), 13);
+  const Status commits[] = {Commit(0, 1), Commit(1, 1)};
+  EXPECT_TRUE(commits[0].Get().ok() && commits[1].Get().ok());
+  host_.GradientNorm(0, 1, late.Callback());
+  EXPECT_TRUE(absl::IsFailedPrecondition(late.Get().status()));
+}
+
+TEST_P(TableHostTest, NormThatNotEveryTrainerAsksForFailsAtTheCommit) {
+  Create(2);
+  Answer<absl::StatusOr<absl::uint128>> norm;
+  host_.GradientNorm(0, 1, norm.Callback());
+  Commit(0, 1);
+  EXPECT_TRUE(Commit(1, 1).Get().ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(norm.Get().status()));
+}
+
+TEST_P(TableHostTest, FailCompletesEverythingParkedAndRefusesTheRest) {
+  Create(2);
+  std::vector<float> rows(4);
+  const Status pull = Pull(2, {7}, rows.data()), commit = Commit(0, 1);
+  Answer<absl::StatusOr<absl::uint128>> norm;
+  host_.GradientNorm(0, 1, norm.Callback());
+  host_.Fail(absl::AbortedError("trainer 1 is gone"));
+  for (const absl::Status& status : {pull.Get(), commit.Get(), norm.Get().status(), Pull(0, {7}, rows.data()).Get(),
+                                     Commit(1, 1).Get(), Push({1, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get()}) {
+    EXPECT_EQ(status, absl::AbortedError("trainer 1 is gone"));
+  }
+}
+
+TEST_P(TableHostTest, EmptyCallsComplete) {
+  Create(1);
+  EXPECT_TRUE(Pull(1, {}, nullptr).Get().ok());
+  EXPECT_TRUE(Push({0, 1, 0, 0}, {}, {}).Get().ok());
+  EXPECT_TRUE(Commit(0, 1).Get().ok());
+  EXPECT_EQ(Hash().num_rows, 0u);
+}
+
+TEST_P(TableHostTest, ManyThreadsPullAndPushAtOnce) {
+  constexpr uint32_t kTrainers = 4;
+  constexpr uint64_t kSteps = 5;
+  Create(kTrainers);
+  const auto before = Rows(ids_);
+  std::vector<std::thread> threads;
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
+    threads.emplace_back([&, trainer] {
+      std::vector<float> rows(200);
+      for (uint64_t step = 1; step <= kSteps; ++step) {
+        ASSERT_TRUE(Pull(step, ids_, rows.data()).Get().ok());
+        ASSERT_NEAR(rows[0], before[0] - static_cast<float>(kTrainers * (step - 1)), 1e-5);
+        ASSERT_TRUE(Push({trainer, step, trainer, step}, ids_, std::vector<float>(200, 1)).Get().ok());
+        ASSERT_TRUE(Commit(trainer, step).Get().ok());
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const auto after = Rows(ids_);
+  for (size_t i = 0; i < after.size(); ++i) {
+    float expected = before[i];
+    for (uint64_t step = 0; step < kSteps; ++step) expected -= 4;
+    EXPECT_EQ(after[i], expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, TableHostTest, testing::Values(1, 2, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+TEST(TableHostCloseTest, DestructionCompletesWhatIsParked) {
+  Answer<absl::Status> created, parked;
+  std::vector<float> row(4);
+  const uint64_t id = 7;
+  {
+    TableHost host(2);
+    host.CreateTables({MakeTableSpec(1, 4)}, 1, created.Callback());
+    host.Pull(2, true, {{1, 1, &id, row.data()}}, parked.Callback());
+  }
+  EXPECT_TRUE(created.Get().ok());
+  EXPECT_TRUE(absl::IsCancelled(parked.Get()));
+}
+
+}  // namespace
+}  // namespace tandem::ps

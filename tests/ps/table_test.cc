@@ -1,0 +1,249 @@
+// A table alone: rows come into being, gradients wait for their commit and add up in the published order.
+#include "ps/table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "gtest/gtest.h"
+#include "ps/initializer.h"
+#include "ps/saturating.h"
+#include "tests/ps/spec.h"
+
+namespace tandem::ps {
+namespace {
+
+std::vector<float> PullRows(Table& table, const std::vector<uint64_t>& ids, bool create = false) {
+  std::vector<float> rows(ids.size() * table.spec().dim(), -7);
+  table.Pull(ids, create, rows.data());
+  return rows;
+}
+
+void Push(Table& table, uint32_t slice, uint64_t sequence, const std::vector<uint64_t>& ids,
+          const std::vector<float>& gradients) {
+  auto kept = std::make_shared<const std::vector<float>>(gradients);
+  table.Accumulate(slice, sequence, ids, kept->data(), kept);
+}
+
+TEST(TableTest, PullCreatesRowsOrOnlyShowsThem) {
+  for (uint32_t dim : {1u, 5u, 16u, 67u}) {
+    Table table(MakeTableSpec(1, dim));
+    const auto ids = MakeIds(dim, 100);
+    const auto shown = PullRows(table, ids);
+    EXPECT_EQ(table.num_rows(), 0u);
+    EXPECT_EQ(PullRows(table, ids, true), shown);
+    EXPECT_EQ(table.num_rows(), ids.size());
+    EXPECT_EQ(PullRows(table, ids, true), shown);
+    EXPECT_EQ(table.num_rows(), ids.size());
+    std::vector<float> expected(dim);
+    InitializeWeights(table.spec().seed(), table.spec().init_stddev(), ids[99], expected.data(), dim);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), shown.end() - dim));
+  }
+}
+
+TEST(TableTest, PullWritesToGivenPositions) {
+  Table table(MakeTableSpec(1, 3));
+  const std::vector<uint64_t> ids = {10, 20};
+  const auto rows = PullRows(table, ids);
+  std::vector<float> sparse(5 * 3, -1);
+  const std::vector<uint32_t> positions = {4, 1};
+  table.Pull(ids, true, sparse.data(), positions);
+  EXPECT_TRUE(std::equal(rows.begin(), rows.begin() + 3, sparse.begin() + 12));
+  EXPECT_TRUE(std::equal(rows.begin() + 3, rows.end(), sparse.begin() + 3));
+  EXPECT_EQ(sparse[0], -1);
+}
+
+TEST(TableTest, PushToUnknownIdInitialisesRow) {
+  Table table(MakeTableSpec(1, 4));
+  const auto before = PullRows(table, {9});
+  Push(table, 0, 0, {9}, {1, 2, 3, 4});
+  EXPECT_EQ(PullRows(table, {9}), before) << "a push shows only after its commit";
+  table.Commit(1, 0.5f, 2, false);
+  const auto after = PullRows(table, {9});
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(after[i], before[i] - 0.5f * (2.0f * static_cast<float>(i + 1)));
+  EXPECT_EQ(table.num_rows(), 1u);
+}
+
+TEST(TableTest, SkipDropsGradientsAndCreatesNothing) {
+  Table table(MakeTableSpec(1, 4, SPARSE_ADAM));
+  PullRows(table, {1}, true);
+  const HashResult before = table.Hash();
+  Push(table, 0, 0, {1, 2}, MakeValues(1, 8));
+  table.Commit(1, 0.5f, 1, true);
+  EXPECT_EQ(table.num_rows(), 1u);
+  EXPECT_EQ(table.Hash().hash, before.hash);
+  table.Commit(2, 0.5f, 1, false);
+  EXPECT_EQ(table.Hash().num_rows, 0u) << "nothing was left pending";
+}
+
+TEST(TableTest, GradientsAddInSliceSequencePositionOrderWhateverTheArrival) {
+  // 1 + 2^-24 + 2^-24 in f32 depends on the order: small ones first give 1 + 2^-23.
+  struct Arrival {
+    uint32_t slice;
+    uint64_t sequence;
+    float gradient;
+  };
+  std::vector<Arrival> pushes = {{0, 7, 0x1p-24f}, {1, 2, 0x1p-24f}, {1, 5, 1.0f}, {3, 0, -1.0f}, {3, 1, 0x1p-30f}};
+  float expected = pushes[0].gradient;
+  for (size_t i = 1; i < pushes.size(); ++i) expected += pushes[i].gradient;
+  std::vector<size_t> order(pushes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  TableSpec spec = MakeTableSpec(1, 1);
+  spec.set_init_stddev(0);
+  do {
+    Table table(spec);
+    for (size_t i : order) Push(table, pushes[i].slice, pushes[i].sequence, {5}, {pushes[i].gradient});
+    table.Commit(1, 1, 1, false);
+    ASSERT_EQ(PullRows(table, {5})[0], -expected);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(TableTest, OptimizerRunsOncePerRowHoweverManyPushes) {
+  for (int optimizer : {SPARSE_SGD, SPARSE_ADAGRAD, SPARSE_ADAM}) {
+    Table whole(MakeTableSpec(1, 2, optimizer)), parts(MakeTableSpec(1, 2, optimizer));
+    Push(whole, 0, 0, {3}, {0.75f, -3});
+    Push(parts, 1, 0, {3}, {0.5f, -1});
+    Push(parts, 0, 0, {3}, {0.25f, -2});
+    whole.Commit(1, 0.1f, 1, false);
+    parts.Commit(1, 0.1f, 1, false);
+    EXPECT_EQ(whole.Hash().hash, parts.Hash().hash) << optimizer;
+  }
+}
+
+TEST(TableTest, HeaderRecordsTheCommit) {
+  Table table(MakeTableSpec(1, 16, SPARSE_ADAGRAD));
+  PullRows(table, {4}, true);
+  Push(table, 0, 0, {8, 6}, MakeValues(1, 32));
+  Push(table, 1, 0, {6}, MakeValues(2, 16));
+  table.Commit(41, 0.1f, 1, false);
+  std::vector<RowHeader> headers;
+  table.ForEachRow([&](const RowView& row) {
+    headers.push_back(*row.header);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(row.weights) % 64, 0u);
+  });
+  ASSERT_EQ(headers.size(), 3u);
+  EXPECT_EQ(headers[0].id, 4u);
+  EXPECT_EQ(headers[0].version, 0u);
+  EXPECT_EQ(headers[0].last_step, 0u);
+  EXPECT_EQ(headers[2].id, 6u);
+  EXPECT_EQ(headers[2].version, 1u);
+  EXPECT_EQ(headers[2].frequency, 2u);
+  EXPECT_EQ(headers[2].last_step, 41u);
+  EXPECT_EQ(headers[2].flags, 0u);
+}
+
+TEST(TableTest, RowsStayInPlaceWhileTheTableGrows) {
+  Table table(MakeTableSpec(1, 64, SPARSE_ADAM));
+  PullRows(table, {1}, true);
+  const float* first = nullptr;
+  table.ForEachRow([&](const RowView& row) { first = row.weights; });
+  std::vector<uint64_t> ids(5000);
+  std::iota(ids.begin(), ids.end(), uint64_t{1});
+  const auto shown = PullRows(table, ids);
+  EXPECT_EQ(PullRows(table, ids, true), shown);
+  const float* still_first = nullptr;
+  table.ForEachRow([&](const RowView& row) { still_first = still_first ? still_first : row.weights; });
+  EXPECT_EQ(first, still_first);
+  EXPECT_EQ(PullRows(table, ids), shown);
+}
+
+TEST(TableTest, GradientNormIsOfTheSumPerRowAndOrderFree) {
+  Table one(MakeTableSpec(1, 2)), other(MakeTableSpec(1, 2));
+  EXPECT_EQ(one.GradientNorm(), 0u);
+  Push(one, 0, 0, {1, 2}, {3, 0, 0, 1});
+  Push(one, 1, 0, {1}, {0, 4});
+  EXPECT_EQ(FromFixedPoint(one.GradientNorm()), 25 + 1);
+  EXPECT_EQ(FromFixedPoint(one.GradientNorm()), 25 + 1) << "asking changes nothing";
+  Push(other, 1, 0, {1}, {0, 4});
+  Push(other, 0, 0, {2, 1}, {0, 1, 3, 0});
+  EXPECT_EQ(one.GradientNorm(), other.GradientNorm());
+  one.Commit(1, 0.1f, 1, false);
+  EXPECT_EQ(one.GradientNorm(), 0u);
+}
+
+TEST(TableTest, GradientNormSaturates) {
+  Table table(MakeTableSpec(1, 2));
+  Push(table, 0, 0, {1, 2}, {3e38f, 3e38f, 1, 1});
+  EXPECT_EQ(table.GradientNorm(), absl::Uint128Max());
+}
+
+TEST(TableTest, HashCountsCommittedRowsAndSeesEveryBit) {
+  const auto run = [](float nudge, float extra_rows) {
+    Table table(MakeTableSpec(1, 4, SPARSE_ADAM));
+    if (extra_rows > 0) PullRows(table, {100, 200}, true);
+    Push(table, 0, 0, {1, 2}, {1, 2, 3, 4, 5, 6, 7, nudge});
+    table.Commit(1, 0.1f, 1, false);
+    return table.Hash();
+  };
+  const HashResult hash = run(8, 0);
+  EXPECT_EQ(hash.num_rows, 2u);
+  EXPECT_EQ(run(8, 2).hash, hash.hash) << "rows that were only pulled do not count";
+  EXPECT_NE(run(std::nextafter(8.0f, 9.0f), 0).hash, hash.hash);
+}
+
+TEST(TableTest, HashDoesNotDependOnTheOrderOfRows) {
+  Table one(MakeTableSpec(1, 4, SPARSE_ADAGRAD)), other(MakeTableSpec(1, 4, SPARSE_ADAGRAD));
+  Push(one, 0, 0, {1, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  Push(other, 0, 0, {2, 1}, {5, 6, 7, 8, 1, 2, 3, 4});
+  one.Commit(1, 0.1f, 1, false);
+  other.Commit(1, 0.1f, 1, false);
+  EXPECT_EQ(one.Hash().hash, other.Hash().hash);
+}
+
+TEST(TableTest, TakesGradientsAtAnyAlignment) {
+  Table aligned(MakeTableSpec(1, 3)), shifted(MakeTableSpec(1, 3));
+  const auto gradients = MakeValues(1, 6);
+  auto bytes = std::make_shared<std::vector<char>>(1 + 24);
+  memcpy(bytes->data() + 1, gradients.data(), 24);
+  Push(aligned, 0, 0, {1, 2}, gradients);
+  shifted.Accumulate(0, 0, std::vector<uint64_t>{1, 2}, bytes->data() + 1, bytes);
+  Push(aligned, 1, 0, {1, 2}, gradients);
+  shifted.Accumulate(1, 0, std::vector<uint64_t>{1, 2}, bytes->data() + 1, bytes);
+  EXPECT_EQ(aligned.GradientNorm(), shifted.GradientNorm());
+  aligned.Commit(1, 0.1f, 1, false);
+  shifted.Commit(1, 0.1f, 1, false);
+  EXPECT_EQ(aligned.Hash().hash, shifted.Hash().hash);
+}
+
+TEST(TableTest, KeepsGradientBytesUntilCommitAndNoLonger) {
+  Table table(MakeTableSpec(1, 2));
+  auto bytes = std::make_shared<std::vector<float>>(2, 1.0f);
+  table.Accumulate(0, 0, std::vector<uint64_t>{1}, bytes->data(), bytes);
+  EXPECT_EQ(bytes.use_count(), 2);
+  table.Commit(1, 0.1f, 1, false);
+  EXPECT_EQ(bytes.use_count(), 1);
+}
+
+TEST(CheckGradientsTest, NamesTheTableAndTheId) {
+  const TableSpec spec = MakeTableSpec(3, 2);
+  const std::vector<uint64_t> ids = {11, 22, 33};
+  std::vector<float> gradients(6, 1);
+  EXPECT_TRUE(CheckGradients(spec, ids.data(), gradients.data(), 3).ok());
+  for (float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+    gradients[3] = bad;
+    const absl::Status status = CheckGradients(spec, ids.data(), gradients.data(), 3);
+    EXPECT_TRUE(absl::IsInvalidArgument(status));
+    EXPECT_NE(status.message().find("table3"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("id 22"), absl::string_view::npos) << status;
+  }
+}
+
+TEST(CheckTableSpecTest, NamesTheFieldThatIsWrong) {
+  TableSpec spec = MakeTableSpec(1, 0);
+  EXPECT_NE(CheckTableSpec(spec).message().find("dim"), absl::string_view::npos);
+  spec.set_dim(65537);
+  EXPECT_FALSE(CheckTableSpec(spec).ok());
+  spec = MakeTableSpec(0, 4);
+  EXPECT_NE(CheckTableSpec(spec).message().find("number"), absl::string_view::npos);
+  spec = MakeTableSpec(1, 4);
+  spec.set_init_stddev(-1);
+  EXPECT_NE(CheckTableSpec(spec).message().find("init_stddev"), absl::string_view::npos);
+  spec = MakeTableSpec(1, 4);
+  spec.clear_name();
+  EXPECT_FALSE(CheckTableSpec(spec).ok());
+}
+
+}  // namespace
+}  // namespace tandem::ps

@@ -1,0 +1,316 @@
+// Master service and clients end to end, in one process over loopback, with short periods.
+#include "rpc/master/service.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "proto/master.pb.h"
+#include "rpc/channel.h"
+#include "rpc/master/client.h"
+
+namespace tandem::rpc {
+namespace {
+
+using ClientOr = absl::StatusOr<std::unique_ptr<MasterClient>>;
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+MembershipOptions FastMaster(uint32_t num_ps, uint32_t num_trainers) {
+  return {.num_ps = num_ps,
+          .num_trainers = num_trainers,
+          .job_fingerprint = 1,
+          .register_timeout_seconds = 10,
+          .heartbeat_timeout_seconds = 0.6,
+          .register_hold_seconds = 0.1,
+          .linger_seconds = 1};
+}
+
+MasterClientOptions FastClient() {
+  return {.interrupted = nullptr,
+          .connect_timeout = absl::Seconds(10),
+          .heartbeat_period = absl::Milliseconds(50),
+          .heartbeat_deadline = absl::Milliseconds(300),
+          .master_timeout = absl::Milliseconds(500)};
+}
+
+// A master, and members that are threads of this process.
+class MasterTest : public testing::Test {
+ protected:
+  void StartMaster(const MembershipOptions& options) {
+    service_ = std::make_unique<MasterService>(options, /*tick_seconds=*/0.02);
+    server_ = std::make_unique<Server>();
+    service_->RegisterHandlers(*server_);
+    ASSERT_TRUE(server_->Start("127.0.0.1:0").ok());
+    address_ = server_->address();
+  }
+
+  // Registers all at once; clients come in the order of `selves`.
+  std::vector<ClientOr> ConnectAll(const std::vector<MemberSelf>& selves) {
+    std::vector<ClientOr> clients(selves.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < selves.size(); ++i) {
+      threads.emplace_back([&, i] {
+        clients[i] = MasterClient::Connect(
+            address_, selves[i], [this](absl::Status status) { RecordFailure(std::move(status)); }, FastClient());
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    return clients;
+  }
+  static MemberSelf Self(Role role, int64_t pid, int index) {
+    return {.role = role, .host = "host", .pid = pid, .address = "host:" + std::to_string(pid), .preferred_index = index,
+            .incarnation = 1, .job_fingerprint = 1};
+  }
+  std::vector<ClientOr> ConnectOnePsTwoTrainers() {
+    StartMaster(FastMaster(1, 2));
+    auto clients = ConnectAll({Self(PS, 100, 0), Self(TRAINER, 200, 0), Self(TRAINER, 201, 1)});
+    for (const auto& client : clients) EXPECT_TRUE(client.ok()) << client.status();
+    return clients;
+  }
+
+  void RecordFailure(absl::Status status) {
+    absl::MutexLock lock(&mutex_);
+    failures_.push_back(std::move(status));
+  }
+  std::vector<absl::Status> WaitForFailures(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    auto enough = [&] { return failures_.size() >= count; };
+    mutex_.AwaitWithDeadline(absl::Condition(&enough), Soon());
+    return failures_;
+  }
+
+  std::unique_ptr<MasterService> service_;
+  std::unique_ptr<Server> server_;
+  std::string address_;
+  absl::Mutex mutex_;
+  std::vector<absl::Status> failures_;
+};
+
+TEST_F(MasterTest, AJobRunsFromRegistrationToCompletion) {
+  auto clients = ConnectOnePsTwoTrainers();
+  const Assignment& first = (*clients[0])->assignment();
+  for (const auto& client : clients) {
+    const Assignment& assignment = (*client)->assignment();
+    EXPECT_EQ(assignment.job_epoch, first.job_epoch);
+    EXPECT_NE(assignment.job_epoch, 0u);
+    EXPECT_EQ(assignment.job_token.size(), 32u);
+    EXPECT_EQ(assignment.generation, 1u);
+    EXPECT_EQ(assignment.members.size(), 3u);
+    EXPECT_EQ(assignment.shard_map.num_ps(), 1u);
+    EXPECT_EQ(assignment.shard_map.Owner(1023), 0u);
+    EXPECT_EQ(assignment.MembersOf(TRAINER)[1].address, "host:201");
+    EXPECT_EQ(assignment.MembersOf(PS)[0].pid, 100);
+  }
+  EXPECT_EQ((*clients[2])->assignment().rank, 1u);
+  const RequestHeader header = (*clients[2])->MakeHeader();
+  EXPECT_EQ(header.job_epoch(), first.job_epoch);
+  EXPECT_EQ(header.sender().role(), TRAINER);
+  EXPECT_EQ(header.sender().rank(), 1u);
+  EXPECT_EQ(header.shard_map_version(), 1u);
+
+  absl::Status ps_status = absl::UnknownError("not run");
+  std::thread ps([&] {
+    ps_status = (*clients[0])->WaitForCompletion();
+    EXPECT_TRUE((*clients[0])->Leave(absl::OkStatus()).ok());
+  });
+  EXPECT_TRUE((*clients[1])->Leave(absl::OkStatus()).ok());
+  EXPECT_EQ(service_->phase(), Phase::RUNNING);
+  EXPECT_TRUE((*clients[2])->Leave(absl::OkStatus()).ok());
+  ps.join();
+  EXPECT_TRUE(ps_status.ok()) << ps_status;
+  EXPECT_TRUE(service_->WaitForEnd().ok());
+  EXPECT_TRUE(failures_.empty());
+}
+
+TEST_F(MasterTest, AMembersErrorReachesEveryoneWithItsCode) {
+  auto clients = ConnectOnePsTwoTrainers();
+  absl::StatusOr<std::string> waited;
+  std::thread waiter([&] { waited = (*clients[0])->store().Get("never", Soon()); });
+  EXPECT_TRUE((*clients[2])->Leave(absl::InvalidArgumentError("tables[item].dim is 0")).ok());
+  const absl::Status expected = absl::InvalidArgumentError("trainer-1: tables[item].dim is 0");
+  EXPECT_EQ((*clients[0])->WaitForCompletion(), expected);
+  waiter.join();
+  EXPECT_EQ(waited.status().code(), expected.code()) << waited.status();
+  for (const absl::Status& failure : WaitForFailures(2)) EXPECT_EQ(failure, expected);
+  EXPECT_EQ((*clients[1])->failure(), expected);
+  EXPECT_EQ((*clients[1])->store().Set("a", "b"), expected);
+  for (int i : {0, 1}) EXPECT_TRUE((*clients[i])->Leave((*clients[i])->failure()).ok());
+  EXPECT_EQ(service_->WaitForEnd(), expected);
+  EXPECT_EQ(failures_.size(), 2u);  // once each; the one that failed is not told
+}
+
+TEST_F(MasterTest, ASilentMemberFailsTheJobByName) {
+  auto clients = ConnectOnePsTwoTrainers();
+  clients[1]->reset();  // gone without a word
+  const absl::Status status = (*clients[2])->WaitForCompletion();
+  EXPECT_TRUE(absl::IsUnavailable(status));
+  EXPECT_EQ(std::string(status.message()).rfind("trainer-0 (host pid 200) has not answered for 0.", 0), 0u) << status;
+  EXPECT_EQ(service_->WaitForEnd(), status);  // after the linger
+}
+
+TEST_F(MasterTest, ALostMasterIsAFailureThatNamesIt) {
+  auto clients = ConnectOnePsTwoTrainers();
+  absl::StatusOr<std::string> waited;
+  std::thread waiter([&] { waited = (*clients[1])->store().Get("never", Soon()); });
+  server_->Shutdown(0);
+  for (const absl::Status& failure : WaitForFailures(3)) {
+    EXPECT_TRUE(absl::IsUnavailable(failure));
+    EXPECT_EQ(std::string(failure.message()).rfind("the master at " + address_ + " has not answered for ", 0), 0u) << failure;
+  }
+  waiter.join();
+  EXPECT_TRUE(absl::IsUnavailable(waited.status()) || absl::IsCancelled(waited.status())) << waited.status();
+  EXPECT_FALSE((*clients[0])->WaitForCompletion().ok());
+  EXPECT_FALSE((*clients[0])->Leave(absl::OkStatus()).ok());
+}
+
+TEST_F(MasterTest, AMasterThatAcceptsButNeverAnswersIsLost) {
+  auto clients = ConnectOnePsTwoTrainers();
+  server_->Shutdown(0);
+  Server stopped;  // as a stopped process: connections are accepted, calls are not answered
+  std::vector<Reply> held;
+  absl::Mutex mutex;
+  stopped.Handle("tandem.MasterService", "Heartbeat", MethodKind::UNARY, [&](Payload, Reply reply) {
+    absl::MutexLock lock(&mutex);
+    held.push_back(std::move(reply));
+  });
+  ASSERT_TRUE(stopped.Start(address_).ok());
+  EXPECT_EQ(WaitForFailures(3).size(), 3u);
+  clients.clear();
+  stopped.Shutdown(0);
+}
+
+TEST_F(MasterTest, AnotherMasterAtTheSameAddressIsNotOurs) {
+  auto clients = ConnectOnePsTwoTrainers();
+  server_->Shutdown(0);
+  MasterService other(FastMaster(1, 2), 0.02);
+  Server server;
+  other.RegisterHandlers(server);
+  ASSERT_TRUE(server.Start(address_).ok());
+  for (const absl::Status& failure : WaitForFailures(3)) {
+    EXPECT_NE(failure.ToString().find("it has been restarted"), std::string::npos) << failure;
+  }
+}
+
+TEST_F(MasterTest, AnUnreachableMasterIsNamedAfterTheTimeout) {
+  MasterClientOptions options = FastClient();
+  options.connect_timeout = absl::Milliseconds(300);
+  const auto client = MasterClient::Connect("127.0.0.1:1", Self(TRAINER, 1, -1), nullptr, options);
+  EXPECT_EQ(client.status(), absl::UnavailableError("master 127.0.0.1:1 unreachable for 0.3 s"));
+}
+
+TEST_F(MasterTest, AnInterruptedMemberStopsRegistering) {
+  StartMaster(FastMaster(0, 2));
+  MasterClientOptions options = FastClient();
+  int asked = 0;
+  options.interrupted = [&] { return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("SIGTERM"); };
+  const auto client = MasterClient::Connect(address_, Self(TRAINER, 1, -1), nullptr, options);
+  EXPECT_EQ(client.status(), absl::CancelledError("SIGTERM"));
+}
+
+TEST_F(MasterTest, AMemberMayComeBeforeItsMaster) {
+  Server probe;  // a port that was free
+  ASSERT_TRUE(probe.Start("127.0.0.1:0").ok());
+  const std::string address = probe.address();
+  probe.Shutdown(0);
+  ClientOr client;
+  std::thread member([&] { client = MasterClient::Connect(address, Self(TRAINER, 1, -1), nullptr, FastClient()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  service_ = std::make_unique<MasterService>(FastMaster(0, 1), 0.02);
+  server_ = std::make_unique<Server>();
+  service_->RegisterHandlers(*server_);
+  ASSERT_TRUE(server_->Start(address).ok());
+  member.join();
+  ASSERT_TRUE(client.ok()) << client.status();
+  EXPECT_TRUE((*client)->Leave(absl::OkStatus()).ok());
+  EXPECT_TRUE(service_->WaitForEnd().ok());
+}
+
+TEST_F(MasterTest, ARefusedMemberLearnsWhyAndTheJobGoesOn) {
+  StartMaster(FastMaster(0, 1));
+  MemberSelf stranger = Self(TRAINER, 9, -1);
+  stranger.job_fingerprint = 2;
+  const auto refused = MasterClient::Connect(address_, stranger, nullptr, FastClient());
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
+  auto clients = ConnectAll({Self(TRAINER, 1, -1)});
+  EXPECT_TRUE(clients[0].ok()) << clients[0].status();
+}
+
+TEST_F(MasterTest, MembersMissingAtTheTimeoutAreNamedToTheOthers) {
+  MembershipOptions options = FastMaster(0, 2);
+  options.register_timeout_seconds = 0.4;
+  StartMaster(options);
+  auto clients = ConnectAll({Self(TRAINER, 1, 0)});
+  EXPECT_EQ(clients[0].status(), absl::UnavailableError("only 1 of 2 trainers registered within 0.4 s: missing trainer-1"));
+  EXPECT_EQ(service_->WaitForEnd(), clients[0].status());
+}
+
+TEST_F(MasterTest, TheMasterMayFailTheJobItself) {
+  auto clients = ConnectOnePsTwoTrainers();
+  service_->Fail(absl::CancelledError("interrupted"));
+  EXPECT_EQ((*clients[0])->WaitForCompletion(), absl::CancelledError("interrupted"));
+  EXPECT_EQ(service_->WaitForEnd(), absl::CancelledError("interrupted"));
+}
+
+TEST_F(MasterTest, TheStoreIsSharedByAllMembers) {
+  auto clients = ConnectOnePsTwoTrainers();
+  Store& a = (*clients[1])->store();
+  Store& b = (*clients[2])->store();
+  absl::StatusOr<std::string> got;
+  std::thread getter([&] { got = b.Get("key", Soon()); });
+  ASSERT_TRUE(a.Set("key", std::string("v\0alue", 6)).ok());
+  getter.join();
+  EXPECT_EQ(*got, std::string("v\0alue", 6));
+  absl::Status waited;
+  std::thread waiter([&] { waited = b.Wait("n", 3, Soon()); });
+  EXPECT_EQ(*a.Add("n", 1), 1);
+  EXPECT_EQ(*b.Add("n", 2), 3);
+  waiter.join();
+  EXPECT_TRUE(waited.ok()) << waited;
+  EXPECT_EQ(*a.Add("n", -5), -2);
+  const auto missing = a.Get("missing", absl::Now() + absl::Milliseconds(50));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(missing.status()));
+  EXPECT_NE(missing.status().ToString().find("missing"), std::string::npos);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(a.Wait("n", 3, absl::Now() + absl::Milliseconds(50))));
+}
+
+TEST_F(MasterTest, MalformedAndForeignRequestsAreRefused) {
+  auto clients = ConnectOnePsTwoTrainers();
+  Channel channel(address_);
+  auto call = [&](const std::string& method, std::string bytes) {
+    return channel.Call("/tandem.MasterService/" + method, Payload(std::move(bytes)), {}).Wait(Soon()).status();
+  };
+  EXPECT_TRUE(absl::IsInvalidArgument(call("Heartbeat", "\xff\xff")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(call("Heartbeat", "")));  // no version
+  HeartbeatRequest beat;
+  *beat.mutable_header() = (*clients[0])->MakeHeader();
+  EXPECT_TRUE(call("Heartbeat", beat.SerializeAsString()).ok());
+  beat.mutable_header()->set_job_epoch(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(call("Heartbeat", beat.SerializeAsString())));
+  RegisterRequest late;
+  late.mutable_header()->set_protocol_version(1);
+  late.mutable_header()->mutable_sender()->set_role(TRAINER);
+  late.set_job_fingerprint(1);
+  late.set_preferred_index(-1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(call("Register", late.SerializeAsString())));
+  EXPECT_EQ(service_->phase(), Phase::RUNNING);
+}
+
+TEST_F(MasterTest, ClosingTheMasterAnswersTheCallsItHolds) {
+  StartMaster(FastMaster(0, 2));
+  Channel channel(address_);
+  RegisterRequest request;
+  request.mutable_header()->set_protocol_version(1);
+  request.mutable_header()->mutable_sender()->set_role(TRAINER);
+  request.set_job_fingerprint(1);
+  request.set_preferred_index(-1);
+  const auto held = channel.Call("/tandem.MasterService/Register", Payload(request.SerializeAsString()), {});
+  service_ = nullptr;  // before its server
+  EXPECT_TRUE(held.Wait(Soon()).ok() || absl::IsCancelled(held.Wait(Soon()).status()));
+  EXPECT_TRUE(absl::IsCancelled(
+      channel.Call("/tandem.MasterService/Register", Payload(request.SerializeAsString()), {}).Wait(Soon()).status()));
+}
+
+}  // namespace
+}  // namespace tandem::rpc

@@ -1,0 +1,189 @@
+#include "trainer/models/sequence_rec.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+
+#include "tests/trainer/gradient_check.h"
+
+namespace tandem {
+namespace {
+
+using ::tandem::testing::CheckGradients;
+using ::tandem::testing::RandomTensor;
+using ::tandem::testing::StepFixture;
+
+constexpr int64_t kMaxLength = 6, kItems = 9;
+
+// Three users with 4, 1 and 6 items, packed; positions count so that the last item has the highest.
+models::SequenceInput MakeInput(bool bce) {
+  const std::vector<int64_t> lengths{4, 1, 6};
+  std::vector<int64_t> offsets{0}, positions, row_index, items, targets, negatives;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    for (int64_t i = 0; i < lengths[s]; ++i) {
+      positions.push_back(kMaxLength - lengths[s] + i);
+      row_index.push_back(static_cast<int64_t>(s) * kMaxLength + positions.back());
+      items.push_back((i * 3 + static_cast<int64_t>(s) * 2) % kItems);
+      targets.push_back((i * 5 + 1) % kItems);
+      negatives.push_back((i * 7 + 4) % kItems);
+    }
+    offsets.push_back(offsets.back() + lengths[s]);
+  }
+  models::SequenceInput input;
+  input.rows = {Tensor::FromVector(offsets), Tensor::FromVector(positions), Tensor::FromVector(row_index), kMaxLength};
+  input.inputs = Tensor::FromVector(items);
+  input.targets = Tensor::FromVector(targets);
+  input.negatives = bce ? Tensor::FromVector(negatives) : Tensor::FromVector<int64_t>({1, 4, 8});
+  return input;
+}
+
+models::SequenceRecOptions SmallOptions(models::SequenceLossKind loss, float dropout) {
+  return {.dim = 4, .max_length = kMaxLength, .layers = 2, .heads = 2, .ffn_dim = 6, .dropout = dropout,
+          .norm_epsilon = 1e-6, .init_stddev = 0.4, .loss = loss};
+}
+
+TEST(SequenceRecTest, GradientsOfEveryLossAndParameter) {
+  for (auto loss : {models::SequenceLossKind::BCE, models::SequenceLossKind::SAMPLED_SOFTMAX,
+                    models::SequenceLossKind::FULL_SOFTMAX}) {
+    ParameterSet parameters(5, DType::F64);
+    const models::SequenceRec model(SmallOptions(loss, 0.2f), parameters);
+    const Variable items = Variable::Leaf(RandomTensor(Shape{kItems, 4}, 7, DType::F64, 0.5), "items");
+    const models::SequenceInput input = MakeInput(loss == models::SequenceLossKind::BCE);
+    std::vector<Variable> leaves{items};
+    for (const auto& parameter : parameters.all()) leaves.push_back(parameter->variable);
+    CheckGradients([&](Context& c) { return model.LossSum(c, items, input); }, leaves, 2e-5);
+  }
+}
+
+// An independent forward pass in double precision: padded, one user at a time, full attention matrices, straight from
+// the recipe's words and sharing no code with the kernels.
+class PaddedReference {
+ public:
+  PaddedReference(const ParameterSet& parameters, const Tensor& items) : items_(items) {
+    for (const auto& parameter : parameters.all()) parameters_[parameter->name] = parameter->variable.value();
+  }
+
+  using Matrix = std::vector<std::vector<double>>;
+
+  std::vector<double> LastState(const std::vector<int64_t>& history) const {
+    const int64_t pad = kMaxLength - static_cast<int64_t>(history.size());
+    Matrix x(kMaxLength, std::vector<double>(4, 0));
+    for (int64_t t = pad; t < kMaxLength; ++t) {
+      for (int f = 0; f < 4; ++f) x[t][f] = items_.At(history[t - pad] * 4 + f) + At("embedding.positions", t * 4 + f);
+    }
+    x = Norm(x, "embedding.norm");
+    for (const std::string block : {"blocks.0", "blocks.1"}) {
+      x = Norm(Plus(x, Project(Attend(Project(x, block + ".attention.qkv"), pad), block + ".attention.output")),
+               block + ".attention_norm");
+      Matrix inner = Project(x, block + ".ffn.up");
+      for (auto& row : inner) {
+        for (double& v : row) v = v * 0.5 * std::erfc(-v / std::sqrt(2.0));
+      }
+      x = Norm(Plus(x, Project(inner, block + ".ffn.down")), block + ".ffn_norm");
+    }
+    return x[kMaxLength - 1];
+  }
+
+ private:
+  double At(const std::string& name, int64_t i) const { return parameters_.at(name).At(i); }
+  static Matrix Plus(Matrix a, const Matrix& b) {
+    for (size_t t = 0; t < a.size(); ++t) {
+      for (size_t f = 0; f < a[t].size(); ++f) a[t][f] += b[t][f];
+    }
+    return a;
+  }
+  Matrix Norm(Matrix x, const std::string& name) const {
+    for (auto& row : x) {
+      double mean = 0, variance = 0;
+      for (double v : row) mean += v / static_cast<double>(row.size());
+      for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
+      for (size_t f = 0; f < row.size(); ++f) {
+        row[f] = (row[f] - mean) / std::sqrt(variance + 1e-6) * At(name + ".gamma", f) + At(name + ".beta", f);
+      }
+    }
+    return x;
+  }
+  Matrix Project(const Matrix& x, const std::string& name) const {
+    const int64_t in = parameters_.at(name + ".weight").dim(0), out = parameters_.at(name + ".weight").dim(1);
+    Matrix y(x.size(), std::vector<double>(out));
+    for (size_t t = 0; t < x.size(); ++t) {
+      for (int64_t o = 0; o < out; ++o) {
+        y[t][o] = At(name + ".bias", o);
+        for (int64_t i = 0; i < in; ++i) y[t][o] += x[t][i] * At(name + ".weight", i * out + o);
+      }
+    }
+    return y;
+  }
+  static Matrix Attend(const Matrix& qkv, int64_t pad) {
+    Matrix y(qkv.size(), std::vector<double>(4, 0));
+    for (int head = 0; head < 2; ++head) {
+      for (int64_t t = pad; t < kMaxLength; ++t) {
+        std::vector<double> weight(kMaxLength, 0);
+        double sum = 0;
+        for (int64_t j = pad; j <= t; ++j) {
+          double score = 0;
+          for (int f = 0; f < 2; ++f) score += qkv[t][head * 2 + f] * qkv[j][4 + head * 2 + f];
+          sum += weight[j] = std::exp(score / std::sqrt(2.0));
+        }
+        for (int64_t j = pad; j <= t; ++j) {
+          for (int f = 0; f < 2; ++f) y[t][head * 2 + f] += weight[j] / sum * qkv[j][8 + head * 2 + f];
+        }
+      }
+    }
+    return y;
+  }
+
+  std::map<std::string, Tensor> parameters_;
+  Tensor items_;
+};
+
+TEST(SequenceRecTest, LogitsAgreeWithAnIndependentPaddedDoubleForward) {
+  ParameterSet parameters(5, DType::F32);
+  const models::SequenceRec model(SmallOptions(models::SequenceLossKind::BCE, 0.5f), parameters);
+  const Tensor items = RandomTensor(Shape{kItems, 4}, 7, DType::F32);
+  const models::SequenceInput input = MakeInput(true);
+  StepFixture fixture;
+  Context context(fixture.Options(1, /*training=*/false));
+  const Tensor states = model.LastStates(context, Variable::Constant(items), input);
+  const PaddedReference reference(parameters, items);
+  for (int64_t s = 0; s < 3; ++s) {
+    std::vector<int64_t> history;
+    for (int64_t t = input.rows.offsets.data<int64_t>()[s]; t < input.rows.offsets.data<int64_t>()[s + 1]; ++t) {
+      history.push_back(input.inputs.data<int64_t>()[t]);
+    }
+    const std::vector<double> expected = reference.LastState(history);
+    for (int64_t item = 0; item < kItems; ++item) {
+      double logit = 0, want = 0;
+      for (int f = 0; f < 4; ++f) {
+        logit += states.At(s * 4 + f) * items.At(item * 4 + f);
+        want += expected[f] * items.At(item * 4 + f);
+      }
+      EXPECT_NEAR(logit, want, 2e-5) << "user " << s << " item " << item;
+    }
+  }
+}
+
+TEST(SequenceRecTest, ABatchWithoutTokensHasZeroLossAndZeroGradients) {
+  ParameterSet parameters(5, DType::F32);
+  const models::SequenceRec model(SmallOptions(models::SequenceLossKind::BCE, 0.5f), parameters);
+  models::SequenceInput input;
+  const Tensor none = Tensor::Empty(Shape{0}, DType::I64);
+  input.rows = {Tensor::FromVector<int64_t>({0}), none, none, kMaxLength};
+  input.inputs = input.targets = input.negatives = none;
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable items = Variable::Leaf(RandomTensor(Shape{0, 4}, 7, DType::F32), "items");
+  const Variable loss = model.LossSum(context, items, input);
+  EXPECT_EQ(loss.value().At(0), 0);
+  Backward(context, loss);
+  for (const auto& parameter : parameters.all()) {
+    ASSERT_TRUE(parameter->variable.leaf().has_gradient()) << parameter->name;
+    for (int64_t i = 0; i < parameter->shape.num_elements(); ++i) {
+      EXPECT_EQ(parameter->variable.leaf().gradient().At(i), 0) << parameter->name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem

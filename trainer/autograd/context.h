@@ -1,0 +1,59 @@
+// What one step of one replica carries through forward and backward: stream, random seed and step, deadline, and the
+// sticky status of core decision 5. It is passed, never global.
+// Thread rule: Fail and status from any thread; the rest from the step's thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "kernels/base/stream.h"
+
+namespace tandem {
+
+class Context {
+ public:
+  struct Options {
+    Stream* stream = nullptr;
+    uint64_t seed = 0;
+    uint64_t step = 0;        // counts from 1
+    bool training = true;     // false: no dropout and no graph
+    absl::Time deadline = absl::InfiniteFuture();  // of everything the step waits for
+  };
+  explicit Context(const Options& options) : options_(options) {}
+
+  Stream& stream() const { return *options_.stream; }
+  uint64_t seed() const { return options_.seed; }
+  uint64_t step() const { return options_.step; }
+  bool training() const { return options_.training; }
+  absl::Time deadline() const { return options_.deadline; }
+
+  // The first failure stays. Operations called after it return at once with unspecified values; Step reports it.
+  void Fail(absl::Status status) {
+    absl::MutexLock lock(&mutex_);
+    if (!status.ok() && status_.ok()) {
+      status_ = std::move(status);
+      failed_.store(true, std::memory_order_release);
+    }
+  }
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
+  absl::Status status() const {
+    absl::MutexLock lock(&mutex_);
+    return status_;
+  }
+
+  // Numbers graph nodes in the order of their creation: what makes the backward pass's order a fixed one.
+  uint64_t NextNode() { return next_node_++; }
+
+ private:
+  const Options options_;
+  std::atomic<bool> failed_{false};
+  mutable absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_node_ = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,59 @@
+#include "trainer/autograd/function.h"
+
+namespace tandem {
+
+namespace {
+
+class FunctionNode : public Node {
+ public:
+  FunctionNode(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs,
+               std::vector<std::shared_ptr<Node>> weights, BackwardFunction backward_input,
+               BackwardFunction backward_weight)
+      : Node(std::move(name), sequence, std::move(inputs), std::move(weights)),
+        backward_input_(std::move(backward_input)),
+        backward_weight_(std::move(backward_weight)) {}
+
+  void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override {
+    if (!weights().empty()) gradient_ = gradient;
+    if (context.failed() || !backward_input_) return complete({});
+    complete(backward_input_(context, gradient));
+  }
+  std::vector<Tensor> BackwardWeight(Context& context) override {
+    return backward_weight_ ? backward_weight_(context, gradient_) : std::vector<Tensor>();
+  }
+  void Release() override {
+    backward_input_ = nullptr;
+    backward_weight_ = nullptr;
+    gradient_ = Tensor();
+  }
+
+ private:
+  BackwardFunction backward_input_;
+  BackwardFunction backward_weight_;
+  Tensor gradient_;  // kept between the two halves
+};
+
+std::vector<std::shared_ptr<Node>> NodesOf(const std::vector<Variable>& variables, bool* any) {
+  std::vector<std::shared_ptr<Node>> nodes;
+  for (const Variable& variable : variables) {
+    nodes.push_back(variable.node());
+    *any = *any || variable.requires_gradient();
+  }
+  return nodes;
+}
+
+}  // namespace
+
+Variable Record(Context& context, std::string name, Tensor output, FunctionParts parts) {
+  bool any_input = false, any_weight = false;
+  auto inputs = NodesOf(parts.inputs, &any_input);
+  auto weights = NodesOf(parts.weights, &any_weight);
+  if (!context.training() || (!any_input && !any_weight)) return Variable::Constant(std::move(output));
+  auto node = std::make_shared<FunctionNode>(std::move(name), context.NextNode(), std::move(inputs),
+                                             any_weight ? std::move(weights) : std::vector<std::shared_ptr<Node>>(),
+                                             any_input ? std::move(parts.backward_input) : nullptr,
+                                             std::move(parts.backward_weight));
+  return Variable(std::move(output), std::move(node));
+}
+
+}  // namespace tandem

@@ -1,0 +1,25 @@
+// How an operation records itself: a node made of two closures, which hold what forward saved.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trainer/autograd/variable.h"
+
+namespace tandem {
+
+// Gradients of the inputs, given the output's. May leave an entry undefined where the input needs none.
+using BackwardFunction = std::function<std::vector<Tensor>(Context&, const Tensor& gradient)>;
+
+struct FunctionParts {
+  std::vector<Variable> inputs;
+  BackwardFunction backward_input;
+  std::vector<Variable> weights = {};
+  BackwardFunction backward_weight = nullptr;  // gets the same gradient as backward_input
+};
+
+// The output Variable of an operation: a constant if nothing needs a gradient or the context is not training.
+Variable Record(Context& context, std::string name, Tensor output, FunctionParts parts);
+
+}  // namespace tandem

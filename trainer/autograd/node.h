@@ -1,0 +1,81 @@
+// A vertex of the backward graph: one operation's gradient in two halves, or a leaf that collects a gradient. Nodes own
+// their inputs' nodes, so dropping the loss drops the graph. The engine (engine.h) calls them; layers never do.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/autograd/context.h"
+#include "trainer/tensor/tensor.h"
+
+namespace tandem {
+
+class Node {
+ public:
+  // Takes one gradient per input edge, in order; an undefined tensor means "none". Call it exactly once, now or later,
+  // from any thread: a gradient may come from a network.
+  using Complete = std::function<void(std::vector<Tensor> input_gradients)>;
+
+  Node(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs,
+       std::vector<std::shared_ptr<Node>> weights)
+      : name_(std::move(name)), sequence_(sequence), inputs_(std::move(inputs)), weights_(std::move(weights)) {}
+  virtual ~Node() = default;
+
+  // First half: gradients of `inputs`.
+  virtual void BackwardInput(Context& context, const Tensor& gradient, Complete complete) = 0;
+  // Second half: gradients of `weights`; may run much later, once, after BackwardInput.
+  virtual std::vector<Tensor> BackwardWeight(Context& /*context*/) { return {}; }
+  // Drops whatever forward saved. Called once when both halves are done.
+  virtual void Release() {}
+
+  const std::string& name() const { return name_; }
+  uint64_t sequence() const { return sequence_; }
+  // Entries may be null: that input needs no gradient.
+  const std::vector<std::shared_ptr<Node>>& inputs() const { return inputs_; }
+  const std::vector<std::shared_ptr<Node>>& weights() const { return weights_; }
+
+ private:
+  const std::string name_;
+  const uint64_t sequence_;
+  const std::vector<std::shared_ptr<Node>> inputs_;
+  const std::vector<std::shared_ptr<Node>> weights_;
+};
+
+// Where a gradient ends: a parameter or a block of pulled rows. The gradient is summed over consumers in a fixed order,
+// then over passes (gradient accumulation). The hook runs once per pass, when the pass's sum is complete.
+class LeafNode : public Node {
+ public:
+  using Hook = std::function<void(Context&)>;
+
+  // The last in sequence, so that it runs, and its hook with it, as soon as its gradient is complete.
+  explicit LeafNode(std::string name) : Node(std::move(name), ~uint64_t{0}, {}, {}) {}
+
+  void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override;
+
+  // Storage for the gradient, e.g. a place in a bucket; without it the first gradient's own memory is kept.
+  void PlaceGradient(Tensor storage) { storage_ = std::move(storage); }
+  // Declares the storage itself to be the gradient: whoever reduces it has filled it. REQUIRES: PlaceGradient.
+  void AcceptStorage() {
+    gradient_ = storage_;
+    has_gradient_ = true;
+  }
+  void set_hook(Hook hook) { hook_ = std::move(hook); }
+
+  bool has_gradient() const { return has_gradient_; }
+  // REQUIRES: has_gradient().
+  const Tensor& gradient() const { return gradient_; }
+  void ClearGradient() {
+    has_gradient_ = false;
+    gradient_ = Tensor();
+  }
+
+ private:
+  Tensor storage_;
+  Tensor gradient_;
+  bool has_gradient_ = false;
+  Hook hook_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,125 @@
+#include "kernels/elementwise.h"
+
+#include <cstring>
+
+#include "kernels/reduce.h"
+#include "kernels/softmax.h"
+#include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/ops.h"
+
+namespace tandem::ops {
+
+Variable Add(Context& context, const Variable& a, const Variable& b) {
+  TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
+  Tensor y = Tensor::Empty(a.shape(), a.dtype());
+  kernels::Add(y.view(), a.value().view(), b.value().view(), context.stream());
+  return Record(context, "add", y, {.inputs = {a, b}, .backward_input = [](Context&, const Tensor& gradient) {
+                  return std::vector<Tensor>{gradient, gradient};
+                }});
+}
+
+Variable Scale(Context& context, const Variable& x, double factor) {
+  Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  kernels::Scale(y.view(), x.value().view(), factor, context.stream());
+  return Record(context, "scale", y, {.inputs = {x}, .backward_input = [factor](Context& c, const Tensor& gradient) {
+                  Tensor dx = Tensor::Empty(gradient.shape(), gradient.dtype());
+                  kernels::Scale(dx.view(), gradient.view(), factor, c.stream());
+                  return std::vector<Tensor>{dx};
+                }});
+}
+
+Variable Reshape(Context& context, const Variable& x, Shape shape) {
+  return Record(context, "reshape", x.value().Reshape(shape),
+                {.inputs = {x}, .backward_input = [shape = x.shape()](Context&, const Tensor& gradient) {
+                   return std::vector<Tensor>{gradient.Reshape(shape)};
+                 }});
+}
+
+Variable Activate(Context& context, const Variable& x, kernels::Activation activation) {
+  Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  kernels::ActivationForward(y.view(), x.value().view(), activation, context.stream());
+  return Record(context, "activation", y,
+                {.inputs = {x}, .backward_input = [saved = x.value(), activation](Context& c, const Tensor& gradient) {
+                   Tensor dx = Tensor::Empty(saved.shape(), saved.dtype());
+                   kernels::ActivationBackward(dx.view(), gradient.view(), saved.view(), activation, c.stream());
+                   return std::vector<Tensor>{dx};
+                 }});
+}
+
+Variable Softmax(Context& context, const Variable& x) {
+  Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  kernels::SoftmaxForward(y.view(), x.value().view(), context.stream());
+  return Record(context, "softmax", y, {.inputs = {x}, .backward_input = [y](Context& c, const Tensor& gradient) {
+                  Tensor dx = Tensor::Empty(y.shape(), y.dtype());
+                  kernels::SoftmaxBackward(dx.view(), gradient.view(), y.view(), c.stream());
+                  return std::vector<Tensor>{dx};
+                }});
+}
+
+Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation) {
+  if (!context.training() || probability == 0) return x;
+  auto apply = [row_index, probability, operation, features = x.shape()[-1]](Context& c, const Tensor& input) {
+    const Shape flat{input.shape().num_rows(), features};
+    Tensor output = Tensor::Empty(input.shape(), input.dtype());
+    kernels::Dropout({.x = input.Reshape(flat).view(), .output = output.Reshape(flat).view(),
+                      .row_index = row_index.view(), .probability = probability,
+                      .key = {c.seed(), operation}, .step = c.step()},
+                     c.stream());
+    return output;
+  };
+  // The mask is a function of the place in the global batch, so nothing is saved: the gradient draws it again.
+  return Record(context, "dropout", apply(context, x.value()),
+                {.inputs = {x}, .backward_input = [apply](Context& c, const Tensor& gradient) {
+                   return std::vector<Tensor>{apply(c, gradient)};
+                 }});
+}
+
+Variable RowDot(Context& context, const Variable& a, const Variable& b) {
+  TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
+  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, a.dtype());
+  kernels::RowDot(y.view(), a.value().view(), b.value().view(), context.stream());
+  return Record(context, "row_dot", y, {.inputs = {a, b}, .backward_input = [a, b](Context& c, const Tensor& gradient) {
+                  std::vector<Tensor> gradients(2);
+                  const Variable* others[2] = {&b, &a};
+                  for (int i = 0; i < 2; ++i) {
+                    gradients[i] = Tensor::Empty(others[i]->shape(), others[i]->dtype());
+                    kernels::ScaleRows(gradients[i].view(), others[i]->value().view(), gradient.view(), false,
+                                       c.stream());
+                  }
+                  return gradients;
+                }});
+}
+
+namespace {
+
+// Copies `width` columns of `rows` rows between two dense matrices, in bytes.
+void CopyColumns(const Tensor& target, size_t target_column, const Tensor& source, size_t source_column, size_t width) {
+  const int64_t rows = source.dim(0);
+  const size_t target_row = target.num_elements() == 0 ? 0 : target.num_bytes() / rows;
+  const size_t source_row = source.num_elements() == 0 ? 0 : source.num_bytes() / rows;
+  auto* to = static_cast<char*>(target.raw()) + target_column;
+  const auto* from = static_cast<const char*>(source.raw()) + source_column;
+  for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * target_row, from + r * source_row, width);
+}
+
+}  // namespace
+
+Variable ConcatColumns(Context& context, const Variable& a, const Variable& b) {
+  TANDEM_CHECK_EQ(a.shape()[0], b.shape()[0]);
+  const int64_t rows = a.shape()[0];
+  const size_t a_width = SizeOf(a.dtype()) * a.shape()[1], b_width = SizeOf(b.dtype()) * b.shape()[1];
+  Tensor y = Tensor::Empty(Shape{rows, a.shape()[1] + b.shape()[1]}, a.dtype());
+  CopyColumns(y, 0, a.value(), 0, a_width);
+  CopyColumns(y, a_width, b.value(), 0, b_width);
+  return Record(context, "concat_columns", y,
+                {.inputs = {a, b},
+                 .backward_input = [a_shape = a.shape(), b_shape = b.shape(), a_width, b_width](
+                                       Context&, const Tensor& gradient) {
+                   Tensor da = Tensor::Empty(a_shape, gradient.dtype()), db = Tensor::Empty(b_shape, gradient.dtype());
+                   CopyColumns(da, 0, gradient, 0, a_width);
+                   CopyColumns(db, 0, gradient, a_width, b_width);
+                   return std::vector<Tensor>{da, db};
+                 }});
+}
+
+}  // namespace tandem::ops

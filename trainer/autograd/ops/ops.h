@@ -1,0 +1,53 @@
+// Differentiable operations. Each checks shapes, runs its kernels and records a node. Rows are all extents but the last.
+// Once the context has failed they still return tensors of the right shape, with unspecified values.
+#pragma once
+
+#include <vector>
+
+#include "kernels/elementwise.h"
+#include "trainer/autograd/variable.h"
+
+namespace tandem::ops {
+
+// x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out]. The weight's half is BackwardWeight.
+Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
+// a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows.
+Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
+Variable Add(Context& context, const Variable& a, const Variable& b);
+Variable Scale(Context& context, const Variable& x, double factor);
+// The same elements under another shape, without a copy.
+Variable Reshape(Context& context, const Variable& x, Shape shape);
+Variable Activate(Context& context, const Variable& x, kernels::Activation activation);
+Variable Softmax(Context& context, const Variable& x);
+// a [R, D] b [R, D] -> [R], the dot product of each pair of rows.
+Variable RowDot(Context& context, const Variable& a, const Variable& b);
+// table [N, D], index i64 [R] -> [R, D]. Gradients of equal indices are summed in ascending place.
+Variable GatherRows(Context& context, const Variable& table, const Tensor& index);
+// [R, A] and [R, B] -> [R, A + B].
+Variable ConcatColumns(Context& context, const Variable& a, const Variable& b);
+
+// x [R, F]; row_index i64 [R] holds global row numbers (kernels/elementwise.h). The identity when not training.
+Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation);
+
+// gamma and beta [D].
+Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, const Variable& beta, double epsilon);
+Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma, double epsilon);
+
+// qkv [T, 3 * heads * D]: queries, keys and values of packed sequences -> [T, heads * D]. See kernels/attention.h.
+struct AttentionOptions {
+  int64_t heads = 1;
+  int64_t max_length = 0;
+  bool causal = true;
+  double scale = 1;
+  float dropout = 0;
+  uint64_t operation = 0;  // names the dropout's random stream
+};
+Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offsets, const Tensor& row_index,
+                       const AttentionOptions& options);
+
+// logits [R, V], target i64 [R] -> the sum of the rows' cross entropies, a scalar.
+Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target);
+// logits [R] against one label (0 or 1) for all -> the sum of binary cross entropies, a scalar.
+Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label);
+
+}  // namespace tandem::ops

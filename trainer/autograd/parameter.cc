@@ -1,0 +1,59 @@
+#include "trainer/autograd/parameter.h"
+
+#include <cstring>
+
+#include "kernels/base/params_hash.h"
+#include "kernels/base/random.h"
+
+namespace tandem {
+
+Variable ParameterSet::Add(const std::string& name, Tensor value, bool decay) {
+  for (const auto& parameter : parameters_) TANDEM_CHECK(parameter->name != name) << name << " exists already";
+  auto parameter = std::make_unique<Parameter>();
+  parameter->name = name;
+  parameter->shape = value.shape();
+  parameter->variable = Variable::Leaf(std::move(value), name);
+  parameter->decay = decay;
+  parameters_.push_back(std::move(parameter));
+  return parameters_.back()->variable;
+}
+
+Variable ParameterSet::Normal(const std::string& name, Shape shape, double stddev) {
+  Tensor value = Tensor::Empty(shape, dtype_);
+  const RandomKey key{seed_, StableHash(name)};
+  for (int64_t i = 0; i < value.num_elements(); ++i) {
+    value.Set(i, stddev * RandomNormal(key, 0, static_cast<uint64_t>(i)));
+  }
+  return Add(name, std::move(value), shape.num_dims() >= 2);
+}
+
+Variable ParameterSet::Constant(const std::string& name, Shape shape, double value) {
+  Tensor tensor = Tensor::Empty(shape, dtype_);
+  for (int64_t i = 0; i < tensor.num_elements(); ++i) tensor.Set(i, value);
+  return Add(name, std::move(tensor), /*decay=*/false);
+}
+
+int64_t ParameterSet::num_elements() const {
+  int64_t n = 0;
+  for (const auto& parameter : parameters_) n += parameter->shape.num_elements();
+  return n;
+}
+
+void ParameterSet::ClearGradients() {
+  for (const auto& parameter : parameters_) parameter->variable.leaf().ClearGradient();
+}
+
+absl::uint128 HashTensor(const std::string& parameter_name, uint32_t slot, const Tensor& tensor) {
+  const uint64_t owner = DenseOwner(parameter_name);
+  const size_t size = SizeOf(tensor.dtype());
+  const auto* bytes = static_cast<const char*>(tensor.raw());
+  absl::uint128 sum = 0;
+  for (int64_t i = 0; i < tensor.num_elements(); ++i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, bytes + i * size, size);
+    sum += HashScalar(owner, slot, static_cast<uint64_t>(i), bits);
+  }
+  return sum;
+}
+
+}  // namespace tandem

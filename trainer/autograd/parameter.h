@@ -1,0 +1,52 @@
+// A dense parameter: its logical name and shape, its leaf, and what must be summed to complete its gradient. Parameters
+// are made through a ParameterSet, whose order (the order of creation) is the order of buckets, states and files.
+// Thread rule: one thread builds and uses a set.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "trainer/autograd/variable.h"
+
+namespace tandem {
+
+// Mesh axes over which ranks hold partial sums of this gradient (a bit set): the record from which every reduction is
+// derived. A parameter that is whole on every rank and sees a part of the batch is partial over DP.
+enum PartialAxis : uint32_t { kPartialOverDp = 1, kPartialOverTp = 2, kPartialOverCp = 4 };
+
+struct Parameter {
+  std::string name;  // "blocks.0.attention.qkv.weight"
+  Shape shape;       // logical
+  Variable variable;
+  uint32_t partial_over = kPartialOverDp;
+  bool decay = true;  // weight decay applies (matrices; not biases and norms)
+};
+
+class ParameterSet {
+ public:
+  // Initial values are a function of (seed, name, element): layout and order never enter.
+  ParameterSet(uint64_t seed, DType dtype) : seed_(seed), dtype_(dtype) {}
+
+  Variable Normal(const std::string& name, Shape shape, double stddev);
+  Variable Constant(const std::string& name, Shape shape, double value);
+
+  DType dtype() const { return dtype_; }
+  const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
+  int64_t num_elements() const;
+  void ClearGradients();
+
+ private:
+  Variable Add(const std::string& name, Tensor value, bool decay);
+
+  const uint64_t seed_;
+  const DType dtype_;
+  std::vector<std::unique_ptr<Parameter>> parameters_;
+};
+
+// The share of params_hash of one tensor: `slot` 0 is the weight, 1, 2, ... the optimizer's slots.
+absl::uint128 HashTensor(const std::string& parameter_name, uint32_t slot, const Tensor& tensor);
+
+}  // namespace tandem

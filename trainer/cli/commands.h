@@ -1,0 +1,25 @@
+// The subcommands of `tandem`, one file each. Each returns the process's exit code and has told the user, on stderr, what
+// went wrong. Thread rule: the main thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trainer/cli/run_options.h"
+
+namespace tandem::cli {
+
+int Launch(const RunOptions& options);
+int RunLocal(const RunOptions& options);
+int RunMaster(const RoleOptions& options);
+int RunPs(const RoleOptions& options);
+int RunTrainer(const RoleOptions& options);
+
+struct SynthesizeOptions {
+  std::string out;
+  uint64_t seed = 1;
+  int users = 4000, items = 1000, min_length = 10, max_length = 30;
+};
+int Synthesize(const SynthesizeOptions& options);
+
+}  // namespace tandem::cli

@@ -1,0 +1,21 @@
+#include "trainer/cli/exit_code.h"
+
+namespace tandem::cli {
+
+int ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return 0;
+    case absl::StatusCode::kInvalidArgument: return 2;
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kOutOfRange: return 3;
+    case absl::StatusCode::kFailedPrecondition: return 4;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted: return 75;
+    default: return 1;
+  }
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,22 @@
+#include "trainer/cli/failure.h"
+
+#include <cstdio>
+
+#include "trainer/cli/exit_code.h"
+#include "trainer/cli/signals.h"
+#include "trainer/cli/supervisor.h"
+
+namespace tandem::cli {
+
+int ReportError(const absl::Status& status) {
+  std::fprintf(stderr, "%s%s\n", kOwnFailure, std::string(status.message()).c_str());
+  return WithSignal(ExitCodeOf(status));
+}
+
+int ReportRoleError(const std::string& name, const absl::Status& status, bool told) {
+  std::fprintf(stderr, "[%s] %s%s\n", name.c_str(), told || ReceivedSignal() != 0 ? kToldFailure : kOwnFailure,
+               std::string(status.message()).c_str());
+  return WithSignal(ExitCodeOf(status));
+}
+
+}  // namespace tandem::cli

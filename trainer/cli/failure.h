@@ -1,0 +1,16 @@
+// How a command says why it ends, and with which code. Thread rule: any thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace tandem::cli {
+
+// Prints "error: ..." and returns the exit code, 128 + n if the cause is a caught signal.
+int ReportError(const absl::Status& status);
+// The same for a role of a job: "[trainer-1] error: ..." for its own failure, "[trainer-1] ended: ..." for one that the
+// job told it about. The supervisor of `launch` reads these lines (supervisor.h).
+int ReportRoleError(const std::string& name, const absl::Status& status, bool told);
+
+}  // namespace tandem::cli

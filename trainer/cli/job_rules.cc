@@ -1,0 +1,228 @@
+#include "trainer/cli/job_rules.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "proto/job.pb.h"
+#include "trainer/cli/text_reader.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kItemTable[] = "item";
+constexpr int kDefaultTableDim = 64;
+constexpr int kDefaultHeads = 2;
+constexpr double kDefaultLearningRate = 1e-3;
+
+// A value of 0 asks for the default, so no limit applies to it.
+class Limits {
+ public:
+  explicit Limits(TextReader* reader) : reader_(reader) {}
+
+  template <typename T>
+  void Between(const std::string& path, T value, T low, T high) {
+    if (value != 0 && (value < low || value > high)) Refuse(path, value, absl::StrCat(low, " .. ", high));
+  }
+  template <typename T>
+  void NotNegative(const std::string& path, T value) {
+    if (value < 0) Refuse(path, value, "at least 0");
+  }
+  void AtLeastOne(const std::string& path, int64_t value) {
+    if (value < 0) Refuse(path, value, "at least 1");
+  }
+  void Positive(const std::string& path, double value) {
+    if (value < 0) Refuse(path, value, "greater than 0");
+  }
+  void BelowOne(const std::string& path, double value) {
+    if (value < 0 || value >= 1) Refuse(path, value, "at least 0 and below 1");
+  }
+  template <typename T>
+  void Refuse(const std::string& path, const T& found, const std::string& allowed) {
+    Fail(path, absl::StrCat(path, " is ", found, "; allowed: ", allowed));
+  }
+  void Fail(const std::string& path, const std::string& what) {
+    reader_->AddError(absl::StrCat(reader_->Place(path), ": ", what));
+  }
+
+ private:
+  TextReader* reader_;
+};
+
+int DimOf(const Table& table) { return table.dim() == 0 ? kDefaultTableDim : table.dim(); }
+
+void CheckTables(const Job& job, Limits* limits) {
+  std::set<std::string> names;
+  for (int i = 0; i < job.tables_size(); ++i) {
+    const Table& table = job.tables(i);
+    const std::string path = absl::StrCat("tables[", i, "]");
+    if (table.name().empty()) {
+      limits->Fail(path + ".name", absl::StrCat(path, ".name is required"));
+    } else if (!names.insert(table.name()).second) {
+      limits->Fail(path + ".name",
+                   absl::StrCat(path, ".name is \"", table.name(), "\", as an earlier table's; allowed: a name of its own"));
+    }
+    limits->Between(path + ".dim", table.dim(), 1, 65536);
+    if (table.optimizer() == ADAMW) limits->Refuse(path + ".optimizer", "ADAMW", "SGD, ADAGRAD, ADAM (rows do not decay)");
+    limits->Positive(path + ".init_stddev", table.init_stddev());
+    limits->Positive(path + ".learning_rate", table.learning_rate());
+  }
+}
+
+void CheckSequenceRec(const Job& job, Limits* limits) {
+  const SequenceRec& model = job.model().sequence_rec();
+  const std::string path = "model.sequence_rec.";
+  limits->Between(path + "max_length", model.max_length(), 1, 4096);
+  limits->Between(path + "layers", model.layers(), 1, 64);
+  limits->AtLeastOne(path + "heads", model.heads());
+  limits->AtLeastOne(path + "ffn_dim", model.ffn_dim());
+  limits->BelowOne(path + "dropout", model.dropout());
+  limits->Positive(path + "norm_epsilon", model.norm_epsilon());
+  limits->Positive(path + "init_stddev", model.init_stddev());
+  limits->Between(path + "num_negatives", model.num_negatives(), 1, 100000);
+
+  if (job.tables_size() != 1 || job.tables(0).name() != kItemTable) {
+    const std::string found = job.tables_size() == 1 ? absl::StrCat("one table, named \"", job.tables(0).name(), "\"")
+                                                     : absl::StrCat(job.tables_size(), " tables");
+    limits->Fail("tables",
+                 absl::StrCat("sequence_rec with ", found, "; allowed: exactly one table, tables { name: \"item\" }"));
+    return;
+  }
+  const int dim = DimOf(job.tables(0));
+  const int heads = model.heads() == 0 ? kDefaultHeads : model.heads();
+  if (dim > 0 && heads > 0 && dim % heads != 0) {
+    // The default head count cannot be at fault for a dim that the user chose.
+    const std::string place = model.heads() == 0 ? "tables[0].dim" : path + "heads";
+    limits->Fail(place,
+                 absl::StrCat(path, "heads is ", heads, " with tables[0].dim ", dim, "; allowed: a divisor of the dim"));
+  }
+}
+
+void CheckModel(const Job& job, Limits* limits) {
+  switch (job.model().kind_case()) {
+    case Model::kSequenceRec:
+      return CheckSequenceRec(job, limits);
+    case Model::KIND_NOT_SET:
+      return limits->Fail("model", "model has no kind; allowed: model { sequence_rec { } }");
+  }
+}
+
+void CheckTrain(const Job& job, Limits* limits) {
+  const Train& train = job.train();
+  limits->AtLeastOne("train.max_epochs", train.max_epochs());
+  limits->NotNegative("train.max_steps", train.max_steps());
+  limits->NotNegative("train.min_epochs", train.min_epochs());
+  limits->Between("train.batch_size", train.batch_size(), 1, 1048576);
+  limits->AtLeastOne("train.eval_every_epochs", train.eval_every_epochs());
+  limits->NotNegative("train.patience", train.patience());
+  limits->AtLeastOne("train.log_every_steps", train.log_every_steps());
+  limits->AtLeastOne("train.accumulate", train.accumulate());
+  if (train.select_by() == VALID_SAMPLED_MRR && job.data().negatives_path().empty()) {
+    limits->Fail("train.select_by", "train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
+  }
+}
+
+void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
+  limits->Positive("optimizer.learning_rate", optimizer.learning_rate());
+  limits->BelowOne("optimizer.beta1", optimizer.beta1());
+  limits->BelowOne("optimizer.beta2", optimizer.beta2());
+  limits->Positive("optimizer.epsilon", optimizer.epsilon());
+  limits->NotNegative("optimizer.weight_decay", optimizer.weight_decay());
+  if (optimizer.weight_decay() > 0 && optimizer.kind() != ADAMW && optimizer.kind() != SGD) {
+    const OptimizerKind kind = optimizer.kind() == OPTIMIZER_UNSPECIFIED ? ADAM : optimizer.kind();
+    limits->Fail("optimizer.weight_decay",
+                 absl::StrCat("optimizer.weight_decay is ", optimizer.weight_decay(), " with kind ",
+                              OptimizerKind_Name(kind), "; allowed: 0, or kind ADAMW or SGD"));
+  }
+  limits->NotNegative("optimizer.max_grad_norm", optimizer.max_grad_norm());
+  limits->NotNegative("optimizer.warmup_steps", optimizer.warmup_steps());
+  const double learning_rate = optimizer.learning_rate() == 0 ? kDefaultLearningRate : optimizer.learning_rate();
+  if (optimizer.min_learning_rate() < 0 || (learning_rate > 0 && optimizer.min_learning_rate() > learning_rate)) {
+    limits->Refuse("optimizer.min_learning_rate", optimizer.min_learning_rate(),
+                   absl::StrCat("0 .. the learning rate, ", learning_rate));
+  }
+  limits->NotNegative("optimizer.schedule_steps", optimizer.schedule_steps());
+}
+
+void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
+  const int dp = job.parallel().dp();
+  if (num_trainers > 0 && dp != 0 && dp != num_trainers) {
+    limits->Fail("parallel.dp", absl::StrCat("impossible layout: parallel.dp is ", dp, " with ", num_trainers,
+                                             num_trainers == 1 ? " trainer" : " trainers", "; allowed: ", num_trainers,
+                                             ", the number of trainers"));
+  } else {
+    limits->AtLeastOne("parallel.dp", dp);
+  }
+  limits->Between("ps.threads", job.ps().threads(), 1, 64);
+  limits->Between("checkpoint.keep", job.checkpoint().keep(), 1, 1000);
+  limits->Between("runtime.threads", job.runtime().threads(), 1, 256);
+  limits->Between("runtime.timeout_seconds", job.runtime().timeout_seconds(), 1.0, 86400.0);
+}
+
+void ResolveModel(Job* job) {
+  SequenceRec& model = *job->mutable_model()->mutable_sequence_rec();
+  if (model.max_length() == 0) model.set_max_length(50);
+  if (model.layers() == 0) model.set_layers(2);
+  if (model.heads() == 0) model.set_heads(kDefaultHeads);
+  if (model.ffn_dim() == 0) model.set_ffn_dim(4 * job->tables(0).dim());
+  if (model.activation() == ACTIVATION_UNSPECIFIED) model.set_activation(GELU);
+  if (model.norm_epsilon() == 0) model.set_norm_epsilon(1e-12);
+  if (model.init_stddev() == 0) model.set_init_stddev(0.02);
+  if (model.loss() == SEQUENCE_LOSS_UNSPECIFIED) model.set_loss(BCE);
+  if (model.num_negatives() == 0) model.set_num_negatives(256);
+}
+
+void ResolveTrain(bool has_negatives, Train* train) {
+  if (train->max_epochs() == 0) train->set_max_epochs(1);
+  if (train->batch_size() == 0) train->set_batch_size(256);
+  if (train->eval_every_epochs() == 0) train->set_eval_every_epochs(1);
+  if (train->log_every_steps() == 0) train->set_log_every_steps(1);
+  if (train->select_by() == SELECTION_UNSPECIFIED) train->set_select_by(has_negatives ? VALID_SAMPLED_MRR : VALID_MRR);
+  if (train->accumulate() == 0) train->set_accumulate(1);
+}
+
+void ResolveOptimizer(Optimizer* optimizer) {
+  if (optimizer->kind() == OPTIMIZER_UNSPECIFIED) optimizer->set_kind(ADAM);
+  if (optimizer->learning_rate() == 0) optimizer->set_learning_rate(kDefaultLearningRate);
+  if (optimizer->beta1() == 0) optimizer->set_beta1(0.9);
+  if (optimizer->beta2() == 0) optimizer->set_beta2(0.999);
+  if (optimizer->epsilon() == 0) optimizer->set_epsilon(1e-8);
+}
+
+void ResolveTable(const Optimizer& optimizer, Table* table) {
+  table->set_dim(DimOf(*table));
+  // AdamW without decay is Adam.
+  const OptimizerKind kind = optimizer.kind() == ADAMW ? ADAM : optimizer.kind();
+  if (table->optimizer() == OPTIMIZER_UNSPECIFIED) table->set_optimizer(kind);
+  if (table->init_stddev() == 0) table->set_init_stddev(0.02);
+  if (table->learning_rate() == 0) table->set_learning_rate(optimizer.learning_rate());
+}
+
+}  // namespace
+
+void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
+  Limits limits(reader);
+  if (job.data().path().empty()) limits.Fail("data.path", "data.path is required: set it here or with --set data.path=FILE");
+  CheckModel(job, &limits);
+  CheckTables(job, &limits);
+  CheckTrain(job, &limits);
+  CheckOptimizer(job.optimizer(), &limits);
+  CheckProcesses(job, num_trainers, &limits);
+}
+
+void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
+  if (job->name().empty()) job->set_name(default_name);
+  if (job->data().format() == DATA_FORMAT_UNSPECIFIED) job->mutable_data()->set_format(SEQUENCES);
+  ResolveOptimizer(job->mutable_optimizer());
+  for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), &table);
+  ResolveModel(job);
+  ResolveTrain(!job->data().negatives_path().empty(), job->mutable_train());
+  if (job->parallel().dp() == 0) job->mutable_parallel()->set_dp(std::max(1, num_trainers));
+  if (job->ps().threads() == 0) job->mutable_ps()->set_threads(1);
+  if (job->checkpoint().keep() == 0) job->mutable_checkpoint()->set_keep(1);
+  if (job->runtime().threads() == 0) job->mutable_runtime()->set_threads(1);
+  if (job->runtime().timeout_seconds() == 0) job->mutable_runtime()->set_timeout_seconds(60);
+}
+
+}  // namespace tandem

@@ -1,0 +1,94 @@
+// `tandem launch`: one master, parameter servers and trainers as child processes of this one, on this machine.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/cli/signals.h"
+#include "trainer/cli/supervisor.h"
+#include "trainer/loop/run_output.h"
+#include "proto/job.pb.h"
+
+namespace tandem::cli {
+
+namespace {
+
+// A port that was free a moment ago. The master says so by name if somebody takes it first.
+absl::StatusOr<int> FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  if (fd >= 0) close(fd);
+  if (!bound) return absl::UnavailableError("no free port on 127.0.0.1");
+  return ntohs(address.sin_port);
+}
+
+std::vector<std::string> RoleArguments(const char* role, const RunOptions& options, const std::string& master, int index) {
+  std::vector<std::string> arguments{role, options.job_path, "--master", master};
+  const std::string listen = std::string(role) == "master" ? master : "127.0.0.1:0";
+  arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps), "--trainers",
+                                     absl::StrCat(options.num_trainers), "--out", options.out});
+  if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
+  if (options.log_format == loop::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
+  for (const std::string& set : options.sets) arguments.insert(arguments.end(), {"--set", set});
+  return arguments;
+}
+
+absl::Status StartRoles(const RunOptions& options, Supervisor& supervisor) {
+  std::string master = options.master;
+  if (master.empty()) {
+    ASSIGN_OR_RETURN(const int port, FreePort());
+    master = absl::StrCat("127.0.0.1:", port);
+  }
+  RETURN_IF_ERROR(supervisor.Start("master-0", RoleArguments("master", options, master, -1)));
+  for (int i = 0; i < options.num_ps; ++i) {
+    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments("ps", options, master, i)));
+  }
+  for (int i = 0; i < options.num_trainers; ++i) {
+    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i), RoleArguments("trainer", options, master, i)));
+  }
+  return absl::OkStatus();
+}
+
+// A run that ended badly leaves a summary too, unless a role wrote one.
+void SummariseFailure(const RunOptions& options, const Job& job) {
+  if (std::filesystem::exists(options.out + "/summary.json")) return;
+  loop::RunSummary summary;
+  summary.job = job.name();
+  summary.seed = job.seed();
+  summary.status = ReceivedSignal() != 0 ? "stopped" : "failed";
+  summary.layout = {options.num_ps, options.num_trainers};
+  loop::WriteSummary(options.out, summary).IgnoreError();  // the job's own error is reported in any case
+}
+
+}  // namespace
+
+int Launch(const RunOptions& options) {
+  if (options.local) return RunLocal(options);
+  CatchSignals();
+  const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
+  if (!job.ok()) return ReportError(job.status());
+  std::error_code ignored;
+  std::filesystem::remove(options.out + "/summary.json", ignored);
+  Supervisor supervisor;
+  if (absl::Status status = StartRoles(options, supervisor); !status.ok()) return ReportError(status);
+  const Supervisor::Outcome outcome = supervisor.Run();
+  if (outcome.exit_code == 0) return 0;
+  std::fprintf(stderr, "%s%s\n", kOwnFailure, outcome.cause.c_str());
+  SummariseFailure(options, *job);
+  return outcome.exit_code;
+}
+
+}  // namespace tandem::cli

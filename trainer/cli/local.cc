@@ -1,0 +1,72 @@
+// `tandem launch --local`: the whole job in this process. Tables live here, replicas are threads; every bit equals the
+// distributed run's with as many trainers.
+#include <cstdio>
+#include <thread>
+
+#include "kernels/base/status_macros.h"
+#include "ps/client_local.h"
+#include "ps/table_host.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/cli/report.h"
+#include "trainer/cli/signals.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/loop/train_loop.h"
+
+namespace tandem::cli {
+
+namespace {
+
+absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::SequenceData& data, int num_trainers,
+                                             loop::RunOutput* output) {
+  ps::TableHost host(job.ps().threads());
+  auto groups =
+      comm::ThreadGroup::Create(num_trainers, "dp", absl::Seconds(job.runtime().timeout_seconds()));
+  std::vector<absl::StatusOr<loop::RunSummary>> results(num_trainers, absl::UnknownError("not run"));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < num_trainers; ++rank) {
+    threads.emplace_back([&, rank] {
+      ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers));
+      results[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
+                                                   .client = &client,
+                                                   .output = rank == 0 ? output : nullptr,
+                                                   .num_servers = 0,
+                                                   .interrupted = SignalStatus});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& result : results) {  // the replica that failed by itself, not one that was aborted because of it
+    if (!result.ok() && result.status().code() != absl::StatusCode::kAborted) return result;
+  }
+  return results[0];
+}
+
+absl::Status Run(const RunOptions& options) {
+  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
+  ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
+  output->Note(Banner(job, data, 0, options.num_trainers));
+  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, data, options.num_trainers, output.get());
+  if (!summary.ok()) {
+    loop::RunSummary failed;
+    failed.job = job.name();
+    failed.seed = job.seed();
+    failed.status = ReceivedSignal() != 0 ? "stopped" : "failed";
+    failed.layout = {0, options.num_trainers};
+    loop::WriteSummary(options.out, failed).IgnoreError();  // the run's own error matters more
+    return summary.status();
+  }
+  if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, job, data, options.out);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunLocal(const RunOptions& options) {
+  CatchSignals();
+  const absl::Status status = Run(options);
+  return status.ok() ? 0 : ReportError(status);
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,60 @@
+#include "trainer/cli/member.h"
+
+#include <unistd.h>
+
+#include "trainer/cli/failure.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/cli/signals.h"
+
+namespace tandem::cli {
+
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
+}
+
+}  // namespace
+
+SignalWatch::SignalWatch(std::function<void()> on_signal) {
+  thread_ = std::thread([this, on_signal = std::move(on_signal)] {
+    while (!stopping_ && ReceivedSignal() == 0) absl::SleepFor(absl::Milliseconds(50));
+    if (!stopping_) on_signal();
+  });
+}
+
+SignalWatch::~SignalWatch() {
+  stopping_ = true;
+  thread_.join();
+}
+
+absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
+                                                        const std::string& address,
+                                                        std::function<void(absl::Status)> on_failure) {
+  rpc::MemberSelf self;
+  self.role = role;
+  self.host = HostName();
+  self.pid = getpid();
+  self.address = address;
+  self.preferred_index = options.index;
+  self.job_fingerprint = JobFingerprint(job);
+  rpc::MasterClientOptions client_options;
+  client_options.interrupted = SignalStatus;
+  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure), client_options);
+  if (client.status().code() == absl::StatusCode::kFailedPrecondition) {
+    return absl::InvalidArgumentError(client.status().message());  // another job, or no such place: a configuration error
+  }
+  return client;
+}
+
+int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status& status) {
+  if (client == nullptr) return ReportRoleError(rpc::MemberName(role, static_cast<uint32_t>(std::max(0, index))), status, false);
+  const absl::Status job_failure = client->failure();
+  client->Leave(status).IgnoreError();  // a master that is gone needs no telling
+  if (status.ok()) return 0;
+  const std::string name = rpc::MemberName(role, client->assignment().rank);
+  return job_failure.ok() ? ReportRoleError(name, status, false) : ReportRoleError(name, job_failure, true);
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,37 @@
+// What every role does around its own work: catch signals, join the job through the master, and leave it with a reason.
+// Thread rule: the main thread, but for what the comments say.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "rpc/master/client.h"
+#include "trainer/cli/run_options.h"
+
+namespace tandem::cli {
+
+// Calls `on_signal` once, on its own thread, soon after SIGTERM or SIGINT.
+class SignalWatch {
+ public:
+  explicit SignalWatch(std::function<void()> on_signal);
+  ~SignalWatch();
+
+ private:
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+// Joins as `role`. `listen` is the address that others reach this process at.
+absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
+                                                        const std::string& address,
+                                                        std::function<void(absl::Status)> on_failure);
+
+// Tells the master how this member ended (if it is still in the job), reports to the user and returns the exit code.
+int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status& status);
+
+}  // namespace tandem::cli

@@ -1,0 +1,95 @@
+#include "trainer/cli/report.h"
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "trainer/data/floors.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr size_t kMaxFloorInteractions = 20'000'000;  // counting transitions of a larger log would take over ten seconds
+
+using Column = std::map<std::string, double>;  // by metric: "hr@10"
+
+std::string ReachablePath(const std::string& log_path) { return log_path + ".reachable"; }
+
+Column ReadReachable(const std::string& log_path) {
+  Column column;
+  std::ifstream file(ReachablePath(log_path));
+  std::string name;
+  double value;
+  while (file >> name >> value) column[name] = value;
+  return column;
+}
+
+void AddMetrics(Column& column, const std::string& prefix, const data::RankingMetrics& metrics) {
+  column[prefix + "hr@10"] = metrics.hr10;
+  column[prefix + "ndcg@10"] = metrics.ndcg10;
+}
+
+Column FloorColumn(const data::FloorRanks& ranks) {
+  Column column;
+  AddMetrics(column, "", data::Summarise(ranks.full));
+  // Sampled floors tie often: the published figures take ties in random order.
+  if (!ranks.sampled.empty()) AddMetrics(column, "sampled_", data::SummariseExpected(ranks.sampled));
+  return column;
+}
+
+std::string Cell(const Column& column, const std::string& metric) {
+  const auto it = column.find(metric);
+  return it == column.end() ? "-" : absl::StrFormat("%.4f", it->second);
+}
+
+}  // namespace
+
+absl::Status WriteReachable(const std::string& log_path, const data::RankingMetrics& reachable) {
+  std::ofstream file(ReachablePath(log_path));
+  file << "hr@10 " << reachable.hr10 << "\nndcg@10 " << reachable.ndcg10 << "\n";
+  file.close();
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot write ", ReachablePath(log_path)));
+  return absl::OkStatus();
+}
+
+std::string Banner(const Job& job, const loop::SequenceData& data, int num_ps, int num_trainers) {
+  const std::string servers = num_ps == 0 ? "tables in this process" : absl::StrCat(num_ps, " parameter servers");
+  return absl::StrFormat(
+      "%s  seed %d  %s, %d trainers x %d threads, CPU\n%s users, %s items, %s interactions from %s", job.name(), job.seed(),
+      servers, num_trainers, job.runtime().threads(), loop::CountText(static_cast<double>(data.interactions.users.size())),
+      loop::CountText(static_cast<double>(data.interactions.num_items)),
+      loop::CountText(static_cast<double>(data.interactions.items.values.size())), job.data().path());
+}
+
+void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::SequenceData& data,
+                 const std::string& folder) {
+  Column run, popularity, transitions;
+  for (const auto& [name, value] : summary.metrics) {
+    if (name.rfind("test/", 0) == 0) run[name.substr(5)] = value;
+  }
+  if (data.interactions.items.values.size() <= kMaxFloorInteractions) {
+    popularity = FloorColumn(data::PopularityRanks(data.interactions, data.negatives.get()));
+    transitions = FloorColumn(data::TransitionRanks(data.interactions, data.negatives.get()));
+  }
+  const Column reachable = ReadReachable(job.data().path());
+  std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)\n", static_cast<int>(summary.steps),
+              static_cast<int>(summary.epochs), loop::DurationText(summary.seconds).c_str(),
+              loop::CountText(summary.samples_per_second).c_str(), loop::CountText(summary.tokens_per_second).c_str());
+  std::printf("\n  test split, epoch %-5d %9s  %10s  %11s%s\n", static_cast<int>(summary.best_epoch), "this run",
+              "popularity", "transitions", reachable.empty() ? "" : "  best reachable");
+  for (const char* metric : {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10"}) {
+    if (run.find(metric) == run.end()) continue;
+    std::printf("  %-22s %9s  %10s  %11s", metric, Cell(run, metric).c_str(), Cell(popularity, metric).c_str(),
+                Cell(transitions, metric).c_str());
+    if (!reachable.empty()) std::printf("  %14s", Cell(reachable, metric).c_str());
+    std::printf("\n");
+  }
+  std::printf("\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl}\n",
+              loop::HashText(summary.params_hash).c_str(), folder.c_str());
+  std::fflush(stdout);
+}
+
+}  // namespace tandem::cli

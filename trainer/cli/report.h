@@ -1,0 +1,24 @@
+// The end of a run for its reader: test figures beside what no learning reaches and, for a generated log, what nobody can
+// exceed. Thread rule: main thread.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "trainer/data/ranking.h"
+#include "trainer/loop/run_output.h"
+#include "trainer/loop/sequence_rec_task.h"
+
+namespace tandem::cli {
+
+// The first line of a run: what is trained, where, in which layout.
+std::string Banner(const Job& job, const loop::SequenceData& data, int num_ps, int num_trainers);
+
+// Prints the table and the paths of what was written.
+void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::SequenceData& data,
+                 const std::string& folder);
+
+// The best reachable score of a generated log lies beside it, in PATH.reachable.
+absl::Status WriteReachable(const std::string& log_path, const data::RankingMetrics& reachable);
+
+}  // namespace tandem::cli

@@ -1,0 +1,42 @@
+// `tandem master`: knows who is in the job and how it stands.
+#include "kernels/base/status_macros.h"
+#include "rpc/master/service.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/cli/member.h"
+#include "trainer/cli/signals.h"
+
+namespace tandem::cli {
+
+namespace {
+
+absl::Status Serve(const RoleOptions& options, bool* told) {
+  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  rpc::MembershipOptions membership;
+  membership.num_ps = static_cast<uint32_t>(options.num_ps);
+  membership.num_trainers = static_cast<uint32_t>(options.num_trainers);
+  membership.job_fingerprint = JobFingerprint(job);
+  membership.register_timeout_seconds = job.runtime().timeout_seconds();
+  rpc::MasterService service(membership);
+  rpc::Server server;
+  service.RegisterHandlers(server);
+  RETURN_IF_ERROR(server.Start(options.listen.empty() ? options.master : options.listen));
+  const SignalWatch watch([&service] { service.Fail(SignalStatus()); });
+  const absl::Status status = service.WaitForEnd();
+  // A member's own failure is that member's to explain; a silent member's is the master's.
+  *told = status.code() != absl::StatusCode::kUnavailable && status.code() != absl::StatusCode::kDeadlineExceeded;
+  server.Shutdown(0.5);
+  return status;
+}
+
+}  // namespace
+
+int RunMaster(const RoleOptions& options) {
+  CatchSignals();
+  bool told = false;
+  const absl::Status status = Serve(options, &told);
+  return status.ok() ? 0 : ReportRoleError("master-0", status, told);
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,43 @@
+// `tandem ps`: a parameter server. Holds its share of the tables until the job is over.
+#include "kernels/base/status_macros.h"
+#include "ps/service.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/cli/member.h"
+#include "trainer/cli/signals.h"
+
+namespace tandem::cli {
+
+namespace {
+
+absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
+  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ps::TableHost host(job.ps().threads());
+  ps::EmbeddingService service(host);
+  rpc::Server server;
+  service.Register(server);
+  RETURN_IF_ERROR(server.Start(options.listen));
+  // Parked calls of a failed job must not hold up the server's end.
+  ASSIGN_OR_RETURN(client, Join(options, PS, job, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
+  service.Open(client->assignment().job_epoch, client->assignment().shard_map.version());
+  absl::Status status;
+  {
+    const SignalWatch watch([&client] { client->Leave(SignalStatus()).IgnoreError(); });
+    status = client->WaitForCompletion();
+  }
+  if (!status.ok()) host.Fail(status);
+  server.Shutdown(0.5);
+  return ReceivedSignal() != 0 ? SignalStatus() : status;
+}
+
+}  // namespace
+
+int RunPs(const RoleOptions& options) {
+  CatchSignals();
+  std::unique_ptr<rpc::MasterClient> client;
+  const absl::Status status = Serve(options, client);
+  return LeaveJob(PS, options.index, client.get(), status);
+}
+
+}  // namespace tandem::cli

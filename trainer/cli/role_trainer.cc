@@ -1,0 +1,109 @@
+// `tandem trainer`: one replica of the dense layers, kept in step with the others by collectives, with its sparse rows on
+// the parameter servers.
+#include <cstdio>
+
+#include "kernels/base/status_macros.h"
+#include "ps/client_remote.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/cli/member.h"
+#include "trainer/cli/report.h"
+#include "trainer/cli/signals.h"
+#include "trainer/comm/cpu_group.h"
+#include "trainer/loop/train_loop.h"
+
+namespace tandem::cli {
+
+namespace {
+
+// What a failure of the job must wake: set as soon as each exists.
+struct Abortable {
+  absl::Mutex mutex;
+  absl::Status reason ABSL_GUARDED_BY(mutex);
+  ps::Client* client ABSL_GUARDED_BY(mutex) = nullptr;
+  comm::ProcessGroup* group ABSL_GUARDED_BY(mutex) = nullptr;
+
+  void Abort(absl::Status status) {
+    absl::MutexLock lock(&mutex);
+    reason = status;
+    if (client != nullptr) client->Abort(status);
+    if (group != nullptr) group->Abort(status);
+  }
+  // Not Ok, and nothing is set, if the job has failed already.
+  absl::Status Set(ps::Client* new_client, comm::ProcessGroup* new_group) {
+    absl::MutexLock lock(&mutex);
+    if (!reason.ok()) return reason;
+    client = new_client;
+    group = new_group;
+    return absl::OkStatus();
+  }
+  void Clear() {
+    absl::MutexLock lock(&mutex);
+    client = nullptr;
+    group = nullptr;
+  }
+};
+
+std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Job& job) {
+  const rpc::Assignment& assignment = master.assignment();
+  std::vector<std::string> addresses;
+  for (const rpc::Member& member : assignment.MembersOf(PS)) addresses.push_back(member.address);
+  std::vector<uint16_t> owners;
+  for (uint32_t shard = 0; shard < rpc::kNumVirtualShards; ++shard) {
+    owners.push_back(static_cast<uint16_t>(assignment.shard_map.Owner(shard)));
+  }
+  const ps::Router router(std::move(owners), static_cast<int>(addresses.size()));
+  return std::make_unique<ps::RemoteClient>(
+      addresses, router, master.MakeHeader(),
+      static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
+      ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds())});
+}
+
+absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master, Abortable& abortable) {
+  ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
+  const rpc::Assignment& assignment = master.assignment();
+  const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
+  const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
+  std::unique_ptr<loop::RunOutput> output;
+  if (assignment.rank == 0) {
+    ASSIGN_OR_RETURN(output, loop::RunOutput::Create(options.out, options.log_format));
+    output->Note(Banner(job, data, num_ps, num_trainers));
+  }
+  const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
+  comm::CpuGroupOptions group_options{.store = &master.store(),
+                                      .token = assignment.job_token,
+                                      .name = "dp",
+                                      .rank = static_cast<int>(assignment.rank),
+                                      .size = num_trainers,
+                                      .timeout = timeout};
+  ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
+  const std::unique_ptr<ps::Client> client = MakeClient(master, job);
+  RETURN_IF_ERROR(abortable.Set(client.get(), group.get()));
+  const auto summary = loop::RunReplica(job, data, {.group = group.get(),
+                                                    .client = client.get(),
+                                                    .output = output.get(),
+                                                    .num_servers = num_ps,
+                                                    .interrupted = SignalStatus});
+  abortable.Clear();
+  RETURN_IF_ERROR(summary.status());
+  if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, job, data, options.out);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunTrainer(const RoleOptions& options) {
+  CatchSignals();
+  Abortable abortable;
+  std::unique_ptr<rpc::MasterClient> master;
+  const absl::Status status = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+    ASSIGN_OR_RETURN(master, Join(options, TRAINER, job, options.listen,
+                                  [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));
+    return Train(options, job, *master, abortable);
+  }();
+  return LeaveJob(TRAINER, options.index, master.get(), status);
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,28 @@
+// What a command line says about one run, whatever the subcommand.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/loop/progress.h"
+
+namespace tandem::cli {
+
+struct RunOptions {
+  std::string job_path;
+  std::vector<std::string> sets;  // "path=value"
+  std::string out = "out/run";
+  loop::LogFormat log_format = loop::LogFormat::TEXT;
+  int num_ps = 1;
+  int num_trainers = 1;
+  bool local = false;
+  std::string master;  // host:port; launch picks a port when empty
+};
+
+// A role of its own process, started by `launch` or by a scheduler.
+struct RoleOptions : RunOptions {
+  std::string listen;  // host:port; port 0 picks one
+  int index = -1;      // the rank wanted; -1: the master decides
+};
+
+}  // namespace tandem::cli

@@ -1,0 +1,33 @@
+#include "trainer/cli/signals.h"
+
+#include <csignal>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::cli {
+
+namespace {
+volatile std::sig_atomic_t received = 0;
+void Note(int signal) {
+  if (received == 0) received = signal;
+}
+}  // namespace
+
+void CatchSignals() {
+  struct sigaction action {};
+  action.sa_handler = Note;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
+}
+
+int ReceivedSignal() { return received; }
+
+absl::Status SignalStatus() {
+  if (received == 0) return absl::OkStatus();
+  return absl::CancelledError(absl::StrCat("stopped by ", received == SIGINT ? "SIGINT" : "SIGTERM"));
+}
+
+int WithSignal(int code) { return received == 0 ? code : 128 + received; }
+
+}  // namespace tandem::cli

@@ -1,0 +1,18 @@
+// SIGTERM and SIGINT as a value that the run asks for, instead of a sudden end. One process-wide flag, because signals are
+// process-wide. Thread rule: Received from any thread.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace tandem::cli {
+
+// From now on SIGTERM and SIGINT are only noted.
+void CatchSignals();
+// The first signal noted, or 0.
+int ReceivedSignal();
+// Cancelled naming the signal once one was noted.
+absl::Status SignalStatus();
+// 128 + the signal if one was noted, else `code`.
+int WithSignal(int code);
+
+}  // namespace tandem::cli

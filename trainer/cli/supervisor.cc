@@ -1,0 +1,204 @@
+#include "trainer/cli/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/clock.h"
+#include "trainer/cli/signals.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr double kTermSeconds = 3;   // from SIGTERM to SIGKILL
+constexpr double kLingerSeconds = 10; // for the others to end after the first good end
+constexpr int kPollMilliseconds = 20;
+
+[[noreturn]] void BecomeRole(const std::vector<std::string>& arguments, int error_pipe, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(75);  // the parent died before the line above
+  dup2(error_pipe, STDERR_FILENO);
+  std::vector<char*> argv;
+  static char self[] = "tandem";
+  argv.push_back(self);
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv("/proc/self/exe", argv.data());
+  _exit(126);
+}
+
+std::string SignalName(int signal) { return absl::StrCat("SIG", sigabbrev_np(signal) ? sigabbrev_np(signal) : "?"); }
+
+}  // namespace
+
+Supervisor::~Supervisor() {
+  SignalAll(SIGKILL);
+  for (Child& child : children_) {
+    if (!child.ended) waitpid(child.pid, nullptr, 0);
+    if (child.error_pipe >= 0) close(child.error_pipe);
+  }
+}
+
+absl::Status Supervisor::Start(const std::string& name, const std::vector<std::string>& arguments) {
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+    return absl::UnavailableError(absl::StrCat("no pipe for ", name, ": ", std::strerror(errno)));
+  }
+  fcntl(pipe_ends[1], F_SETFL, 0);  // the child writes as to any stderr
+  const pid_t parent = getpid(), pid = fork();
+  if (pid == 0) BecomeRole(arguments, pipe_ends[1], parent);
+  const int error = errno;
+  close(pipe_ends[1]);
+  if (pid < 0) {
+    close(pipe_ends[0]);
+    return absl::UnavailableError(absl::StrCat("cannot start ", name, ": ", std::strerror(error)));
+  }
+  Child& child = children_.emplace_back();
+  child.name = name;
+  child.pid = pid;
+  child.error_pipe = pipe_ends[0];
+  return absl::OkStatus();
+}
+
+void Supervisor::TakeLine(Child& child, const std::string& line) {
+  const std::string prefix = absl::StrCat("[", child.name, "] ");
+  if (absl::StartsWith(line, prefix + kOwnFailure)) {
+    child.own_failure = true;
+    child.last_words = line.substr(prefix.size() + std::strlen(kOwnFailure));
+  } else if (absl::StartsWith(line, prefix + kToldFailure)) {
+    child.last_words = line.substr(prefix.size() + std::strlen(kToldFailure));
+  } else if (!child.last_words.empty()) {
+    absl::StrAppend(&child.last_words, "\n", line);  // last words of several lines
+  } else {
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+}
+
+void Supervisor::ReadErrors(Child& child) {
+  char bytes[4096];
+  ssize_t n;
+  while ((n = read(child.error_pipe, bytes, sizeof bytes)) > 0) {
+    for (ssize_t i = 0; i < n; ++i) {
+      if (bytes[i] != '\n') {
+        child.partial += bytes[i];
+        continue;
+      }
+      TakeLine(child, child.partial);
+      child.partial.clear();
+    }
+  }
+  if (n == 0) {  // every writer is gone
+    if (!child.partial.empty()) TakeLine(child, child.partial);
+    close(child.error_pipe);
+    child.error_pipe = -1;
+  }
+}
+
+void Supervisor::PollErrors() {
+  std::vector<pollfd> polled;
+  for (const Child& child : children_) polled.push_back({child.error_pipe, POLLIN, 0});
+  poll(polled.data(), polled.size(), kPollMilliseconds);
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (children_[i].error_pipe >= 0 && polled[i].revents != 0) ReadErrors(children_[i]);
+  }
+}
+
+void Supervisor::ReapEnded(Outcome& outcome) {
+  for (size_t i = 0; i < children_.size(); ++i) {
+    Child& child = children_[i];
+    int status = 0;
+    if (child.ended || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+    child.ended = true;
+    if (WIFSIGNALED(status)) child.signal = WTERMSIG(status);
+    child.exit_code = child.signal != 0 ? 128 + child.signal : WEXITSTATUS(status);
+    if (child.error_pipe >= 0) ReadErrors(child);
+    if (child.exit_code != 0 && first_failed_ < 0 && !killed_by_us_) {
+      first_failed_ = static_cast<int>(i);
+      outcome.exit_code = child.exit_code;
+    }
+  }
+}
+
+void Supervisor::SignalAll(int signal) {
+  for (const Child& child : children_) {
+    if (!child.ended) kill(child.pid, signal);
+  }
+}
+
+bool Supervisor::AllEnded() const {
+  for (const Child& child : children_) {
+    if (!child.ended) return false;
+  }
+  return true;
+}
+
+// A role's own failure explains more than what others were told about it.
+void Supervisor::ChooseCause(Outcome& outcome) {
+  if (first_failed_ < 0) return;
+  const Child& first = children_[static_cast<size_t>(first_failed_)];
+  if (first.signal != 0) {
+    outcome.cause = absl::StrCat(first.name, " (pid ", first.pid, ") was killed by ", SignalName(first.signal));
+    return;
+  }
+  for (const Child& child : children_) {
+    if (!child.own_failure) continue;
+    outcome.cause = absl::StrCat(child.name, ": ", child.last_words);
+    outcome.exit_code = child.exit_code;
+    return;
+  }
+  outcome.cause = first.last_words.empty()
+                      ? absl::StrCat(first.name, " (pid ", first.pid, ") ended with code ", first.exit_code)
+                      : first.last_words;
+}
+
+// Servers end by themselves once every trainer has ended well; one that does not is a failure of its own.
+std::string Supervisor::Lingering(double now) {
+  const Child* left = nullptr;
+  for (const Child& child : children_) {
+    if (child.ended) continue;
+    if (absl::StartsWith(child.name, "trainer-")) return "";
+    left = &child;
+  }
+  if (left == nullptr) return "";
+  if (trainers_ended_ == 0) trainers_ended_ = now;
+  if (now - trainers_ended_ < kLingerSeconds) return "";
+  return absl::StrCat(left->name, " did not end within ", kLingerSeconds, " s of the trainers");
+}
+
+Supervisor::Outcome Supervisor::Run() {
+  Outcome outcome;
+  double ending_since = 0;
+  bool killed = false;
+  while (!AllEnded()) {
+    PollErrors();
+    ReapEnded(outcome);
+    const double now = MonotonicSeconds();
+    if (ending_since == 0) {
+      const std::string lingering = first_failed_ < 0 ? Lingering(now) : "";
+      if (!lingering.empty()) outcome = {75, lingering};
+      killed_by_us_ = first_failed_ < 0 && (ReceivedSignal() != 0 || !lingering.empty());
+      if (first_failed_ >= 0 || killed_by_us_) {
+        ending_since = now;
+        SignalAll(SIGTERM);
+      }
+    } else if (!killed && now - ending_since > kTermSeconds) {
+      killed = true;
+      SignalAll(SIGKILL);
+    }
+  }
+  if (ReceivedSignal() != 0 && killed_by_us_) return {128 + ReceivedSignal(), std::string(SignalStatus().message())};
+  ChooseCause(outcome);
+  return outcome;
+}
+
+}  // namespace tandem::cli

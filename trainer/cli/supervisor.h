@@ -1,0 +1,66 @@
+// Runs the roles of one job as child processes and ends them together: the first that fails decides, the others are told
+// (SIGTERM), then killed. A child dies with its parent. Children inherit stdout; what they write to stderr is passed on line by line,
+// except their last words about why they end, of which only the cause is shown.
+// Thread rule: one thread, one supervisor per process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace tandem::cli {
+
+// How a role begins its last line on stderr: its own failure, or one that it was told about.
+inline constexpr char kOwnFailure[] = "error: ";
+inline constexpr char kToldFailure[] = "ended: ";
+
+class Supervisor {
+ public:
+  Supervisor() = default;
+  ~Supervisor();  // kills what is left and waits for it
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // `name` is the role and rank ("trainer-1"); `arguments` follow the program's own path.
+  absl::Status Start(const std::string& name, const std::vector<std::string>& arguments);
+
+  struct Outcome {
+    int exit_code = 0;
+    std::string cause;  // empty if all ended well
+  };
+  // Until every child has ended. A signal caught by this process (signals.h) ends the job with 128 + n; servers that
+  // outlive the trainers' good end by 10 s are ended with 75.
+  Outcome Run();
+
+ private:
+  struct Child {
+    std::string name;
+    pid_t pid = -1;
+    int error_pipe = -1;
+    std::string partial;    // an unfinished line
+    std::string last_words; // held back
+    bool own_failure = false;
+    bool ended = false;
+    int exit_code = 0;
+    int signal = 0;
+  };
+
+  void ReadErrors(Child& child);
+  void TakeLine(Child& child, const std::string& line);
+  void PollErrors();
+  void ReapEnded(Outcome& outcome);
+  void SignalAll(int signal);
+  bool AllEnded() const;
+  void ChooseCause(Outcome& outcome);
+  std::string Lingering(double now);
+
+  std::vector<Child> children_;
+  int first_failed_ = -1;
+  bool killed_by_us_ = false;  // no child failed, we ended the job
+  double trainers_ended_ = 0;
+};
+
+}  // namespace tandem::cli

@@ -1,0 +1,50 @@
+// `tandem synthesize`: an interaction log with planted structure, and the best score that any model can reach on it.
+#include <cstdio>
+#include <filesystem>
+
+#include "trainer/cli/commands.h"
+#include "trainer/cli/exit_code.h"
+#include "trainer/cli/report.h"
+#include "trainer/data/floors.h"
+#include "trainer/data/synthetic.h"
+
+namespace tandem::cli {
+
+int Synthesize(const SynthesizeOptions& options) {
+  if (options.users < 1 || options.min_length < 3 || options.max_length < options.min_length ||
+      options.items < 2 * options.max_length) {
+    std::fprintf(stderr,
+                 "error: impossible log: found --users %d --items %d --min-length %d --max-length %d; allowed: users >= 1, "
+                 "3 <= min-length <= max-length, items >= 2 x max-length\n",
+                 options.users, options.items, options.min_length, options.max_length);
+    return 2;
+  }
+  data::SyntheticOptions synthetic;
+  synthetic.seed = options.seed;
+  synthetic.users = options.users;
+  synthetic.items = options.items;
+  synthetic.min_length = options.min_length;
+  synthetic.max_length = options.max_length;
+  const data::SyntheticLog log = data::Generate(synthetic);
+  if (const auto parent = std::filesystem::path(options.out).parent_path(); !parent.empty()) {
+    std::error_code ignored;  // the write below reports what matters
+    std::filesystem::create_directories(parent, ignored);
+  }
+  absl::Status status = data::WriteSequences(log.log, options.out);
+  if (status.ok()) status = WriteReachable(options.out, log.reachable);
+  if (!status.ok()) {
+    std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
+    return ExitCodeOf(status);
+  }
+  const data::RankingMetrics popularity = data::Summarise(data::PopularityRanks(log.log).full);
+  const data::RankingMetrics transitions = data::Summarise(data::TransitionRanks(log.log).full);
+  std::printf("%s: %zu users, %llu items, %zu interactions (seed %llu)\n", options.out.c_str(), log.log.users.size(),
+              static_cast<unsigned long long>(log.log.num_items), log.log.items.values.size(),
+              static_cast<unsigned long long>(options.seed));
+  std::printf("  test hr@10 / ndcg@10   popularity %.4f / %.4f   transitions %.4f / %.4f   best reachable %.4f / %.4f\n",
+              popularity.hr10, popularity.ndcg10, transitions.hr10, transitions.ndcg10, log.reachable.hr10,
+              log.reachable.ndcg10);
+  return 0;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,113 @@
+#include "trainer/comm/combine.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/base/check.h"
+#include "trainer/comm/ring_order.h"
+
+// The sanitizers' runtimes are not up when the loader resolves a cloned function.
+#if defined(__x86_64__) && !defined(TANDEM_SANITIZED)
+#define TANDEM_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define TANDEM_CLONES
+#endif
+
+namespace tandem::comm {
+
+namespace {
+
+constexpr int64_t kTileElements = 2048;  // partial results stay in the first-level cache
+
+// Plain functions, since a template cannot be cloned per instruction set.
+#define TANDEM_COMBINE_LOOP(Name, T, expression)                                   \
+  TANDEM_CLONES void Name(T* out, const T* in_a, const T* in_b, int64_t count) {   \
+    _Pragma("GCC ivdep") for (int64_t i = 0; i < count; ++i) {                     \
+      const T a = in_a[i], b = in_b[i];                                            \
+      out[i] = static_cast<T>(expression);                                         \
+    }                                                                              \
+  }
+// MAX and MIN take a when it is the greater (lesser) one or a NaN; a NaN in b makes the comparison false and is taken.
+#define TANDEM_COMBINE_LOOPS(Suffix, T)                                                   \
+  TANDEM_COMBINE_LOOP(Sum##Suffix, T, a + b)                                              \
+  TANDEM_COMBINE_LOOP(Max##Suffix, T, (a > b) | (a != a) ? a : b)                         \
+  TANDEM_COMBINE_LOOP(Min##Suffix, T, (a < b) | (a != a) ? a : b)                         \
+  void CombineSpan(ReduceOp op, T* out, const T* a, const T* b, int64_t count) {          \
+    switch (op) {                                                                         \
+      case ReduceOp::SUM: return Sum##Suffix(out, a, b, count);                           \
+      case ReduceOp::MAX: return Max##Suffix(out, a, b, count);                           \
+      case ReduceOp::MIN: return Min##Suffix(out, a, b, count);                           \
+    }                                                                                     \
+  }
+
+TANDEM_COMBINE_LOOPS(F32, float)
+TANDEM_COMBINE_LOOPS(F64, double)
+TANDEM_COMBINE_LOOPS(I64, int64_t)
+TANDEM_COMBINE_LOOPS(U64, uint64_t)
+TANDEM_COMBINE_LOOPS(U8, uint8_t)
+
+template <class T>
+void CombineAs(ReduceOp op, void* out, const void* a, const void* b, int64_t count) {
+  CombineSpan(op, static_cast<T*>(out), static_cast<const T*>(a), static_cast<const T*>(b), count);
+}
+
+using Source = absl::FunctionRef<const char*(int rank)>;
+
+void ReduceRing(const RankReduction& how, Source source, char* out, int64_t count) {
+  Combine(how.dtype, how.op, out, source(RingRank(how.chunk, 0, how.size)), source(RingRank(how.chunk, 1, how.size)), count);
+  for (int i = 2; i < how.size; ++i) {
+    Combine(how.dtype, how.op, out, out, source(RingRank(how.chunk, i, how.size)), count);
+  }
+}
+
+// The sum over ranks [begin, end), at least two of them, in `out`.
+void ReduceTree(const RankReduction& how, Source source, int begin, int end, char* out, int64_t count) {
+  const int middle = TreeSplit(begin, end);
+  const char* left = source(begin);
+  if (middle - begin > 1) {
+    ReduceTree(how, source, begin, middle, out, count);
+    left = out;
+  }
+  if (end - middle == 1) {
+    Combine(how.dtype, how.op, out, left, source(middle), count);
+    return;
+  }
+  alignas(64) char right[kTileElements * 8];
+  ReduceTree(how, source, middle, end, right, count);
+  Combine(how.dtype, how.op, out, left, right, count);
+}
+
+}  // namespace
+
+void Combine(DType dtype, ReduceOp op, void* out, const void* a, const void* b, int64_t count) {
+  switch (dtype) {
+    case DType::F32: return CombineAs<float>(op, out, a, b, count);
+    case DType::F64: return CombineAs<double>(op, out, a, b, count);
+    case DType::I64:
+      // Summed unsigned, the same bits: overflow wraps and is defined.
+      return op == ReduceOp::SUM ? CombineAs<uint64_t>(op, out, a, b, count) : CombineAs<int64_t>(op, out, a, b, count);
+    case DType::U64: return CombineAs<uint64_t>(op, out, a, b, count);
+    case DType::U8: return CombineAs<uint8_t>(op, out, a, b, count);
+    case DType::BF16: break;
+  }
+  TANDEM_CHECK(false) << "no reduction of " << NameOf(dtype);
+}
+
+void ReduceOverRanks(const RankReduction& how, Source source, absl::Span<char* const> outputs, int64_t count) {
+  const int64_t element = static_cast<int64_t>(SizeOf(how.dtype));
+  alignas(64) char tile[kTileElements * 8];
+  for (int64_t begin = 0; begin < count; begin += kTileElements) {
+    const int64_t n = std::min(kTileElements, count - begin), offset = begin * element;
+    auto tile_source = [&](int rank) { return source(rank) + offset; };
+    if (how.size == 1) {
+      std::memcpy(tile, tile_source(0), n * element);
+    } else if (how.order == SumOrder::TREE) {
+      ReduceTree(how, tile_source, 0, how.size, tile, n);
+    } else {
+      ReduceRing(how, tile_source, tile, n);
+    }
+    for (char* output : outputs) std::memcpy(output + offset, tile, n * element);
+  }
+}
+
+}  // namespace tandem::comm

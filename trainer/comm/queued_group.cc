@@ -1,0 +1,197 @@
+#include "trainer/comm/queued_group.h"
+
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+
+namespace tandem::comm {
+
+namespace {
+
+void CheckDense(const ArrayView& view) {
+  TANDEM_CHECK(view.is_dense()) << "collectives take dense views";
+  TANDEM_CHECK(view.data != nullptr || view.num_elements() == 0);
+}
+
+void CheckReducible(const ArrayView& view) {
+  TANDEM_CHECK(view.dtype != DType::BF16) << "bf16 is copied, not reduced";
+}
+
+int64_t Sum(const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
+
+Work DoneWork(absl::Status status) {
+  return Work(rpc::Future<rpc::Done>::Ready(status.ok() ? absl::StatusOr<rpc::Done>(rpc::Done{}) : status));
+}
+
+// A group of one: what arrives is what was given.
+void CopyToSelf(const Collective& collective) {
+  if (collective.input.data == nullptr || collective.output.data == nullptr) return;
+  std::memmove(collective.output.data, collective.input.data, collective.input.num_bytes());
+}
+
+}  // namespace
+
+QueuedGroup::QueuedGroup(std::string name, int rank, int size, absl::Duration timeout)
+    : name_(std::move(name)), rank_(rank), size_(size), timeout_(timeout) {
+  TANDEM_CHECK(rank >= 0 && rank < size) << "rank " << rank << " of " << size;
+}
+
+void QueuedGroup::Open() {
+  if (size_ > 1) worker_ = std::thread([this] { Serve(); });
+}
+
+void QueuedGroup::Close() {
+  bool unfinished;
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+    unfinished = running_ || !queue_.empty();
+  }
+  if (unfinished) Abort(absl::CancelledError(absl::StrCat("rank ", rank_, " closed group '", name_, "' with work in flight")));
+  if (worker_.joinable()) worker_.join();
+}
+
+Work QueuedGroup::AllReduce(const ArrayView& view, CollectiveArgs args) {
+  CheckDense(view);
+  CheckReducible(view);
+  return Launch(CollectiveKind::ALL_REDUCE, 0, view.num_elements(), view.dtype, args, {{}, view, view, {}, {}});
+}
+
+Work QueuedGroup::AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) {
+  CheckDense(output);
+  CheckDense(input);
+  TANDEM_CHECK(output.dtype == input.dtype);
+  TANDEM_CHECK_EQ(output.num_elements(), input.num_elements() * size_);
+  return Launch(CollectiveKind::ALL_GATHER, 0, input.num_elements(), input.dtype, args, {{}, output, input, {}, {}});
+}
+
+Work QueuedGroup::ReduceScatter(const ArrayView& output, const ArrayView& input, CollectiveArgs args) {
+  CheckDense(output);
+  CheckDense(input);
+  CheckReducible(input);
+  TANDEM_CHECK(output.dtype == input.dtype);
+  TANDEM_CHECK_EQ(output.num_elements() * size_, input.num_elements());
+  return Launch(CollectiveKind::REDUCE_SCATTER, 0, output.num_elements(), input.dtype, args, {{}, output, input, {}, {}});
+}
+
+Work QueuedGroup::Broadcast(const ArrayView& view, int root, CollectiveArgs args) {
+  CheckDense(view);
+  TANDEM_CHECK(root >= 0 && root < size_) << "root " << root << " of " << size_;
+  return Launch(CollectiveKind::BROADCAST, root, view.num_elements(), view.dtype, args, {{}, view, view, {}, {}});
+}
+
+Work QueuedGroup::AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts, const ArrayView& input,
+                            absl::Span<const int64_t> send_counts, CollectiveArgs args) {
+  CheckDense(output);
+  CheckDense(input);
+  TANDEM_CHECK(output.dtype == input.dtype);
+  Collective collective{{}, output, input, {recv_counts.begin(), recv_counts.end()}, {send_counts.begin(), send_counts.end()}};
+  TANDEM_CHECK_EQ(collective.recv_counts.size(), static_cast<size_t>(size_));
+  TANDEM_CHECK_EQ(collective.send_counts.size(), static_cast<size_t>(size_));
+  TANDEM_CHECK_EQ(Sum(collective.recv_counts), output.num_elements());
+  TANDEM_CHECK_EQ(Sum(collective.send_counts), input.num_elements());
+  TANDEM_CHECK_EQ(collective.send_counts[rank_], collective.recv_counts[rank_]);
+  return Launch(CollectiveKind::ALL_TO_ALL_V, 0, 0, input.dtype, args, std::move(collective));
+}
+
+Work QueuedGroup::Send(const ArrayView& view, int target, CollectiveArgs args) {
+  CheckDense(view);
+  TANDEM_CHECK(target >= 0 && target < size_ && target != rank_) << "rank " << rank_ << " sends to " << target << " of " << size_;
+  return Launch(CollectiveKind::SEND, target, view.num_elements(), view.dtype, args, {{}, {}, view, {}, {}});
+}
+
+Work QueuedGroup::Recv(const ArrayView& view, int source, CollectiveArgs args) {
+  CheckDense(view);
+  TANDEM_CHECK(source >= 0 && source < size_ && source != rank_) << "rank " << rank_ << " receives from " << source << " of " << size_;
+  return Launch(CollectiveKind::RECV, source, view.num_elements(), view.dtype, args, {{}, view, {}, {}, {}});
+}
+
+Work QueuedGroup::Barrier(CollectiveArgs args) {
+  return Launch(CollectiveKind::BARRIER, 0, 0, DType::U8, args, {});
+}
+
+Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dtype, const CollectiveArgs& args,
+                         Collective collective) {
+  const uint64_t sequence = IsPointToPoint(kind) ? num_messages_++ : num_collectives_++;
+  const bool reduces = kind == CollectiveKind::ALL_REDUCE || kind == CollectiveKind::REDUCE_SCATTER;
+  collective.description = {sequence, args.tag, count, root, kind, dtype, reduces ? args.op : ReduceOp::SUM,
+                            reduces ? args.order : SumOrder::ANY};
+  if (size_ == 1) {
+    absl::Status failed = status();
+    if (failed.ok()) CopyToSelf(collective);
+    return DoneWork(std::move(failed));
+  }
+  Pending pending{std::move(collective), 0, {}};
+  pending.log_number = log_.Launch(pending.collective.description);
+  Work work(pending.promise.future());
+  absl::MutexLock lock(&mutex_);
+  if (!status_.ok()) return DoneWork(status_);
+  queue_.push_back(std::move(pending));
+  return work;
+}
+
+void QueuedGroup::Serve() {
+  auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); };
+  while (true) {
+    mutex_.LockWhen(absl::Condition(&has_work));
+    if (queue_.empty()) {
+      mutex_.Unlock();
+      return;
+    }
+    Pending pending = std::move(queue_.front());
+    queue_.pop_front();
+    running_ = true;
+    mutex_.Unlock();
+    RunOne(std::move(pending));
+  }
+}
+
+void QueuedGroup::RunOne(Pending pending) {
+  log_.Start(pending.log_number);
+  absl::Status result = status();
+  if (result.ok()) {
+    result = Run(pending.collective, absl::Now() + timeout_);
+    if (!result.ok()) {
+      result = Fail(absl::Status(result.code(), absl::StrCat("group '", name_, "' rank ", rank_, ": ",
+                                                             pending.collective.description.ToString(), ": ",
+                                                             std::string(result.message()))));
+    }
+  }
+  log_.Finish(pending.log_number, result.ok());
+  {
+    // Before the promise: whoever waited may close the group at once, and must not find it busy.
+    absl::MutexLock lock(&mutex_);
+    running_ = false;
+  }
+  pending.promise.Set(result.ok() ? absl::StatusOr<rpc::Done>(rpc::Done{}) : result);
+}
+
+absl::Status QueuedGroup::Fail(absl::Status reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!status_.ok()) return status_;
+    status_ = reason;
+  }
+  AbortPeers(reason);
+  return reason;
+}
+
+void QueuedGroup::Abort(absl::Status reason) {
+  TANDEM_CHECK(!reason.ok()) << "Abort needs a reason";
+  (void)Fail(std::move(reason));
+}
+
+absl::Status QueuedGroup::TimeoutError(const std::string& missing) const {
+  return absl::DeadlineExceededError(absl::StrCat(missing, " did not arrive within ", absl::FormatDuration(timeout_),
+                                                  "; is that process alive? last operations here: ", log_.Last(4)));
+}
+
+absl::Status QueuedGroup::status() const {
+  absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,85 @@
+// What all process groups of this room share: launches are checked, logged and put into a queue, and the group's own
+// worker thread runs them strictly in launch order. The first failure is kept, given to every later operation, and told
+// to the peers. An implementation says how one collective runs and how peers learn of a failure.
+// Thread rule: one thread launches; Abort from any thread. A group of one rank has no worker and completes at once.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "trainer/comm/collective.h"
+#include "trainer/comm/flight_log.h"
+#include "trainer/comm/process_group.h"
+
+namespace tandem::comm {
+
+class QueuedGroup : public ProcessGroup {
+ public:
+  const std::string& name() const final { return name_; }
+  int rank() const final { return rank_; }
+  int size() const final { return size_; }
+
+  Work AllReduce(const ArrayView& view, CollectiveArgs args) final;
+  Work AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) final;
+  Work ReduceScatter(const ArrayView& output, const ArrayView& input, CollectiveArgs args) final;
+  Work Broadcast(const ArrayView& view, int root, CollectiveArgs args) final;
+  Work AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts, const ArrayView& input,
+                 absl::Span<const int64_t> send_counts, CollectiveArgs args) final;
+  Work Send(const ArrayView& view, int target, CollectiveArgs args) final;
+  Work Recv(const ArrayView& view, int source, CollectiveArgs args) final;
+  Work Barrier(CollectiveArgs args) final;
+  void Abort(absl::Status reason) final;
+
+ protected:
+  QueuedGroup(std::string name, int rank, int size, absl::Duration timeout);
+
+  // An implementation calls Open when it can run collectives and Close first thing in its destructor: what is not done
+  // by then is cancelled here and fails at the peers.
+  void Open();
+  void Close();
+
+  // Runs one operation on the worker thread: to its end, to `deadline`, or to a failure of the group.
+  virtual absl::Status Run(const Collective& collective, absl::Time deadline) = 0;
+  // Tells all peers, and this rank's own waits, that the group has failed. The first reason of all ranks counts.
+  virtual void AbortPeers(const absl::Status& reason) = 0;
+
+  // DeadlineExceeded that says who is missing and what this rank did last.
+  absl::Status TimeoutError(const std::string& missing) const;
+  absl::Status status() const;  // the first failure, or Ok
+  absl::Duration timeout() const { return timeout_; }
+
+ private:
+  struct Pending {
+    Collective collective;
+    uint64_t log_number;
+    rpc::Promise<rpc::Done> promise;
+  };
+
+  Work Launch(CollectiveKind kind, int root, int64_t count, DType dtype, const CollectiveArgs& args,
+              Collective collective);
+  void Serve();
+  void RunOne(Pending pending);
+  absl::Status Fail(absl::Status reason);  // keeps the first failure and returns it
+
+  const std::string name_;
+  const int rank_;
+  const int size_;
+  const absl::Duration timeout_;
+  FlightLog log_;
+  uint64_t num_collectives_ = 0, num_messages_ = 0;  // launching thread
+
+  mutable absl::Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Pending> queue_ ABSL_GUARDED_BY(mutex_);
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread worker_;
+};
+
+}  // namespace tandem::comm

@@ -1,0 +1,27 @@
+// How the ranks of one host come to map the same fresh shared memory: rank 0 creates it, the store tells its name, and
+// the name is removed when all have mapped it. Stateless; any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "rpc/shared_memory.h"
+#include "rpc/store/store.h"
+
+namespace tandem::comm {
+
+struct SharedRendezvous {
+  rpc::Store* store;
+  std::string token;  // of the job
+  std::string key;    // of this memory: unique in the store
+  int rank;
+  int size;
+};
+
+// Collective over the ranks of `where`. DeadlineExceeded names a rank that did not come.
+absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where, size_t num_bytes,
+                                                               absl::Time deadline);
+
+}  // namespace tandem::comm

@@ -1,0 +1,46 @@
+// Process groups whose ranks are threads of one process: `--local --trainers N`, and the oracle for every other group.
+// The simplest thing that can be right: ranks publish their views, meet, and each reduces its chunk straight from its
+// peers' arrays in the order of ring_order.h. A send copies the message into the receiver's mailbox and is done.
+// Thread rule: each group belongs to one launching thread; groups of one Create may live on different threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "trainer/comm/queued_group.h"
+
+namespace tandem::comm {
+
+class ThreadGroup final : public QueuedGroup {
+ public:
+  // One group per rank, in rank order.
+  static std::vector<std::unique_ptr<ProcessGroup>> Create(int size, const std::string& name,
+                                                           absl::Duration timeout = absl::Seconds(60));
+  ~ThreadGroup() override;
+
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
+                                                      absl::Time deadline) override;
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
+
+ private:
+  class Room;  // where the ranks meet
+
+  ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size, absl::Duration timeout);
+  absl::Status Run(const Collective& collective, absl::Time deadline) override;
+  void AbortPeers(const absl::Status& reason) override;
+
+  absl::Status RunTogether(const Collective& mine, absl::Time deadline);
+  // The part of this rank once all have arrived; `all` has every rank's operation.
+  absl::Status Exchange(const Collective& mine, const std::vector<const Collective*>& all) const;
+  void AllReducePart(const Collective& mine, const std::vector<const Collective*>& all) const;
+  absl::Status AllToAllVPart(const Collective& mine, const std::vector<const Collective*>& all) const;
+  absl::Status SendMessage(const Collective& mine);
+  absl::Status ReceiveMessage(const Collective& mine, absl::Time deadline);
+
+  const std::shared_ptr<Room> room_;
+  int num_splits_ = 0;
+};
+
+}  // namespace tandem::comm

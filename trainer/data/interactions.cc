@@ -1,0 +1,127 @@
+#include "trainer/data/interactions.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/data/text_file.h"
+
+namespace tandem::data {
+namespace {
+
+constexpr std::string_view kSequenceFormat = "user item item ...";
+constexpr std::string_view kPairFormat = "user item";
+
+absl::StatusOr<uint64_t> ParseItem(const LineReader& reader, const Field& field, std::string_view format,
+                                   uint64_t catalogue_limit) {
+  ASSIGN_OR_RETURN(const uint64_t item, reader.ParseId(field, "item", format));
+  if (item == 0) {
+    return reader.Error(absl::StrCat("item id 0 is reserved for padding (column ", field.column, ")"));
+  }
+  if (catalogue_limit != 0 && item > catalogue_limit) {
+    return reader.Error(absl::StrCat("item id ", item, " is above the catalogue's largest id ", catalogue_limit,
+                                     " (column ", field.column, ")"));
+  }
+  return item;
+}
+
+struct SequenceRows {
+  std::vector<uint64_t> users;
+  Jagged items;
+};
+
+// The lines of the SEQUENCES format, which fixed negatives share.
+absl::StatusOr<SequenceRows> ReadRows(const std::string& path, uint64_t catalogue_limit) {
+  ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  LineReader reader(path, content);
+  SequenceRows rows;
+  absl::flat_hash_map<uint64_t, int64_t> line_of_user;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool more, reader.Next());
+    if (!more) break;
+    const std::vector<Field>& fields = reader.fields();
+    ASSIGN_OR_RETURN(const uint64_t user, reader.ParseId(fields[0], "user", kSequenceFormat));
+    if (fields.size() < 2) return reader.UnexpectedEnd(kSequenceFormat);
+    const auto [first, is_new] = line_of_user.try_emplace(user, reader.line_number());
+    if (!is_new) return reader.Error(absl::StrCat("user ", user, " already has line ", first->second));
+    for (size_t i = 1; i < fields.size(); ++i) {
+      ASSIGN_OR_RETURN(const uint64_t item, ParseItem(reader, fields[i], kSequenceFormat, catalogue_limit));
+      rows.items.values.push_back(item);
+    }
+    rows.items.offsets.push_back(static_cast<int64_t>(rows.items.values.size()));
+    rows.users.push_back(user);
+  }
+  if (rows.users.empty()) return absl::DataLossError(absl::StrCat(path, ": the file has only blank lines"));
+  return rows;
+}
+
+uint64_t LargestId(const Jagged& items) { return *std::max_element(items.values.begin(), items.values.end()); }
+
+struct Pair {
+  int64_t user_index;
+  uint64_t item;
+};
+
+// A stable counting sort: each user's items keep the order of their lines.
+Jagged GroupByUser(absl::Span<const Pair> pairs, int64_t num_users) {
+  Jagged grouped;
+  grouped.offsets.assign(num_users + 1, 0);
+  for (const Pair& pair : pairs) ++grouped.offsets[pair.user_index + 1];
+  for (int64_t u = 0; u < num_users; ++u) grouped.offsets[u + 1] += grouped.offsets[u];
+  std::vector<int64_t> next(grouped.offsets.begin(), grouped.offsets.end() - 1);
+  grouped.values.resize(pairs.size());
+  for (const Pair& pair : pairs) grouped.values[next[pair.user_index]++] = pair.item;
+  return grouped;
+}
+
+}  // namespace
+
+absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit) {
+  ASSIGN_OR_RETURN(SequenceRows rows, ReadRows(path, catalogue_limit));
+  const uint64_t num_items = catalogue_limit != 0 ? catalogue_limit : LargestId(rows.items);
+  return Interactions{std::move(rows.users), std::move(rows.items), num_items};
+}
+
+absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit) {
+  ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
+  LineReader reader(path, content);
+  Interactions result;
+  absl::flat_hash_map<uint64_t, int64_t> index_of_user;
+  std::vector<Pair> pairs;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool more, reader.Next());
+    if (!more) break;
+    const std::vector<Field>& fields = reader.fields();
+    ASSIGN_OR_RETURN(const uint64_t user, reader.ParseId(fields[0], "user", kPairFormat));
+    if (fields.size() < 2) return reader.UnexpectedEnd(kPairFormat);
+    ASSIGN_OR_RETURN(const uint64_t item, ParseItem(reader, fields[1], kPairFormat, catalogue_limit));
+    if (fields.size() > 2) return reader.Unexpected(kPairFormat, fields[2]);
+    const auto [place, is_new] = index_of_user.try_emplace(user, static_cast<int64_t>(result.users.size()));
+    if (is_new) result.users.push_back(user);
+    pairs.push_back({place->second, item});
+  }
+  if (pairs.empty()) return absl::DataLossError(absl::StrCat(path, ": the file has only blank lines"));
+  result.items = GroupByUser(pairs, static_cast<int64_t>(result.users.size()));
+  result.num_items = catalogue_limit != 0 ? catalogue_limit : LargestId(result.items);
+  return result;
+}
+
+absl::StatusOr<Jagged> ReadNegatives(const std::string& path, const Interactions& interactions) {
+  ASSIGN_OR_RETURN(const SequenceRows rows, ReadRows(path, interactions.num_items));
+  absl::flat_hash_map<uint64_t, int64_t> row_of_user;
+  for (size_t i = 0; i < rows.users.size(); ++i) row_of_user[rows.users[i]] = static_cast<int64_t>(i);
+  Jagged negatives;
+  for (const uint64_t user : interactions.users) {
+    const auto row = row_of_user.find(user);
+    if (row == row_of_user.end()) {
+      return absl::DataLossError(absl::StrCat(path, ": no line for user ", user, " of the interaction log"));
+    }
+    negatives.Append(rows.items.row(row->second));
+  }
+  return negatives;
+}
+
+}  // namespace tandem::data

@@ -1,0 +1,49 @@
+// Ranks and ranking metrics. A rank is 1 + the candidates that score higher + half the ties, so that a model whose scores
+// are all equal gets about k / candidates, not 1. NaN counts as higher, on either side: a broken model must not look
+// good. Pure functions, callable from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace tandem::data {
+
+// Where a target stands among its candidates, before ties are resolved.
+struct TiedRank {
+  int64_t higher = 0;
+  int64_t ties = 0;  // candidates that score the same, without the target itself
+
+  double Half() const { return 1.0 + static_cast<double>(higher) + 0.5 * static_cast<double>(ties); }
+};
+
+// Full ranking: scores[i] is the score of id i; scores[0] (padding) and the ids in `seen` are no candidates; `seen` may
+// repeat ids, hold ids beyond the scores and hold the target, which is ranked all the same. REQUIRES: 0 < target < size.
+TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
+double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
+
+// Ranking among given candidates, such as fixed negatives.
+TiedRank TiedRankAmong(float target_score, absl::Span<const float> other_scores);
+double RankAmong(float target_score, absl::Span<const float> other_scores);
+
+// Means over all users. A hit is rank <= k; NDCG@k is 1 / log2(rank + 1) of a hit, else 0 (one relevant item per user).
+struct RankingMetrics {
+  double hr1 = 0, hr5 = 0, hr10 = 0, hr20 = 0;
+  double ndcg5 = 0, ndcg10 = 0, ndcg20 = 0;
+  double mrr = 0;
+};
+
+// For means with weights: adds `weight` times one rank's metrics; Mean divides every metric by the number of users.
+void AddRank(double rank, double weight, RankingMetrics& sum);
+RankingMetrics Mean(RankingMetrics sum, size_t num_users);
+
+// All zero for no users. The second form takes ties half, as RankOf does.
+RankingMetrics Summarise(absl::Span<const double> ranks);
+RankingMetrics Summarise(absl::Span<const TiedRank> ranks);
+
+// The expectation over a uniformly random order of each user's ties: what an evaluator that sorts shuffled candidates
+// reports on average. It equals Summarise where there are no ties.
+RankingMetrics SummariseExpected(absl::Span<const TiedRank> ranks);
+
+}  // namespace tandem::data

@@ -1,0 +1,96 @@
+// Batches for sequential recommendation, leave-one-out: of each user's items the last is the test target, the one before
+// it the validation target, and items[:-3] -> items[1:-2] the training pairs (the recipe of S3-Rec's SASRec: Zhou et al.,
+// "S3-Rec", CIKM 2020). Users with fewer than 4 items have no training pair, with fewer than 3 are not evaluated.
+// Invariant: order, negatives and row_index depend on (seed, epoch, user, place) alone; replicas and parts only cut.
+// Thread rule: every const method may be called from many threads at once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "trainer/data/interactions.h"
+
+namespace tandem::data {
+
+// B samples packed without padding; sample b owns [offsets[b], offsets[b + 1]) of the T tokens. "Global" numbers speak of
+// the whole batch over all replicas and parts, so that they are the same however it is cut.
+struct SequenceBatch {
+  int64_t first_sample = 0;          // global number of local sample 0
+  std::vector<int64_t> users;        // [B] user index
+  std::vector<int64_t> offsets{0};   // [B + 1]
+  std::vector<uint64_t> inputs;      // [T] item ids
+  std::vector<uint64_t> targets;     // [T] item ids; training only
+  std::vector<uint64_t> negatives;   // [T] item ids; training with sample_negatives only
+  std::vector<int64_t> positions;    // [T] 0..max_length-1; the last item always has max_length-1
+  std::vector<int64_t> row_index;    // [T] global sample number * max_length + position
+  int64_t global_samples = 0;
+  int64_t global_targets = 0;
+
+  int64_t num_samples() const { return static_cast<int64_t>(users.size()); }
+  int64_t num_tokens() const { return static_cast<int64_t>(inputs.size()); }
+};
+
+enum class Split { VALID, TEST };
+
+class SequenceSampler {
+ public:
+  struct Options {
+    uint64_t seed = 0;
+    int batch_size = 256;  // global: samples of one optimizer step over all replicas
+    int max_length = 50;
+    bool sample_negatives = true;  // one uniform negative per target, outside the user's whole history
+  };
+
+  // REQUIRES: `interactions` outlives the sampler and does not change; batch_size and max_length are positive.
+  SequenceSampler(const Interactions* interactions, Options options);
+
+  // Users with a training pair, divided by batch_size, rounded up: the last batch may be short.
+  int64_t steps_per_epoch() const;
+  int64_t num_train_users() const { return static_cast<int64_t>(train_users_.size()); }
+
+  // Replica r of R gets samples floor(r n / R) .. floor((r + 1) n / R) of the batch's n; part p of P (gradient
+  // accumulation) cuts that again: floor((r P + p) n / (R P)) and so on. An empty share is an empty batch.
+  SequenceBatch TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica, int num_replicas, int part = 0,
+                           int num_parts = 1) const;
+
+  // Evaluated users are numbered 0..num_eval_users()-1 in the log's order; EvalUser gives the user index. The other
+  // methods take a user index, as SequenceBatch::users holds it.
+  int64_t num_eval_users() const { return static_cast<int64_t>(eval_users_.size()); }
+  int64_t EvalUser(int64_t number) const { return eval_users_[number]; }
+
+  // Evaluated users number begin..end-1: the last max_length items before the split's target. No targets or negatives.
+  SequenceBatch EvalBatch(Split split, int64_t begin, int64_t end) const;
+  uint64_t EvalTarget(Split split, int64_t user) const;
+  // All items before the target, oldest first; for TEST they include the validation item.
+  absl::Span<const uint64_t> History(Split split, int64_t user) const;
+
+  // `count` uniform ids, shared by a whole step's targets (sampled softmax); from (seed, step) alone.
+  std::vector<uint64_t> SharedNegatives(int64_t step, int count) const;
+
+ private:
+  struct Shuffle {
+    int64_t epoch = -1;
+    std::vector<int64_t> users;
+  };
+
+  std::vector<int64_t> BatchUsers(int64_t epoch, int64_t batch_in_epoch) const;
+  int64_t NumTrainTargets(int64_t user) const;
+  void AppendSample(int64_t global_sample, int64_t user, absl::Span<const uint64_t> inputs, SequenceBatch& batch) const;
+  void AppendTargets(int64_t epoch, int64_t user, SequenceBatch& batch) const;
+  uint64_t Negative(int64_t epoch, int64_t user, int64_t place, uint64_t target) const;
+
+  const Interactions* interactions_;
+  Options options_;
+  std::vector<int64_t> train_users_;
+  std::vector<int64_t> eval_users_;
+  Jagged seen_;  // each user's whole history, sorted and without duplicates; empty without sample_negatives
+  mutable absl::Mutex mutex_;
+  // This epoch's and the neighbour's order, by epoch % 2: a loader that runs ahead must not evict the current one.
+  mutable std::array<Shuffle, 2> shuffles_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem::data

@@ -1,0 +1,101 @@
+#include "trainer/loop/job_options.h"
+
+#include <algorithm>
+
+#include "kernels/base/random.h"
+
+namespace tandem::loop {
+
+models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
+  const SequenceRec& model = job.model().sequence_rec();
+  models::SequenceRecOptions options;
+  options.dim = job.tables(0).dim();
+  options.max_length = model.max_length();
+  options.layers = model.layers();
+  options.heads = model.heads();
+  options.ffn_dim = model.ffn_dim();
+  options.activation = model.activation() == RELU   ? kernels::Activation::RELU
+                       : model.activation() == SILU ? kernels::Activation::SILU
+                                                    : kernels::Activation::GELU;
+  options.dropout = model.dropout();
+  options.norm_epsilon = model.norm_epsilon();
+  options.init_stddev = model.init_stddev();
+  options.loss = model.loss() == FULL_SOFTMAX      ? models::SequenceLossKind::FULL_SOFTMAX
+                 : model.loss() == SAMPLED_SOFTMAX ? models::SequenceLossKind::SAMPLED_SOFTMAX
+                                                   : models::SequenceLossKind::BCE;
+  return options;
+}
+
+optim::DenseOptions DenseOptionsOf(const Job& job) {
+  const Optimizer& optimizer = job.optimizer();
+  optim::DenseOptions options;
+  options.kind = optimizer.kind() == SGD       ? optim::Kind::SGD
+                 : optimizer.kind() == ADAGRAD ? optim::Kind::ADAGRAD
+                 : optimizer.kind() == ADAMW   ? optim::Kind::ADAMW
+                                               : optim::Kind::ADAM;
+  options.beta1 = optimizer.beta1();
+  options.beta2 = optimizer.beta2();
+  options.epsilon = optimizer.epsilon();
+  options.weight_decay = optimizer.weight_decay();
+  return options;
+}
+
+namespace {
+
+optim::Schedule ScheduleOf(const Job& job, double learning_rate, int64_t total_steps) {
+  const Optimizer& optimizer = job.optimizer();
+  optim::Schedule schedule;
+  schedule.kind = optimizer.schedule() == LINEAR   ? optim::ScheduleKind::LINEAR
+                  : optimizer.schedule() == COSINE ? optim::ScheduleKind::COSINE
+                                                   : optim::ScheduleKind::CONSTANT;
+  schedule.learning_rate = learning_rate;
+  schedule.min_learning_rate = optimizer.min_learning_rate();
+  schedule.warmup_steps = optimizer.warmup_steps();
+  schedule.total_steps = optimizer.schedule_steps() > 0 ? optimizer.schedule_steps() : total_steps;
+  return schedule;
+}
+
+SparseOptimizer SparseKind(OptimizerKind kind) {
+  switch (kind) {
+    case SGD: return SPARSE_SGD;
+    case ADAGRAD: return SPARSE_ADAGRAD;
+    default: return SPARSE_ADAM;
+  }
+}
+
+}  // namespace
+
+remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps) {
+  remote::DistOptimizer::Options options;
+  options.dense = ScheduleOf(job, job.optimizer().learning_rate(), total_steps);
+  for (int i = 0; i < job.tables_size(); ++i) {
+    options.tables.push_back(
+        {static_cast<uint32_t>(i + 1), ScheduleOf(job, job.tables(i).learning_rate(), total_steps)});
+  }
+  options.max_grad_norm = job.optimizer().max_grad_norm();
+  return options;
+}
+
+std::vector<TableSpec> TableSpecsOf(const Job& job) {
+  std::vector<TableSpec> specs;
+  for (const Table& table : job.tables()) {
+    TableSpec& spec = specs.emplace_back();
+    spec.set_name(table.name());
+    spec.set_number(static_cast<uint32_t>(specs.size()));
+    spec.set_dim(static_cast<uint32_t>(table.dim()));
+    spec.set_optimizer(SparseKind(table.optimizer()));
+    spec.set_beta1(static_cast<float>(job.optimizer().beta1()));
+    spec.set_beta2(static_cast<float>(job.optimizer().beta2()));
+    spec.set_epsilon(static_cast<float>(job.optimizer().epsilon()));
+    spec.set_init_stddev(static_cast<float>(table.init_stddev()));
+    spec.set_seed(Fmix64(job.seed() ^ StableHash(table.name())));
+  }
+  return specs;
+}
+
+int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
+  const int64_t steps = job.train().max_epochs() * steps_per_epoch;
+  return job.train().max_steps() > 0 ? std::min<int64_t>(steps, job.train().max_steps()) : steps;
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,148 @@
+#include "trainer/loop/run_output.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+
+namespace tandem::loop {
+
+namespace {
+
+// JSON has no NaN and no infinity.
+std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
+
+std::string Quoted(const std::string& text) {
+  std::string out = "\"";
+  for (unsigned char c : text) {
+    if (c == '"' || c == '\\') out += {'\\', static_cast<char>(c)};
+    else if (c < 0x20) out += absl::StrFormat("\\u%04x", c);
+    else out += static_cast<char>(c);
+  }
+  return out + "\"";
+}
+
+std::string Object(const std::map<std::string, double>& metrics) {
+  return absl::StrCat("{", absl::StrJoin(metrics, ",", [](std::string* out, const auto& entry) {
+                        absl::StrAppend(out, Quoted(entry.first), ":", Number(entry.second));
+                      }), "}");
+}
+
+std::string StepJson(const StepRecord& r) {
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"loss\":", Number(r.loss),
+                      ",\"lr\":", Number(r.learning_rate), ",\"grad_norm\":", Number(r.grad_norm),
+                      ",\"samples_per_second\":", Number(r.samples_per_second),
+                      ",\"tokens_per_second\":", Number(r.tokens_per_second), ",\"compute_ms\":", Number(r.compute_ms),
+                      ",\"collective_ms\":", Number(r.collective_ms), ",\"pull_ms\":", Number(r.pull_ms),
+                      ",\"push_ms\":", Number(r.push_ms), ",\"staleness\":", r.staleness, "}");
+}
+
+std::string EvaluationJson(const EvaluationRecord& r) {
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", Number(r.train_loss),
+                      ",\"best\":", r.best ? "true" : "false", ",\"metrics\":", Object(r.metrics), "}");
+}
+
+std::string SummaryJson(const RunSummary& s) {
+  return absl::StrCat(
+      "{\"job\":", Quoted(s.job), ",\"status\":", Quoted(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
+      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch, ",\"seconds\":", Number(s.seconds),
+      ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
+      ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
+      ",\"samples_per_second\":", Number(s.samples_per_second), ",\"tokens_per_second\":", Number(s.tokens_per_second),
+      ",\"params_hash\":", Quoted(HashText(s.params_hash)), ",\"sparse_rows\":", s.sparse_rows,
+      ",\"dense_parameters\":", s.dense_parameters, "}\n");
+}
+
+absl::Status FileError(const std::string& path) {
+  return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat("--out ", folder, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::FILE*> OpenForWriting(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return FileError(path);
+  return file;
+}
+
+// The few figures that fit a line, where they exist.
+std::string Headline(const std::map<std::string, double>& metrics) {
+  std::string text;
+  for (const char* name : {"valid/hr@10", "valid/ndcg@10", "valid/sampled_hr@10", "valid/sampled_ndcg@10"}) {
+    const auto it = metrics.find(name);
+    if (it != metrics.end()) absl::StrAppend(&text, "  ", name, " ", absl::StrFormat("%.4f", it->second));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string HashText(absl::uint128 hash) {
+  return absl::StrFormat("%016x%016x", absl::Uint128High64(hash), absl::Uint128Low64(hash));
+}
+
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& folder, LogFormat format) {
+  RETURN_IF_ERROR(MakeFolder(folder));
+  std::error_code ignored;
+  std::filesystem::remove(folder + "/summary.json", ignored);
+  std::filesystem::remove_all(folder + "/checkpoints", ignored);
+  std::unique_ptr<RunOutput> output(new RunOutput(folder, format));
+  ASSIGN_OR_RETURN(output->metrics_, OpenForWriting(folder + "/metrics.jsonl"));
+  ASSIGN_OR_RETURN(output->evaluations_, OpenForWriting(folder + "/evaluations.jsonl"));
+  return output;
+}
+
+RunOutput::~RunOutput() {
+  progress_.End();
+  if (metrics_ != nullptr) std::fclose(metrics_);
+  if (evaluations_ != nullptr) std::fclose(evaluations_);
+}
+
+void RunOutput::Step(const StepRecord& record, int64_t total_steps) {
+  const std::string json = StepJson(record);
+  std::fprintf(metrics_, "%s\n", json.c_str());
+  std::fflush(metrics_);
+  progress_.Json(json);
+  progress_.Step(record, total_steps);
+}
+
+void RunOutput::Evaluated(const EvaluationRecord& record) {
+  const std::string json = EvaluationJson(record);
+  std::fprintf(evaluations_, "%s\n", json.c_str());
+  std::fflush(evaluations_);
+  progress_.Json(json);
+  progress_.Line(absl::StrFormat("epoch %-4d train/loss %.4f%s%s", record.epoch, record.train_loss,
+                                 Headline(record.metrics), record.best ? "  best so far" : ""));
+}
+
+void RunOutput::Note(const std::string& text) { progress_.Line(text); }
+
+absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) {
+  RETURN_IF_ERROR(MakeFolder(folder));
+  const std::string path = folder + "/summary.json", draft = path + ".draft";
+  ASSIGN_OR_RETURN(std::FILE * file, OpenForWriting(draft));
+  const std::string json = SummaryJson(summary);
+  const bool written = std::fwrite(json.data(), 1, json.size(), file) == json.size();
+  if (std::fclose(file) != 0 || !written) return FileError(draft);
+  if (std::rename(draft.c_str(), path.c_str()) != 0) return FileError(path);
+  return absl::OkStatus();
+}
+
+absl::Status RunOutput::Finish(const RunSummary& summary) {
+  progress_.End();
+  RETURN_IF_ERROR(WriteSummary(folder_, summary));
+  progress_.Json(SummaryJson(summary).substr(0, SummaryJson(summary).size() - 1));
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,76 @@
+// What a run leaves in its --out folder (the contract's metrics.jsonl and summary.json, and evaluations.jsonl beside them) and what
+// it prints. Only rank 0 has one. Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/statusor.h"
+#include "trainer/loop/progress.h"
+#include "trainer/loop/task.h"
+
+namespace tandem::loop {
+
+struct StepRecord {
+  int64_t step = 0, epoch = 0;
+  double loss = 0, learning_rate = 0, grad_norm = 0;
+  double samples_per_second = 0, tokens_per_second = 0;
+  double compute_ms = 0, collective_ms = 0, pull_ms = 0, push_ms = 0;
+  int64_t staleness = 0;
+};
+
+struct EvaluationRecord {
+  int64_t step = 0, epoch = 0;
+  double train_loss = 0;  // mean over the epoch's steps
+  bool best = false;
+  std::map<std::string, double> metrics;  // with split: "valid/hr@10"
+};
+
+struct RunLayout {
+  int ps = 0, dp = 1;
+};
+
+struct RunSummary {
+  std::string job, status;
+  uint64_t seed = 0;
+  int64_t steps = 0, epochs = 0, best_epoch = 0;
+  double seconds = 0;
+  RunLayout layout;
+  std::map<std::string, double> metrics;
+  double samples_per_second = 0, tokens_per_second = 0;
+  absl::uint128 params_hash = 0;
+  uint64_t sparse_rows = 0, dense_parameters = 0;
+};
+
+std::string HashText(absl::uint128 hash);  // 32 hexadecimal digits
+
+class RunOutput {
+ public:
+  // Creates the folder and its files, replacing an older run's.
+  static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder, LogFormat format);
+  ~RunOutput();
+
+  void Step(const StepRecord& record, int64_t total_steps);
+  void Evaluated(const EvaluationRecord& record);
+  void Note(const std::string& text);  // a line for the reader, in text mode
+  absl::Status Finish(const RunSummary& summary);
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  RunOutput(std::string folder, LogFormat format) : folder_(std::move(folder)), progress_(format) {}
+
+  const std::string folder_;
+  Progress progress_;
+  std::FILE* metrics_ = nullptr;
+  std::FILE* evaluations_ = nullptr;
+};
+
+// summary.json alone, for a run that failed before or outside the loop.
+absl::Status WriteSummary(const std::string& folder, const RunSummary& summary);
+
+}  // namespace tandem::loop

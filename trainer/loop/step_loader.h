@@ -1,0 +1,36 @@
+// Prepares the next steps' batches on a thread of its own, so that sampling and the merging of ids cost the step nothing.
+// Thread rule: one thread calls Next.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "trainer/loop/task.h"
+
+namespace tandem::loop {
+
+class StepLoader {
+ public:
+  // Steps first_step .. last_step, in order. `task` outlives the loader.
+  StepLoader(const Task* task, int64_t first_step, int64_t last_step);
+  ~StepLoader();
+
+  // Null after the last step.
+  std::unique_ptr<StepInput> Next();
+
+ private:
+  static constexpr size_t kAhead = 2;
+  void Run(int64_t first_step, int64_t last_step);
+
+  const Task* task_;
+  absl::Mutex mutex_;
+  std::deque<std::unique_ptr<StepInput>> ready_ ABSL_GUARDED_BY(mutex_);
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace tandem::loop

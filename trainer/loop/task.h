@@ -1,0 +1,44 @@
+// What the training loop trains: batches, a loss over them and an evaluation. The loop knows nothing else of a model.
+// Thread rule: Prepare from any thread; the rest from the step's thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/autograd/variable.h"
+
+namespace tandem::loop {
+
+// One replica's share of one optimizer step.
+struct StepInput {
+  virtual ~StepInput() = default;
+  std::vector<uint64_t> ids;   // rows to pull, distinct and ascending
+  int64_t global_samples = 0;  // of the whole batch, all replicas
+  int64_t global_tokens = 0;
+  int64_t global_targets = 0;  // what the summed loss is divided by
+};
+
+struct Evaluation {
+  std::map<std::string, double> metrics;  // "hr@10", "sampled_ndcg@10", ...
+  double selection = 0;                   // higher is better: which epoch is best
+};
+
+enum class EvaluationSplit { VALID, TEST };
+
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual int64_t steps_per_epoch() const = 0;
+  // `step` counts from 1 over all epochs.
+  virtual std::unique_ptr<StepInput> Prepare(int64_t step) const = 0;
+  // The summed loss of part `part` of the input. `rows` are input.ids' rows.
+  virtual Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const = 0;
+  // Collective over all replicas, which get the same result.
+  virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline) = 0;
+};
+
+}  // namespace tandem::loop

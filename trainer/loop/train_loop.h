@@ -1,0 +1,25 @@
+// One replica's training run, from initial weights to the summary: the same code for a thread of `--local` and for a
+// trainer process; only the client and the group differ. Synchronous and exact: a pull for step k + 1 sees every push of step k.
+#pragma once
+
+#include <functional>
+
+#include "proto/job.pb.h"
+#include "trainer/comm/process_group.h"
+#include "trainer/loop/run_output.h"
+#include "trainer/loop/sequence_rec_task.h"
+
+namespace tandem::loop {
+
+struct ReplicaEnvironment {
+  comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
+  ps::Client* client = nullptr;
+  RunOutput* output = nullptr;          // rank 0 only
+  int num_servers = 0;                  // for the summary; 0: local tables
+  std::function<absl::Status()> interrupted;  // asked once a step; not Ok ends the run with that status
+};
+
+// Runs the resolved job. After an error the group and the client are aborted, so that no peer waits for this replica.
+absl::StatusOr<RunSummary> RunReplica(const Job& job, const SequenceData& data, const ReplicaEnvironment& environment);
+
+}  // namespace tandem::loop

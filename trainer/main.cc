@@ -1,0 +1,98 @@
+// The one binary. Parses the command line and hands over to a subcommand (trainer/cli/commands.h).
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "trainer/cli/commands.h"
+
+namespace {
+
+using tandem::cli::RoleOptions;
+using tandem::cli::RunOptions;
+using tandem::loop::LogFormat;
+
+void AddRunFlags(CLI::App& command, RunOptions& options) {
+  command.add_option("job", options.job_path, "job file, protobuf text format (proto/job.proto)")->required();
+  command.add_option("--set", options.sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+  command.add_option("--ps", options.num_ps, "parameter servers")->check(CLI::Range(1, 1024))->capture_default_str();
+  command.add_option("--trainers", options.num_trainers, "trainers, i.e. data-parallel replicas")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
+  const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
+  command.add_option("--log-format", options.log_format, "text or json")
+      ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
+      ->type_name("text|json");
+}
+
+void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
+  AddRunFlags(command, options);
+  auto* master = command.add_option("--master", options.master, "the master's address")->type_name("HOST:PORT");
+  auto* listen = command.add_option("--listen", options.listen, "where to listen; port 0 picks one")->type_name("HOST:PORT");
+  if (is_master) {
+    listen->description("where to listen; default: --master");
+  } else {
+    master->required();
+    listen->default_val("127.0.0.1:0");
+    command.add_option("--index", options.index, "the rank wanted; default: the master decides");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
+  app.require_subcommand(1);
+  app.set_help_flag("-h,--help", "print this help");
+  int code = 0;
+
+  RunOptions launch;
+  auto* launch_command = app.add_subcommand("launch", "run a whole job on this machine: one master, servers, trainers");
+  AddRunFlags(*launch_command, launch);
+  launch_command->add_flag("--local", launch.local, "everything in one process; replicas are threads; the same bits");
+  launch_command->add_option("--master", launch.master, "the master's address; default: a free port")->type_name("HOST:PORT");
+  launch_command->callback([&] { code = tandem::cli::Launch(launch); });
+
+  RoleOptions role;
+  auto* master = app.add_subcommand("master", "run a job's master");
+  AddRoleFlags(*master, role, true);
+  master->callback([&] { code = tandem::cli::RunMaster(role); });
+  auto* ps = app.add_subcommand("ps", "run one parameter server of a job");
+  AddRoleFlags(*ps, role, false);
+  ps->callback([&] { code = tandem::cli::RunPs(role); });
+  auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
+  AddRoleFlags(*trainer, role, false);
+  trainer->callback([&] { code = tandem::cli::RunTrainer(role); });
+
+  tandem::cli::SynthesizeOptions synthesize;
+  auto* synthesize_command =
+      app.add_subcommand("synthesize", "write an interaction log with planted structure and print what can be reached on it");
+  synthesize_command->add_option("--out", synthesize.out, "the log, SEQUENCES format")->required();
+  synthesize_command->add_option("--seed", synthesize.seed, "")->capture_default_str();
+  synthesize_command->add_option("--users", synthesize.users, "")->capture_default_str();
+  synthesize_command->add_option("--items", synthesize.items, "")->capture_default_str();
+  synthesize_command->add_option("--min-length", synthesize.min_length, "items of a user, at least")->capture_default_str();
+  synthesize_command->add_option("--max-length", synthesize.max_length, "items of a user, at most")->capture_default_str();
+  synthesize_command->callback([&] { code = tandem::cli::Synthesize(synthesize); });
+
+  std::string topic;
+  auto* help = app.add_subcommand("help", "explain a command");
+  help->add_option("command", topic, "");
+  help->callback([&] {
+    const CLI::App* about = topic.empty() ? &app : nullptr;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+      if (command->get_name() == topic) about = command;
+    }
+    if (about == nullptr) throw CLI::ValidationError("help", "no command \"" + topic + "\"");
+    std::fputs(about->help("tandem").c_str(), stdout);
+  });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int parsed = app.exit(error);
+    return parsed == 0 ? 0 : 2;  // a wrong command line is a configuration error
+  }
+  return code;
+}

@@ -1,0 +1,91 @@
+#include "trainer/models/sequence_rec.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::models {
+
+namespace {
+
+nn::BlockOptions BlockOptionsOf(const SequenceRecOptions& options) {
+  return {.dim = options.dim,
+          .heads = options.heads,
+          .ffn_dim = options.ffn_dim,
+          .activation = options.activation,
+          .dropout = options.dropout,
+          .norm_epsilon = options.norm_epsilon,
+          .init_stddev = options.init_stddev,
+          .causal = true};
+}
+
+// A negative that happens to be the target must not push its own score down: -1e30 removes it from the softmax.
+Tensor AccidentalHits(const Tensor& targets, const Tensor& negatives, DType dtype) {
+  Tensor mask = Tensor::Zeros(Shape{targets.dim(0), negatives.dim(0)}, dtype);
+  const int64_t *target = targets.data<int64_t>(), *negative = negatives.data<int64_t>();
+  for (int64_t t = 0; t < targets.dim(0); ++t) {
+    for (int64_t n = 0; n < negatives.dim(0); ++n) {
+      if (target[t] == negative[n]) mask.Set(t * negatives.dim(0) + n, -1e30);
+    }
+  }
+  return mask;
+}
+
+}  // namespace
+
+SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters)
+    : options_(options),
+      positions_(parameters.Normal("embedding.positions", Shape{options.max_length, options.dim}, options.init_stddev)),
+      embedding_norm_(parameters, "embedding.norm", options.dim, options.norm_epsilon),
+      embedding_dropout_("embedding.dropout", options.dropout) {
+  for (int64_t i = 0; i < options.layers; ++i) {
+    blocks_.emplace_back(parameters, absl::StrCat("blocks.", i), BlockOptionsOf(options));
+  }
+}
+
+Variable SequenceRec::Encode(Context& context, const Variable& items, const SequenceInput& input) const {
+  const Variable item = ops::GatherRows(context, items, input.inputs);
+  const Variable position = ops::GatherRows(context, positions_, input.rows.positions);
+  Variable x = embedding_norm_.Forward(context, ops::Add(context, item, position));
+  x = embedding_dropout_.Forward(context, x, input.rows);
+  for (const nn::PostNormBlock& block : blocks_) x = block.Forward(context, x, input.rows);
+  return x;
+}
+
+Variable SequenceRec::SampledSoftmax(Context& context, const Variable& hidden, const Variable& items,
+                                     const SequenceInput& input) const {
+  const int64_t tokens = hidden.shape()[0];
+  const Variable positive = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.targets));
+  const Variable negative_rows = ops::GatherRows(context, items, input.negatives);
+  const Variable scores = ops::MatMulTransposed(context, hidden, negative_rows);
+  const Variable mask = Variable::Constant(AccidentalHits(input.targets, input.negatives, hidden.dtype()));
+  const Variable logits = ops::ConcatColumns(context, ops::Reshape(context, positive, Shape{tokens, 1}),
+                                             ops::Add(context, scores, mask));
+  return ops::CrossEntropySum(context, logits, Tensor::Zeros(Shape{tokens}, DType::I64));
+}
+
+Variable SequenceRec::LossSum(Context& context, const Variable& items, const SequenceInput& input) const {
+  const Variable hidden = Encode(context, items, input);
+  switch (options_.loss) {
+    case SequenceLossKind::BCE: {
+      const Variable positive = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.targets));
+      const Variable negative = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.negatives));
+      return ops::Add(context, ops::BinaryCrossEntropySum(context, positive, 1),
+                      ops::BinaryCrossEntropySum(context, negative, 0));
+    }
+    case SequenceLossKind::SAMPLED_SOFTMAX: return SampledSoftmax(context, hidden, items, input);
+    case SequenceLossKind::FULL_SOFTMAX:
+      return ops::CrossEntropySum(context, ops::MatMulTransposed(context, hidden, items), input.targets);
+  }
+  return Variable();
+}
+
+Tensor SequenceRec::LastStates(Context& context, const Variable& items, const SequenceInput& input) const {
+  const Variable hidden = Encode(context, items, input);
+  const int64_t samples = input.rows.offsets.dim(0) - 1;
+  Tensor last = Tensor::Empty(Shape{samples}, DType::I64);
+  for (int64_t s = 0; s < samples; ++s) {
+    last.data<int64_t>()[s] = input.rows.offsets.data<int64_t>()[s + 1] - 1;
+  }
+  return ops::GatherRows(context, hidden, last).value();
+}
+
+}  // namespace tandem::models

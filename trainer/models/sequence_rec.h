@@ -1,0 +1,53 @@
+// Self-attentive sequential recommendation: SASRec (Kang and McAuley, ICDM 2018) with the post-norm blocks of S3-Rec
+// (Zhou et al., CIKM 2020). Three layers with typed edges: embedding (item ids -> rows), blocks (rows -> rows), head
+// (rows, items -> scores). Item rows come from outside, as a leaf; here are only the dense parts.
+// Thread rule: as its parameters.
+#pragma once
+
+#include <vector>
+
+#include "trainer/nn/layers.h"
+
+namespace tandem::models {
+
+enum class SequenceLossKind { BCE, SAMPLED_SOFTMAX, FULL_SOFTMAX };
+
+struct SequenceRecOptions {
+  int64_t dim = 64, max_length = 50, layers = 2, heads = 2, ffn_dim = 256;
+  kernels::Activation activation = kernels::Activation::GELU;
+  float dropout = 0;
+  double norm_epsilon = 1e-12, init_stddev = 0.02;
+  SequenceLossKind loss = SequenceLossKind::BCE;
+};
+
+// A packed batch; item numbers are places in the table of item rows given beside it.
+struct SequenceInput {
+  nn::PackedRows rows;
+  Tensor inputs;      // i64 [T]
+  Tensor targets;     // i64 [T]; training
+  Tensor negatives;   // i64 [T] (BCE) or [N], shared by all targets (SAMPLED_SOFTMAX)
+};
+
+class SequenceRec {
+ public:
+  SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters);
+
+  // Hidden states [T, dim]. items [n, dim].
+  Variable Encode(Context& context, const Variable& items, const SequenceInput& input) const;
+  // The sum over the batch's targets; divide once by the global count of targets.
+  Variable LossSum(Context& context, const Variable& items, const SequenceInput& input) const;
+  // The state after each sample's last item, [samples, dim]. REQUIRES: no sample is empty.
+  Tensor LastStates(Context& context, const Variable& items, const SequenceInput& input) const;
+
+ private:
+  Variable SampledSoftmax(Context& context, const Variable& hidden, const Variable& items,
+                          const SequenceInput& input) const;
+
+  SequenceRecOptions options_;
+  Variable positions_;  // [max_length, dim]
+  nn::LayerNorm embedding_norm_;
+  nn::Dropout embedding_dropout_;
+  std::vector<nn::PostNormBlock> blocks_;
+};
+
+}  // namespace tandem::models

@@ -1,0 +1,42 @@
+// The optimizer of a replica's dense parameters: one update from the summed gradients, with the scale (1 / global count,
+// times the clipping factor) applied inside. Every replica holds the same state and computes the same update.
+// Thread rule: the step's thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "trainer/autograd/parameter.h"
+
+namespace tandem::optim {
+
+enum class Kind { SGD, ADAGRAD, ADAM, ADAMW };
+
+struct DenseOptions {
+  Kind kind = Kind::ADAM;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+};
+
+class DenseOptimizer {
+ public:
+  DenseOptimizer(const DenseOptions& options, ParameterSet* parameters);
+
+  // Updates parameters that have a gradient. `step` counts from 1.
+  void Update(uint64_t step, double learning_rate, double gradient_scale);
+  // Sum of squares over all dense gradients, f64, in parameter order.
+  double GradientSquaredNorm(Stream& stream) const;
+  // Parameters and optimizer slots, as in params_hash.
+  absl::uint128 Hash() const;
+
+  // The optimizer's slots of parameter i, in their stored order ("m", "v"; "accumulator").
+  const std::vector<Tensor>& slots(size_t i) const { return slots_[i]; }
+  std::vector<std::string> slot_names() const;
+
+ private:
+  const DenseOptions options_;
+  ParameterSet* parameters_;
+  std::vector<std::vector<Tensor>> slots_;
+};
+
+}  // namespace tandem::optim

@@ -1,0 +1,22 @@
+#include "trainer/remote/dist_autograd.h"
+
+namespace tandem::remote {
+
+DistAutogradContext::~DistAutogradContext() {
+  // A client reads the buffers until its futures complete; after a failure they complete as soon as it is aborted.
+  for (Pushed& pushed : pushes_) pushed.done.Wait(absl::InfiniteFuture()).IgnoreError();
+}
+
+void DistAutogradContext::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients) {
+  ps::PushSegment segment{table, *ids, gradients.data<float>()};
+  pushes_.push_back({std::move(ids), std::move(gradients), client_->Accumulate(step_, slice_, {segment})});
+}
+
+void DistAutogradContext::AwaitPushes(Context& context) {
+  for (Pushed& pushed : pushes_) {
+    context.Fail(pushed.done.Wait(context.deadline()).status());
+    if (context.failed()) return;
+  }
+}
+
+}  // namespace tandem::remote

@@ -1,0 +1,55 @@
+#include "trainer/remote/dist_optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/base/clock.h"
+#include "kernels/base/status_macros.h"
+
+namespace tandem::remote {
+
+DistOptimizer::~DistOptimizer() {
+  if (commit_.valid()) commit_.Wait(absl::InfiniteFuture()).IgnoreError();
+}
+
+absl::Status DistOptimizer::AwaitCommit(absl::Time deadline) {
+  if (!commit_.valid()) return absl::OkStatus();
+  RETURN_IF_ERROR(commit_.Wait(deadline).status());
+  commit_ = rpc::Future<rpc::Done>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, DistAutogradContext& autograd,
+                                                              double count, bool want_norm) {
+  StepResult result;
+  Stopwatch watch;
+  autograd.AwaitPushes(context);
+  if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
+  result.push_seconds = watch.Lap();
+  if (context.failed()) return context.status();
+
+  const double dense_squared = dense_->GradientSquaredNorm(context.stream());
+  double scale = count > 0 ? 1.0 / count : 0.0;
+  result.skipped = !std::isfinite(dense_squared);
+  if (want_norm || options_.max_grad_norm > 0) {
+    ASSIGN_OR_RETURN(const absl::uint128 sparse, client_->GradientNorm(context.step()).Wait(context.deadline()));
+    const double sparse_squared = static_cast<double>(absl::Uint128High64(sparse)) +
+                                  static_cast<double>(absl::Uint128Low64(sparse)) * 0x1p-64;
+    result.grad_norm = std::sqrt(dense_squared + sparse_squared) * scale;
+    if (options_.max_grad_norm > 0) scale *= std::min(1.0, options_.max_grad_norm / (result.grad_norm + 1e-6));
+  }
+
+  ps::CommitArgs commit;
+  commit.step = context.step();
+  for (const TableSchedule& table : options_.tables) {
+    commit.rates.push_back({table.table, static_cast<float>(table.schedule.At(static_cast<int64_t>(context.step())))});
+  }
+  commit.gradient_scale = static_cast<float>(scale);
+  commit.skip = result.skipped;
+  commit_ = client_->Commit(commit);
+  result.learning_rate = options_.dense.At(static_cast<int64_t>(context.step()));
+  if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale);
+  return result;
+}
+
+}  // namespace tandem::remote

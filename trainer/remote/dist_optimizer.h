@@ -1,0 +1,52 @@
+// Ends a step: commits the sparse rows on their servers and the dense parameters here with one scale, so that both halves
+// always belong to the same step. The scale is 1 / global count, times the factor of global-norm clipping (Pascanu et al.
+// 2013) over dense and sparse gradients together. A step whose gradients are not finite is skipped in both halves.
+// Thread rule: the step's thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ps/client.h"
+#include "trainer/optim/dense_optimizer.h"
+#include "trainer/optim/schedule.h"
+#include "trainer/remote/dist_autograd.h"
+
+namespace tandem::remote {
+
+struct TableSchedule {
+  uint32_t table = 0;
+  optim::Schedule schedule;
+};
+
+class DistOptimizer {
+ public:
+  struct Options {
+    optim::Schedule dense;
+    std::vector<TableSchedule> tables;
+    double max_grad_norm = 0;  // 0: no clipping
+  };
+  DistOptimizer(Options options, optim::DenseOptimizer* dense, ps::Client* client)
+      : options_(std::move(options)), dense_(dense), client_(client) {}
+  ~DistOptimizer();
+
+  struct StepResult {
+    double learning_rate = 0;
+    double grad_norm = 0;     // of the mean gradient; 0 if not asked for
+    bool skipped = false;
+    double push_seconds = 0;  // waiting for acknowledgements and the previous commit
+  };
+  // Dense gradients are summed over replicas already. `count` is the global number of targets. The commit travels on when this
+  // returns: a pull for the next step waits for it at the server. All replicas pass the same `want_norm`.
+  absl::StatusOr<StepResult> Step(Context& context, DistAutogradContext& autograd, double count, bool want_norm);
+  // Waits until the last commit has been applied.
+  absl::Status AwaitCommit(absl::Time deadline);
+
+ private:
+  Options options_;
+  optim::DenseOptimizer* dense_;
+  ps::Client* client_;
+  rpc::Future<rpc::Done> commit_;
+};
+
+}  // namespace tandem::remote

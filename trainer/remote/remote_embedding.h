@@ -1,0 +1,57 @@
+// A sparse layer whose rows live on parameter servers: forward is a pull, backward is a push. Rows are pulled once per
+// distinct id and enter the graph as one leaf; every use of an id adds to the same row of its gradient, so the push is
+// merged per id. Pulls start before the step that needs them (core decision 5).
+// Thread rule: the step's thread; UniqueIds from any.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ps/client.h"
+#include "trainer/autograd/variable.h"
+#include "trainer/remote/dist_autograd.h"
+
+namespace tandem::remote {
+
+// Distinct ids, ascending.
+std::vector<uint64_t> UniqueIds(absl::Span<const absl::Span<const uint64_t>> lists);
+// i64 [ids.size()]: the place of each id in `unique`. REQUIRES: all present.
+Tensor IndexInto(const std::vector<uint64_t>& unique, absl::Span<const uint64_t> ids);
+
+// Rows on their way. Destruction waits for the pull, which writes into its memory.
+class PulledRows {
+ public:
+  PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim);
+  ~PulledRows();
+  const std::shared_ptr<const std::vector<uint64_t>>& ids() const { return ids_; }
+  // Waits; a failure fails the context. The values are unspecified then.
+  const Tensor& Await(Context& context);
+  absl::StatusOr<Tensor> Await(absl::Time deadline);
+
+ private:
+  friend class RemoteEmbedding;
+  std::shared_ptr<const std::vector<uint64_t>> ids_;
+  Tensor rows_;  // f32 [ids, dim]
+  rpc::Future<rpc::Done> done_;
+};
+
+class RemoteEmbedding {
+ public:
+  RemoteEmbedding(ps::Client* client, uint32_t table, int64_t dim) : client_(client), table_(table), dim_(dim) {}
+
+  // The rows as step `step` will use them (0: as they are now). `create` is false for evaluation.
+  std::unique_ptr<PulledRows> Pull(uint64_t step, bool create, std::vector<uint64_t> ids);
+  // Waits for the rows and returns them as a leaf. At the end of pass number `last_pass` (from 0) its gradient is pushed.
+  Variable Enter(Context& context, PulledRows& rows, DistAutogradContext& autograd, int last_pass);
+
+  int64_t dim() const { return dim_; }
+
+ private:
+  ps::Client* client_;
+  const uint32_t table_;
+  const int64_t dim_;
+};
+
+}  // namespace tandem::remote
