@@ -22,7 +22,8 @@ cmake --build --preset default --target tandem --parallel "$(nproc)"
 
 say "Generating an interaction log"
 mkdir -p out
-build/tandem synthesize --out "$log"
+# Small enough to train in a minute, with more in it than counting transitions can find.
+build/tandem synthesize --out "$log" --users 16000 --items 200 --min-length 6 --max-length 14
 
 say "Training: 1 master, 2 parameter servers, 2 trainers"
 build/tandem launch examples/sequence_rec/synthetic.textproto --ps 2 --trainers 2 --set data.path="$log" --out "$run"

@@ -8,6 +8,12 @@
 #include "rpc/retry.h"
 
 namespace tandem::ps {
+namespace {
+
+// A server that stops cancels its calls; a cancellation of ours comes with Close, after which nothing is looked at.
+bool MayComeBack(const absl::Status& status) { return rpc::IsRetryable(status) || absl::IsCancelled(status); }
+
+}  // namespace
 
 std::shared_ptr<ResendingStream> ResendingStream::Create(Open open, std::shared_ptr<Timer> timer) {
   return std::shared_ptr<ResendingStream>(new ResendingStream(std::move(open), std::move(timer)));
@@ -116,7 +122,7 @@ void ResendingStream::OnAnswer(const std::shared_ptr<Message>& message, uint64_t
       if (generation != generation_) return;  // its stream was given up, the message lives on
       ++generation_;
       broken = std::move(stream_);
-      if (rpc::IsRetryable(status)) {
+      if (MayComeBack(status)) {
         ended = Requeue();
         status = absl::CancelledError("nobody waits for the answer any more");
       } else {

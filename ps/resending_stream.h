@@ -1,5 +1,5 @@
-// A bidirectional call that outlives its connection. When the stream breaks with Unavailable it is opened again, after a
-// growing pause, and every message without an answer is sent again, in order; so only what may be sent twice goes here (a
+// A bidirectional call that outlives its connection. When the stream breaks because the peer is gone (Unavailable, Cancelled) it
+// is opened again, after a growing pause, and every message without an answer is sent again, in order; so only what may be sent twice goes here (a
 // pull; a push, which the server knows by its sequence). Any other error ends all messages on their way.
 // Thread rule: any thread. `done` runs exactly once per message, on any thread, outside the lock.
 #pragma once

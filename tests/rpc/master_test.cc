@@ -24,7 +24,7 @@ MembershipOptions FastMaster(uint32_t num_ps, uint32_t num_trainers) {
           .register_timeout_seconds = 10,
           .heartbeat_timeout_seconds = 0.6,
           .register_hold_seconds = 0.1,
-          .linger_seconds = 1};
+          .linger_seconds = 0.3};
 }
 
 MasterClientOptions FastClient() {
