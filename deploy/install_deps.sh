@@ -41,7 +41,8 @@ missing_packages() {
   done
 }
 
-mapfile -t missing < <(missing_packages)
+# No process substitution: it needs /dev/fd, which a bare chroot does not have.
+read -r -a missing <<<"$(missing_packages | tr '\n' ' ')"
 if ((${#missing[@]} == 0)); then
   exit 0
 fi
@@ -63,5 +64,5 @@ echo "install_deps: installing ${missing[*]}"
 "${as_root[@]}" apt-get install -q -y --no-install-recommends -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "${missing[@]}" ||
   fail "apt-get install failed; its message is above"
 
-mapfile -t missing < <(missing_packages)
+read -r -a missing <<<"$(missing_packages | tr '\n' ' ')"
 ((${#missing[@]} == 0)) || fail "still missing after apt-get: ${missing[*]}"

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/numeric/int128.h"
@@ -63,6 +64,10 @@ class Client {
   virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
   // The sparse share of params_hash (core.md 9), summed over servers.
   virtual rpc::Future<HashResult> Hash() = 0;
+  // Writes all rows ever committed into `folder`, an absolute path that exists and that servers see too, and returns the
+  // files (ps/checkpoint.h), which are on disk then. One trainer calls it, before its Commit of step + 1, so that the rows are
+  // those of one moment. FailedPrecondition unless `step` is the last one applied.
+  virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) = 0;
   // Fails everything in flight and to come with `reason`.
   virtual void Abort(absl::Status reason) = 0;
 };

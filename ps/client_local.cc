@@ -104,4 +104,11 @@ rpc::Future<HashResult> LocalClient::Hash() {
   return future;
 }
 
+rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::string& folder) {
+  Pending<std::vector<SavedFile>> pending;
+  const auto future = pending.future();
+  host_.Save(step, folder, pending.SetValue());
+  return future;
+}
+
 }  // namespace tandem::ps

@@ -24,6 +24,7 @@ class LocalClient : public Client {
   // Refused with the push's error if a push of this client failed since the last Commit.
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
   // Fails the host, and so every replica of the process: without this one no step can be committed.
   void Abort(absl::Status reason) override { host_.Fail(std::move(reason)); }
 

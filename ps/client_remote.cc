@@ -373,6 +373,29 @@ Future<HashResult> RemoteClient::Hash() {
   return hash.future();
 }
 
+Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder) {
+  SaveRequest request;
+  *request.mutable_header() = core_->header;
+  request.set_step(step);
+  request.set_folder(folder);
+  SharedPromise<std::vector<SavedFile>> saved;
+  core_->CallAll("Save", absl::StrCat("save after step ", step), request.SerializeAsString(),
+                 absl::Now() + core_->options.timeout, [saved](absl::StatusOr<std::vector<Payload>> replies) {
+                   if (!replies.ok()) return saved.Set(replies.status());
+                   std::vector<SavedFile> files;
+                   for (Payload& payload : *replies) {
+                     const std::string_view bytes = payload.Flatten();
+                     SaveReply reply;
+                     if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+                       return saved.Set(absl::InternalError("malformed reply to a save"));
+                     }
+                     files.insert(files.end(), reply.files().begin(), reply.files().end());
+                   }
+                   saved.Set(std::move(files));
+                 });
+  return saved.future();
+}
+
 void RemoteClient::Abort(absl::Status reason) {
   for (const auto& stream : core_->pulls) stream->Close(reason);
   for (const auto& stream : core_->pushes) stream->Close(reason);

@@ -36,6 +36,7 @@ class RemoteClient : public Client {
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
   void Abort(absl::Status reason) override;
 
  private:

@@ -59,6 +59,7 @@ void EmbeddingService::Register(rpc::Server& server) {
   handle("GradientNorm", rpc::MethodKind::UNARY, &EmbeddingService::GradientNorm);
   handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
   handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
+  handle("Save", rpc::MethodKind::UNARY, &EmbeddingService::Save);
 }
 
 absl::Status EmbeddingService::CheckHeader(const RequestHeader& header) const {
@@ -215,6 +216,18 @@ void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
     message.set_num_rows(result->num_rows);
     reply(Encode(message));
   });
+}
+
+void EmbeddingService::Save(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<SaveRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.Save(request->step(), request->folder(),
+             [reply = std::move(reply)](const absl::StatusOr<std::vector<SavedFile>>& files) {
+               if (!files.ok()) return reply(files.status());
+               SaveReply message;
+               message.mutable_files()->Add(files->begin(), files->end());
+               reply(Encode(message));
+             });
 }
 
 }  // namespace tandem::ps

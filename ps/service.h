@@ -43,6 +43,7 @@ class EmbeddingService {
   void GradientNorm(rpc::Payload request, rpc::Reply reply);
   void Commit(rpc::Payload request, rpc::Reply reply);
   void Hash(rpc::Payload request, rpc::Reply reply);
+  void Save(rpc::Payload request, rpc::Reply reply);
 
  private:
   absl::Status CheckHeader(const RequestHeader& header) const;

@@ -245,4 +245,12 @@ void Table::ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const {
   for (size_t number = 0; number < num_rows_; ++number) visit(layout_.View(Record(number)));
 }
 
+bool Table::Restore(const RowHeader& header, const float* values) {
+  if (index_.Find(header.id) != RowIndex::kAbsent) return false;
+  const RowView row = Create(header.id);
+  *row.header = header;
+  std::memcpy(row.weights, values, sizeof(float) * row.dim * (1 + static_cast<size_t>(layout_.num_slots())));
+  return true;
+}
+
 }  // namespace tandem::ps

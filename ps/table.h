@@ -37,6 +37,7 @@ class Table {
   Table& operator=(const Table&) = delete;
 
   const TableSpec& spec() const { return spec_; }
+  const RowLayout& layout() const { return layout_; }
   size_t num_rows() const { return num_rows_; }
 
   // In Pull and Accumulate, row i of the caller's array is the one at positions[i]; no positions: row i.
@@ -58,6 +59,9 @@ class Table {
   HashResult Hash() const;
   // Every row, in order of creation, as a checkpoint needs it.
   void ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const;
+  // Adds a saved row; `values` [1 + num_slots, dim] are its weights and slots. False, changing nothing, if there is one with
+  // its id. REQUIRES: header.id != 0.
+  bool Restore(const RowHeader& header, const float* values);
 
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "ps/checkpoint.h"
 #include "ps/saturating.h"
 #include "ps/table.h"
 
@@ -53,6 +54,9 @@ class TableHost::Worker {
 
   int number() const { return number_; }
   std::map<uint32_t, std::unique_ptr<Table>>& tables() { return tables_; }
+  absl::StatusOr<std::vector<SavedFile>> Save(const std::string& folder) const;
+  // The rows of the file that belong to this one of `num_workers` workers.
+  absl::Status Load(const std::string& path, size_t num_workers);
 
   void Post(std::function<void()> task) {
     absl::MutexLock lock(&mutex_);
@@ -84,6 +88,42 @@ class TableHost::Worker {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
+
+absl::StatusOr<std::vector<SavedFile>> TableHost::Worker::Save(const std::string& folder) const {
+  std::vector<SavedFile> files;
+  for (const auto& [number, table] : tables_) {
+    ASSIGN_OR_RETURN(const std::optional<SavedFile> file, SaveRows(*table, folder));
+    if (file.has_value()) files.push_back(*file);
+  }
+  return files;
+}
+
+absl::Status TableHost::Worker::Load(const std::string& path, size_t num_workers) {
+  const auto wrong = [&path](auto... text) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": ", text...));
+  };
+  Table* table = nullptr;
+  return ReadRows(
+      path,
+      [&](const RowFileHeader& header) {
+        const auto found = tables_.find(header.number);
+        if (found == tables_.end()) return wrong("there is no table ", header.number, " (", header.table, ")");
+        table = found->second.get();
+        const TableSpec& spec = table->spec();
+        if (header.table == spec.name() && header.dim == spec.dim() &&
+            header.num_slots == static_cast<uint32_t>(table->layout().num_slots())) {
+          return absl::OkStatus();
+        }
+        return wrong("has rows of table ", header.table, " with dim ", header.dim, " and ", header.num_slots,
+                     " slots; the job's table ", spec.name(), " has dim ", spec.dim(), " and ",
+                     table->layout().num_slots(), " slots");
+      },
+      [&](const SavedRow& row) {
+        if (row.shard % num_workers != static_cast<size_t>(number_)) return absl::OkStatus();
+        if (table->Restore(row.header, row.values)) return absl::OkStatus();
+        return wrong("row ", row.header.id, " is in another file too");
+      });
+}
 
 struct TableHost::Share {
   uint32_t table;
@@ -413,6 +453,52 @@ void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
             total.num_rows += part.num_rows;
           }
           done(total);
+        });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+void TableHost::Save(uint64_t step, const std::string& folder,
+                     std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done) {
+  absl::Status refused = [&]() -> absl::Status {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    if (step != gate_.applied()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rows of step ", step, " cannot be saved: the last step applied is ", gate_.applied()));
+    }
+    auto results = std::make_shared<std::vector<absl::StatusOr<std::vector<SavedFile>>>>(
+        workers_.size(), std::vector<SavedFile>());
+    PostToAll(
+        [results, folder](Worker& worker) { (*results)[static_cast<size_t>(worker.number())] = worker.Save(folder); },
+        [results, done] {
+          std::vector<SavedFile> files;
+          for (const auto& result : *results) {
+            if (!result.ok()) return done(result.status());
+            files.insert(files.end(), result->begin(), result->end());
+          }
+          done(std::move(files));
+        });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+void TableHost::Load(const std::vector<std::string>& paths, Done done) {
+  absl::Status refused = [&]() -> absl::Status {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    auto results = std::make_shared<std::vector<absl::Status>>(workers_.size());
+    PostToAll(
+        [results, paths, num_workers = workers_.size()](Worker& worker) {
+          absl::Status& result = (*results)[static_cast<size_t>(worker.number())];
+          for (const std::string& path : paths) result.Update(worker.Load(path, num_workers));
+        },
+        [results, done] {
+          absl::Status all;
+          for (const absl::Status& result : *results) all.Update(result);
+          done(all);
         });
     return absl::OkStatus();
   }();

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -69,6 +70,11 @@ class TableHost {
   void GradientNorm(uint32_t trainer, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done);
   void Commit(uint32_t trainer, const CommitArgs& args, Done done);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
+  // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile.
+  void Save(uint64_t step, const std::string& folder, std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done);
+  // Adds the rows of files that Save wrote to the tables, which exist. FailedPrecondition, naming the file, if one does not fit
+  // its table or a row is there already; some rows may have been added then.
+  void Load(const std::vector<std::string>& paths, Done done);
   // Completes everything parked, and every later call, with `reason`. REQUIRES: !reason.ok().
   void Fail(absl::Status reason);
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/cpu/onednn_matmul.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
@@ -41,7 +40,8 @@ void BM_Gemm(benchmark::State& state) {
                       DenseView(c.data(), {m, n}), ta, tb, accumulate};
   Gemm(args, stream);
   for (auto _ : state) Gemm(args, stream);
-  state.counters["GFLOP/s"] = benchmark::Counter(2e-9 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(2e-9 * static_cast<double>(m * n * k), benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(BM_Gemm)
     ->ArgNames({"m", "n", "k", "flags", "threads"})
@@ -57,9 +57,10 @@ BENCHMARK(BM_Gemm)
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 
-// 200 sequences of 50 tokens, 2 heads of 32; `dropout` in percent.
+// 10,000 tokens in sequences of one length, 2 heads of 32; `dropout` in percent.
 void BM_Attention(benchmark::State& state) {
-  const int64_t length = state.range(2), num_sequences = 10000 / length, num_tokens = num_sequences * length, heads = 2, depth = 32;
+  const int64_t length = state.range(2), num_sequences = 10000 / length, num_tokens = num_sequences * length;
+  const int64_t heads = 2, depth = 32;
   ThreadPool pool(static_cast<int>(state.range(3)));
   Stream stream(&pool);
   std::vector<float> qkv = Values(num_tokens * 3 * kWidth), output(num_tokens * kWidth), log_sum(num_tokens * heads);
@@ -116,14 +117,18 @@ BENCHMARK(BM_Activation)->ArgNames({"kind", "backward"})->ArgsProduct({{0, 1, 2,
 void BM_LayerNorm(benchmark::State& state) {
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> x = Values(kTokens * kWidth), y(x.size()), grad = Values(x.size()), gamma = Values(kWidth), beta = Values(kWidth);
+  std::vector<float> x = Values(kTokens * kWidth), y(x.size()), grad = Values(x.size());
+  std::vector<float> gamma = Values(kWidth), beta = Values(kWidth);
   std::vector<float> mean(kTokens), inverse(kTokens), grad_gamma(kWidth), grad_beta(kWidth);
   const auto wide = [&](std::vector<float>& v) { return DenseView(v.data(), {kTokens, kWidth}); };
   const auto flat = [&](std::vector<float>& v) { return DenseView(v.data(), {static_cast<int64_t>(v.size())}); };
-  LayerNormForward({wide(x), flat(gamma), flat(beta), wide(y), flat(mean), flat(inverse)}, stream);
+  const LayerNormForwardArgs forward{wide(x), flat(gamma), flat(beta), wide(y), flat(mean), flat(inverse)};
+  const LayerNormBackwardArgs backward{wide(grad), wide(x), flat(gamma), flat(mean), flat(inverse), wide(y), flat(grad_gamma),
+                                       flat(grad_beta)};
+  LayerNormForward(forward, stream);
   for (auto _ : state) {
-    if (state.range(0) == 0) LayerNormForward({wide(x), flat(gamma), flat(beta), wide(y), flat(mean), flat(inverse)}, stream);
-    else LayerNormBackward({wide(grad), wide(x), flat(gamma), flat(mean), flat(inverse), wide(y), flat(grad_gamma), flat(grad_beta)}, stream);
+    if (state.range(0) == 0) LayerNormForward(forward, stream);
+    else LayerNormBackward(backward, stream);
   }
 }
 BENCHMARK(BM_LayerNorm)->ArgName("backward")->Arg(0)->Arg(1)->Unit(benchmark::kMicrosecond);

@@ -1,6 +1,8 @@
 #include "kernels/elementwise.h"
 
+#include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/vectorise.h"
 #include "tests/kernels/random_arrays.h"
 
 namespace tandem::kernels {
@@ -21,7 +23,8 @@ TEST(MathTest, F32FunctionsStayWithinTheirStatedErrors) {
     const float positive = std::exp(x);
     const double log = std::log(static_cast<double>(positive));
     worst_log = std::max(worst_log, std::fabs(Log(positive) - log) / std::max(1.0, std::fabs(log)));
-    if (positive <= 1) worst_log1p = std::max(worst_log1p, std::fabs(Log1p(positive) / std::log1p(static_cast<double>(positive)) - 1));
+    const double log1p = std::log1p(static_cast<double>(positive));
+    if (positive <= 1) worst_log1p = std::max(worst_log1p, std::fabs(Log1p(positive) / log1p - 1));
   }
   EXPECT_LT(worst_exp, 1.5e-7);
   EXPECT_LT(worst_log, 2e-7);
@@ -63,6 +66,31 @@ TEST(MathTest, ScalarAndVectorCodeAgree) {
       ASSERT_EQ(one[0], all[i]) << x[i];
     }
   }
+}
+
+// Each instruction set that this processor has gives the same bits.
+TEST(VectoriseTest, InstructionSetsAgree) {
+#if defined(__x86_64__)
+  const Array<float> x = RandomArray<float>({1003}, 1, 9);
+  Array<float> y[3] = {Array<float>({1003}), Array<float>({1003}), Array<float>({1003})};
+  const auto loop = [&x](Array<float>& out) {
+    return [from = x.values.data(), to = out.values.data()] {
+      for (int64_t i = 0; i < 1000; ++i) to[i] = NormalAt(from[i]).below + Tanh(from[i]) + Exp(from[i]) + Log1p(Abs(from[i]));
+      to[1000] = LaneSum<float>(1000, [=](int64_t i) { return to[i]; });
+      to[1001] = LaneSum<float>(77, [=](int64_t i) { return to[i]; });
+      to[1002] = LaneMax<float>(999, to);
+    };
+  };
+  loop(y[0])();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP() << "no AVX2 on this processor";
+  RunAvx2(loop(y[1]));
+  ExpectSameBits(y[0], y[1]);
+  if (!__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) GTEST_SKIP() << "no AVX-512 on this processor";
+  RunAvx512(loop(y[2]));
+  ExpectSameBits(y[0], y[2]);
+#else
+  GTEST_SKIP() << "one instruction set";
+#endif
 }
 
 TEST(ElementwiseTest, ArithmeticMatchesTheFormulaInBothTypes) {

@@ -239,7 +239,8 @@ TEST(BinaryCrossEntropyTest, MatchesF64AndItsDifferences) {
     ExpectNear(grad, grad64, 1e-6);
     if (n != 17) continue;
     const Array<double> ones({n}, 1.0);
-    ExpectNear(grad64, NumericGradient(x64, ones, [&](Array<double>& y) { BinaryCrossEntropy({x64, label64, y, {}}, stream); }), 1e-7);
+    const auto forward = [&](Array<double>& y) { BinaryCrossEntropy({x64, label64, y, {}}, stream); };
+    ExpectNear(grad64, NumericGradient(x64, ones, forward), 1e-7);
   }
 }
 
@@ -261,18 +262,18 @@ TEST(EmbeddingTest, GatherTakesRowsAndScatterIsItsTranspose) {
       Array<float> table = RandomArray<float>({num_rows, columns}, 1), gathered({count, columns});
       Array<int64_t> index({count});
       for (int64_t r = 0; r < count; ++r) index[r] = static_cast<int64_t>(RandomBelow({1, 1}, 0, r, 30));  // 30 .. 36 stay empty
-      Array<float> first;
       for (int num_threads : {1, 3}) {
         TestStream stream(num_threads);
         GatherRows(gathered, table, index, stream);
         for (int64_t i = 0; i < gathered.size(); ++i) ASSERT_EQ(gathered[i], table[index[i / columns] * columns + i % columns]);
+        Array<float> rows = RandomArray<float>({count, columns}, 2);
         Array<float> sums({num_rows, columns}, 5.0f), wanted({num_rows, columns});
-        ScatterAddRows(sums, gathered, index, false, stream);
-        for (int64_t i = 0; i < gathered.size(); ++i) wanted[index[i / columns] * columns + i % columns] += gathered[i];
+        ScatterAddRows(sums, rows, index, false, stream);
+        for (int64_t i = 0; i < gathered.size(); ++i) wanted[index[i / columns] * columns + i % columns] += rows[i];
         ExpectSameBits(sums, wanted);  // ascending r is the order of the plain loop
         Array<float> more({num_rows, columns}, 0.5f), wanted_more({num_rows, columns}, 0.5f);
-        ScatterAddRows(more, gathered, index, true, stream);
-        for (int64_t i = 0; i < gathered.size(); ++i) wanted_more[index[i / columns] * columns + i % columns] += gathered[i];
+        ScatterAddRows(more, rows, index, true, stream);
+        for (int64_t i = 0; i < gathered.size(); ++i) wanted_more[index[i / columns] * columns + i % columns] += rows[i];
         ExpectSameBits(more, wanted_more);
       }
     }

@@ -1,7 +1,6 @@
 // The host: steps over several workers, parked calls, repetitions, refusals that change nothing, failure.
 #include "ps/table_host.h"
 
-#include <future>
 #include <thread>
 
 #include "absl/synchronization/notification.h"

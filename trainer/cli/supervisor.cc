@@ -34,6 +34,7 @@ constexpr int kPollMilliseconds = 20;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   execv("/proc/self/exe", argv.data());
+  execvp(program_invocation_name, argv.data());  // a bare chroot has no /proc
   _exit(126);
 }
 

@@ -22,7 +22,7 @@ static_assert(std::is_trivially_copyable_v<SharedBoard::Post> && std::is_trivial
 constexpr int kPolls = 500;         // some ten microseconds
 constexpr int kCrowdedPolls = 50;   // without pauses: the peer is likely to wait for this very core
 constexpr int kYields = 50;
-constexpr absl::Duration kSleep = absl::Milliseconds(200);  // a lost wake-up would cost this much, never a hang
+constexpr absl::Duration kSleep = absl::Seconds(1);  // a lost wake-up would cost this much, never a hang
 
 constexpr size_t RoundUp(size_t n) { return (n + 63) / 64 * 64; }
 

@@ -1,0 +1,220 @@
+#include "ps/checkpoint.h"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/checked_file.h"
+#include "kernels/base/status_macros.h"
+#include "ps/table.h"
+#include "rpc/master/shard_map.h"
+
+namespace tandem::ps {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "files are little-endian and written as memory is");
+
+constexpr char kMagic[8] = {'T', 'N', 'D', 'M', 'R', 'O', 'W', 'S'};
+constexpr uint32_t kRowFileVersion = 1;
+constexpr uint32_t kMaxNameBytes = 4096, kMaxDim = 65536, kMaxSlots = 16;
+
+struct FixedHeader {
+  char magic[8];
+  uint32_t format_version, layout_version, number, dim, num_slots, num_virtual_shards, num_shards, name_bytes;
+  uint64_t num_rows;
+};
+static_assert(sizeof(FixedHeader) == 48);
+
+struct ShardHeader {
+  uint32_t shard, window_bytes;
+  uint64_t num_rows;
+};
+static_assert(sizeof(ShardHeader) == 16);
+
+// A table's name as part of a file's: other characters than these would make a path of it.
+std::string FileNameOf(const std::string& table_name, uint32_t first_shard) {
+  std::string name;
+  for (const unsigned char c : table_name) {
+    if (absl::ascii_isalnum(c) || c == '_' || c == '.') name += static_cast<char>(c);
+    else absl::StrAppendFormat(&name, "%%%02x", c);
+  }
+  return absl::StrFormat("table-%s-%04d.rows", name, first_shard);
+}
+
+using RowsOfShard = std::vector<const RowHeader*>;
+
+// The committed rows by virtual shard, ascending ids.
+std::vector<RowsOfShard> SortRows(const Table& table) {
+  std::vector<RowsOfShard> shards(rpc::kNumVirtualShards);
+  table.ForEachRow([&](const RowView& row) {
+    if (row.header->version == 0) return;
+    shards[rpc::VirtualShard(table.spec().number(), row.header->id)].push_back(row.header);
+  });
+  for (RowsOfShard& rows : shards) {
+    std::sort(rows.begin(), rows.end(), [](const RowHeader* a, const RowHeader* b) { return a->id < b->id; });
+  }
+  return shards;
+}
+
+void AppendHeader(const Table& table, const std::vector<RowsOfShard>& shards, FileWriter& writer) {
+  const TableSpec& spec = table.spec();
+  FixedHeader header{.magic = {},
+                     .format_version = kRowFileVersion,
+                     .layout_version = kRowLayoutVersion,
+                     .number = spec.number(),
+                     .dim = spec.dim(),
+                     .num_slots = static_cast<uint32_t>(table.layout().num_slots()),
+                     .num_virtual_shards = rpc::kNumVirtualShards,
+                     .num_shards = 0,
+                     .name_bytes = static_cast<uint32_t>(spec.name().size()),
+                     .num_rows = 0};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  for (const RowsOfShard& rows : shards) {
+    header.num_shards += !rows.empty();
+    header.num_rows += rows.size();
+  }
+  writer.Append(&header, sizeof header);
+  writer.Append(spec.name().data(), spec.name().size());
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder) {
+  const std::vector<RowsOfShard> shards = SortRows(table);
+  const auto first = std::find_if(shards.begin(), shards.end(), [](const RowsOfShard& rows) { return !rows.empty(); });
+  if (first == shards.end()) return std::nullopt;
+  SavedFile saved;
+  saved.set_name(FileNameOf(table.spec().name(), static_cast<uint32_t>(first - shards.begin())));
+  FileWriter writer(folder + "/" + saved.name());
+  AppendHeader(table, shards, writer);
+  const size_t value_bytes = sizeof(float) * table.spec().dim() * (1 + static_cast<size_t>(table.layout().num_slots()));
+  for (size_t shard = 0; shard < shards.size(); ++shard) {
+    if (shards[shard].empty()) continue;
+    const ShardHeader header{static_cast<uint32_t>(shard), 0, shards[shard].size()};
+    writer.Append(&header, sizeof header);
+    for (const RowHeader* row : shards[shard]) {
+      writer.Append(row, sizeof *row);
+      writer.Append(reinterpret_cast<const char*>(row) + table.layout().weights_offset(), value_bytes);
+    }
+  }
+  const auto digest = writer.Finish();
+  if (!digest.ok()) {
+    return absl::Status(digest.status().code(),
+                        absl::StrCat(digest.status().message(), " (trainers and servers must share a file system)"));
+  }
+  saved.set_bytes(digest->num_bytes);
+  saved.set_crc32c(digest->crc32c);
+  return saved;
+}
+
+namespace {
+
+// Reads with the bytes that are left counted, so that no count in the file is believed beyond them.
+class RowFile {
+ public:
+  explicit RowFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb"), std::fclose) {
+    std::error_code error;
+    if (file_ != nullptr) left_ = std::filesystem::file_size(path, error);
+    if (error) file_.reset();
+  }
+
+  template <class... Text>
+  absl::Status Wrong(const Text&... text) const {
+    return absl::FailedPreconditionError(absl::StrCat(path_, ": ", text...));
+  }
+  uint64_t left() const { return left_; }
+
+  absl::Status Read(void* target, size_t size) {
+    if (file_ == nullptr) return Wrong("cannot be read: ", std::strerror(errno));
+    if (size > left_) return Wrong("ends too early");
+    if (std::fread(target, 1, size, file_.get()) != size) return Wrong("cannot be read to its end");
+    left_ -= size;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RowFileHeader> ReadHeader();
+  // The rows of one shard, which must follow shard `previous` (-1 at the start); returns its number.
+  absl::StatusOr<int64_t> ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
+                                    absl::FunctionRef<absl::Status(const SavedRow&)> visit);
+
+ private:
+  const std::string path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  uint64_t left_ = 0;
+  std::vector<float> values_;
+};
+
+absl::StatusOr<RowFileHeader> RowFile::ReadHeader() {
+  FixedHeader fixed;
+  RETURN_IF_ERROR(Read(&fixed, sizeof fixed));
+  if (std::memcmp(fixed.magic, kMagic, sizeof kMagic) != 0) return Wrong("is not a file of table rows");
+  if (fixed.format_version != kRowFileVersion || fixed.layout_version != kRowLayoutVersion) {
+    return Wrong("has format ", fixed.format_version, " and row layout ", fixed.layout_version, "; this tandem reads ",
+                 kRowFileVersion, " and ", kRowLayoutVersion);
+  }
+  if (fixed.num_virtual_shards != rpc::kNumVirtualShards) {
+    return Wrong("has ", fixed.num_virtual_shards, " virtual shards, must be ", rpc::kNumVirtualShards);
+  }
+  if (fixed.dim == 0 || fixed.dim > kMaxDim || fixed.num_slots > kMaxSlots || fixed.name_bytes > kMaxNameBytes) {
+    return Wrong("claims dim ", fixed.dim, ", ", fixed.num_slots, " slots and a name of ", fixed.name_bytes, " bytes");
+  }
+  RowFileHeader header{.table = std::string(std::min<uint64_t>(fixed.name_bytes, left_), '\0'),
+                       .number = fixed.number,
+                       .dim = fixed.dim,
+                       .num_slots = fixed.num_slots,
+                       .num_shards = fixed.num_shards,
+                       .num_rows = fixed.num_rows};
+  RETURN_IF_ERROR(Read(header.table.data(), fixed.name_bytes));
+  return header;
+}
+
+absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
+                                           absl::FunctionRef<absl::Status(const SavedRow&)> visit) {
+  ShardHeader shard;
+  RETURN_IF_ERROR(Read(&shard, sizeof shard));
+  if (shard.shard >= rpc::kNumVirtualShards || shard.shard <= previous) return Wrong("has its shards out of order");
+  if (shard.window_bytes != 0) return Wrong("has de-duplication windows, which this tandem does not read");
+  if (shard.num_rows > *rows_left) return Wrong("has more rows than its header says");
+  *rows_left -= shard.num_rows;
+  values_.resize(size_t{header.dim} * (1 + header.num_slots));
+  SavedRow row{shard.shard, {}, values_.data()};
+  uint64_t last_id = 0;
+  for (uint64_t i = 0; i < shard.num_rows; ++i) {
+    RETURN_IF_ERROR(Read(&row.header, sizeof row.header));
+    RETURN_IF_ERROR(Read(values_.data(), values_.size() * sizeof(float)));
+    if (row.header.id <= last_id || rpc::VirtualShard(header.number, row.header.id) != shard.shard) {
+      return Wrong("has row ", row.header.id, " out of its place");
+    }
+    last_id = row.header.id;
+    RETURN_IF_ERROR(visit(row));
+  }
+  return shard.shard;
+}
+
+}  // namespace
+
+absl::Status ReadRows(const std::string& path, absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
+                      absl::FunctionRef<absl::Status(const SavedRow&)> visit) {
+  RowFile file(path);
+  ASSIGN_OR_RETURN(const RowFileHeader header, file.ReadHeader());
+  RETURN_IF_ERROR(begin(header));
+  uint64_t rows_left = header.num_rows;
+  int64_t shard = -1;
+  for (uint32_t i = 0; i < header.num_shards; ++i) {
+    ASSIGN_OR_RETURN(shard, file.ReadShard(header, shard, &rows_left, visit));
+  }
+  if (rows_left != 0) return file.Wrong("has fewer rows than its header says");
+  if (file.left() != 0) return file.Wrong("goes on after its last row");
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::ps

@@ -1,0 +1,49 @@
+// Rows on disk: one file for each worker and table that has rows, `table-NAME-SSSS.rows`, SSSS being its lowest virtual
+// shard, so that names differ without agreement. Rows that were never committed are left out: they are functions of the
+// table's seed. Rows lie by (virtual shard, id), so a server can load the shards that it owns, whatever their number was.
+//
+//   header  "TNDMROWS", then u32: format version 1, row layout version, table number, dim, slots, virtual shards (1024),
+//           shards in the file, bytes of the table's name; then u64 rows; then the name
+//   shard   u32 number, u32 bytes of de-duplication windows (0: between steps there are none), u64 rows; then its rows
+//   row     u64 id, u32 last_step, frequency, version, flags; f32 weights[dim]; f32 slots[slots][dim]
+//
+// Everything is little-endian, without padding. Readers trust nothing: counts are compared with the file's size first.
+// Thread rule: free functions; a Table belongs to the calling thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/embedding.pb.h"
+#include "ps/row_layout.h"
+
+namespace tandem::ps {
+
+class Table;
+
+// Nothing, and no file, if no row was ever committed. Memory beside the table: 8 bytes per row. Unavailable names the file.
+absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder);
+
+struct RowFileHeader {
+  std::string table;
+  uint32_t number = 0, dim = 0, num_slots = 0, num_shards = 0;
+  uint64_t num_rows = 0;
+};
+
+// A row of the file that is being read.
+struct SavedRow {
+  uint32_t shard = 0;
+  RowHeader header;
+  const float* values = nullptr;  // [1 + num_slots, dim]: weights, then slots
+};
+
+// Calls `begin` once and then `visit` for every row, in the file's order, until one is not Ok. One row in memory at a
+// time. FailedPrecondition names the file and what is wrong with it. The caller has checked the checksum.
+absl::Status ReadRows(const std::string& path, absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
+                      absl::FunctionRef<absl::Status(const SavedRow&)> visit);
+
+}  // namespace tandem::ps
