@@ -44,7 +44,7 @@ static_assert(sizeof(ShardHeader) == 16);
 std::string FileNameOf(const std::string& table_name, uint32_t first_shard) {
   std::string name;
   for (const unsigned char c : table_name) {
-    if (absl::ascii_isalnum(c) || c == '_' || c == '.') name += static_cast<char>(c);
+    if (absl::ascii_isalnum(c) || c == '_' || c == '-' || c == '.') name += static_cast<char>(c);
     else absl::StrAppendFormat(&name, "%%%02x", c);
   }
   return absl::StrFormat("table-%s-%04d.rows", name, first_shard);

@@ -49,13 +49,8 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
   const rpc::Assignment& assignment = master.assignment();
   std::vector<std::string> addresses;
   for (const rpc::Member& member : assignment.MembersOf(PS)) addresses.push_back(member.address);
-  std::vector<uint16_t> owners;
-  for (uint32_t shard = 0; shard < rpc::kNumVirtualShards; ++shard) {
-    owners.push_back(static_cast<uint16_t>(assignment.shard_map.Owner(shard)));
-  }
-  const ps::Router router(std::move(owners), static_cast<int>(addresses.size()));
   return std::make_unique<ps::RemoteClient>(
-      addresses, router, master.MakeHeader(),
+      addresses, ps::Router::FromShardMap(assignment.shard_map), master.MakeHeader(),
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds())});
 }

@@ -77,6 +77,16 @@ class ProcessGroup {
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) = 0;
   // Fails what is in flight and to come, here and at the peers.
   virtual void Abort(absl::Status reason) = 0;
+
+  // Waits for one of this group's launches. After a failure the group is aborted and nothing touches the launch's views any
+  // more, so they may be freed: what a bare Work::Wait that ran out of time does not promise.
+  absl::Status Await(const Work& work, absl::Time deadline) {
+    absl::Status status = work.Wait(deadline);
+    if (status.ok()) return status;
+    Abort(status);
+    work.Wait(absl::InfiniteFuture()).IgnoreError();  // ends soon: the abort wakes it
+    return status;
+  }
 };
 
 }  // namespace tandem::comm

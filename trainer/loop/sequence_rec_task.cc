@@ -136,7 +136,7 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, Stre
   RETURN_IF_ERROR(RankUsers(data_split, items, stream, full, sampled));
   for (std::vector<double>* ranks : {&full, &sampled}) {  // every place has one non-zero addend: the sum is exact
     const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
-    RETURN_IF_ERROR(group_->AllReduce(view, {.stream = &stream, .tag = StableHash("ranks")}).Wait(deadline));
+    RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = &stream, .tag = StableHash("ranks")}), deadline));
   }
 
   Evaluation evaluation;

@@ -101,9 +101,9 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
   record.compute_ms = watch.Lap() * 1e3;
   ddp_->Finish(context);
   if (context.failed()) return context.status();
-  RETURN_IF_ERROR(environment_.group->AllReduce(DenseView(loss_sum, Shape{1}),
-                                                {.stream = &stream_, .tag = StableHash("loss")})
-                      .Wait(context.deadline()));
+  comm::ProcessGroup& group = *environment_.group;
+  const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("loss")};
+  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(loss_sum, Shape{1}), args), context.deadline()));
   record.collective_ms = watch.Lap() * 1e3;
   return absl::OkStatus();
 }
@@ -212,7 +212,8 @@ absl::StatusOr<RunSummary> Replica::Summarise(int64_t steps) {
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.
-  RETURN_IF_ERROR(environment_.group->Barrier({.stream = &stream_, .tag = StableHash("end")}).Wait(Deadline()));
+  comm::ProcessGroup& group = *environment_.group;
+  RETURN_IF_ERROR(group.Await(group.Barrier({.stream = &stream_, .tag = StableHash("end")}), Deadline()));
   return summary;
 }
 

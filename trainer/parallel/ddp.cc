@@ -95,14 +95,14 @@ void Ddp::Finish(Context& context) {
     }
   }
   TANDEM_CHECK_EQ(next_bucket_, buckets_.size());
-  for (Bucket& bucket : buckets_) context.Fail(bucket.work.back().Wait(context.deadline()));
+  for (Bucket& bucket : buckets_) context.Fail(group_->Await(bucket.work.back(), context.deadline()));
 }
 
 absl::Status Ddp::VerifyEqual(uint64_t value, const char* what, absl::Time deadline) {
   uint64_t low = value, high = value;
   const ArrayView low_view = DenseView(&low, Shape{1}), high_view = DenseView(&high, Shape{1});
-  RETURN_IF_ERROR(group_->AllReduce(low_view, {.stream = stream_, .op = comm::ReduceOp::MIN}).Wait(deadline));
-  RETURN_IF_ERROR(group_->AllReduce(high_view, {.stream = stream_, .op = comm::ReduceOp::MAX}).Wait(deadline));
+  RETURN_IF_ERROR(group_->Await(group_->AllReduce(low_view, {.stream = stream_, .op = comm::ReduceOp::MIN}), deadline));
+  RETURN_IF_ERROR(group_->Await(group_->AllReduce(high_view, {.stream = stream_, .op = comm::ReduceOp::MAX}), deadline));
   if (low == high) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("replicas differ in their ", what, ": replica ", group_->rank(), " has ",
                                           absl::Hex(value, absl::kZeroPad16), ", others ",

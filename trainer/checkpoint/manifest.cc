@@ -1,0 +1,125 @@
+#include "trainer/checkpoint/manifest.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+#include <google/protobuf/util/message_differencer.h>
+
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/checked_file.h"
+#include "kernels/base/crc32c.h"
+#include "kernels/base/status_macros.h"
+
+namespace tandem::checkpoint {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::util::MessageDifferencer;
+
+constexpr uint32_t kNumVirtualShards = 1024;
+
+std::string PathOf(const std::string& folder) { return folder + "/manifest.textproto"; }
+
+std::string ChecksumLine(const std::string& text) {
+  return absl::StrFormat("# crc32c %08x\n", Crc32c(0, text.data(), text.size()));
+}
+
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) text_ = absl::StrCat(line + 1, ":", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Names are of files in the folder and come once: a manifest must not lead a reader elsewhere.
+absl::Status CheckNames(const CheckpointManifest& manifest) {
+  std::set<std::string> names;
+  const auto check = [&names](const SavedFile& file) {
+    const std::string& name = file.name();
+    const bool plain = !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+                       name.find('\0') == std::string::npos;
+    return plain && names.insert(name).second;
+  };
+  bool fine = check(manifest.dense());
+  for (const SavedFile& file : manifest.rows()) fine &= check(file);
+  return fine ? absl::OkStatus() : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
+}
+
+absl::Status CheckManifest(const CheckpointManifest& manifest) {
+  if (manifest.format_version() != kFormatVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("format version ", manifest.format_version(),
+                                                      "; this tandem reads ", kFormatVersion, ": use the one that wrote it"));
+  }
+  if (manifest.num_virtual_shards() != kNumVirtualShards) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(manifest.num_virtual_shards(), " virtual shards, must be ", kNumVirtualShards));
+  }
+  return CheckNames(manifest);
+}
+
+}  // namespace
+
+absl::Status WriteManifest(const std::string& folder, CheckpointManifest manifest) {
+  manifest.set_format_version(kFormatVersion);
+  manifest.set_num_virtual_shards(kNumVirtualShards);
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(manifest, &text);
+  text += ChecksumLine(text);
+  FileWriter writer(PathOf(folder));
+  writer.Append(text.data(), text.size());
+  return writer.Finish().status();
+}
+
+absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
+  const std::string path = PathOf(folder);
+  const auto wrong = [&path](auto... text) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint manifest ", path, ": ", text...));
+  };
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  if (!file || !(bytes << file.rdbuf())) return wrong("cannot be read; is this a checkpoint's folder?");
+  std::string text = bytes.str();
+  const size_t line_bytes = ChecksumLine("").size();
+  const size_t body = text.size() >= line_bytes ? text.size() - line_bytes : 0;
+  if (text.substr(body) != ChecksumLine(text.substr(0, body))) {
+    return wrong("damaged or cut short: its checksum is not what its last line says; take another checkpoint");
+  }
+  CheckpointManifest manifest;
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  if (!parser.ParseFromString(text, &manifest)) return wrong(error.text(), " (written by another version of tandem?)");
+  if (absl::Status status = CheckManifest(manifest); !status.ok()) return wrong(status.message());
+  return manifest;
+}
+
+absl::Status CheckSameModel(const Job& job, const Job& saved) {
+  Job ours, theirs;
+  for (const auto& [from, to] : {std::pair(&job, &ours), std::pair(&saved, &theirs)}) {
+    *to->mutable_model() = from->model();
+    *to->mutable_tables() = from->tables();
+  }
+  MessageDifferencer differencer;
+  for (const char* name : {"dropout", "init_stddev", "loss", "num_negatives"}) {
+    differencer.IgnoreField(SequenceRec::descriptor()->FindFieldByName(name));
+  }
+  for (const char* name : {"optimizer", "init_stddev", "learning_rate"}) {
+    differencer.IgnoreField(Table::descriptor()->FindFieldByName(name));
+  }
+  std::string report;
+  differencer.ReportDifferencesToString(&report);
+  if (differencer.Compare(theirs, ours)) return absl::OkStatus();
+  // One line per difference: "modified: model.sequence_rec.layers: 2 -> 3".
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another model, ", report.substr(0, report.find('\n')),
+                                                    " (checkpoint -> job); use the job that it was trained with"));
+}
+
+}  // namespace tandem::checkpoint

@@ -1,0 +1,29 @@
+// Writes a checkpoint, proto/checkpoint.proto says of what files. It grows in a hidden draft folder and gets its name,
+// step-XXXXXXXX, by one rename when every byte is on disk: a run that dies leaves no half checkpoint, and the older one stays
+// until the newer is there.
+// Thread rule: the step's thread of rank 0, between steps.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/checkpoint.pb.h"
+#include "ps/client.h"
+#include "trainer/optim/dense_optimizer.h"
+
+namespace tandem::checkpoint {
+
+struct WriteArgs {
+  std::string folder;           // holds the checkpoints; made if missing
+  CheckpointManifest manifest;  // without files
+  const ParameterSet* parameters = nullptr;
+  const optim::DenseOptimizer* optimizer = nullptr;
+  ps::Client* client = nullptr;
+  int keep = 1;  // how many checkpoints stay, newest first
+  absl::Time deadline;
+};
+
+absl::Status WriteCheckpoint(const WriteArgs& args);
+
+}  // namespace tandem::checkpoint
