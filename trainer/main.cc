@@ -10,11 +10,16 @@ using tandem::cli::RoleOptions;
 using tandem::cli::RunOptions;
 using tandem::loop::LogFormat;
 
-void AddRunFlags(CLI::App& command, RunOptions& options) {
+template <class Options>
+void AddJobFlags(CLI::App& command, Options& options) {
   command.add_option("job", options.job_path, "job file, protobuf text format (proto/job.proto)")->required();
   command.add_option("--set", options.sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
+}
+
+void AddRunFlags(CLI::App& command, RunOptions& options) {
+  AddJobFlags(command, options);
   command.add_option("--ps", options.num_ps, "parameter servers")->check(CLI::Range(1, 1024))->capture_default_str();
   command.add_option("--trainers", options.num_trainers, "trainers, i.e. data-parallel replicas")
       ->check(CLI::Range(1, 1024))
@@ -64,6 +69,16 @@ int main(int argc, char** argv) {
   auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
   AddRoleFlags(*trainer, role, false);
   trainer->callback([&] { code = tandem::cli::RunTrainer(role); });
+
+  tandem::cli::EvalOptions eval;
+  auto* eval_command = app.add_subcommand("eval", "evaluate a checkpoint on the test split");
+  AddJobFlags(*eval_command, eval);
+  eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the newest) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  eval_command->add_option("--dump", eval.dump, "write one line per user: user, target, rank, the 20 best items")
+      ->type_name("FILE");
+  eval_command->callback([&] { code = tandem::cli::Eval(eval); });
 
   tandem::cli::SynthesizeOptions synthesize;
   auto* synthesize_command =

@@ -65,6 +65,18 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
   return CheckNames(manifest);
 }
 
+// The tables' specifications say the same as the job beside them.
+absl::Status CheckSpecs(const Job& job, const CheckpointManifest& manifest) {
+  bool same = manifest.tables_size() == job.tables_size();
+  for (int i = 0; same && i < job.tables_size(); ++i) {
+    const TableSpec& spec = manifest.tables(i);
+    same = spec.name() == job.tables(i).name() && spec.number() == static_cast<uint32_t>(i) + 1 &&
+           spec.dim() == static_cast<uint32_t>(job.tables(i).dim());
+  }
+  if (same) return absl::OkStatus();
+  return absl::FailedPreconditionError("checkpoint manifest: its tables are not those of its job; take another checkpoint");
+}
+
 }  // namespace
 
 absl::Status WriteManifest(const std::string& folder, CheckpointManifest manifest) {
@@ -101,9 +113,9 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   return manifest;
 }
 
-absl::Status CheckSameModel(const Job& job, const Job& saved) {
+absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest) {
   Job ours, theirs;
-  for (const auto& [from, to] : {std::pair(&job, &ours), std::pair(&saved, &theirs)}) {
+  for (const auto& [from, to] : {std::pair(&job, &ours), std::pair(&manifest.job(), &theirs)}) {
     *to->mutable_model() = from->model();
     *to->mutable_tables() = from->tables();
   }
@@ -116,7 +128,7 @@ absl::Status CheckSameModel(const Job& job, const Job& saved) {
   }
   std::string report;
   differencer.ReportDifferencesToString(&report);
-  if (differencer.Compare(theirs, ours)) return absl::OkStatus();
+  if (differencer.Compare(theirs, ours)) return CheckSpecs(job, manifest);
   // One line per difference: "modified: model.sequence_rec.layers: 2 -> 3".
   return absl::FailedPreconditionError(absl::StrCat("checkpoint of another model, ", report.substr(0, report.find('\n')),
                                                     " (checkpoint -> job); use the job that it was trained with"));

@@ -20,6 +20,6 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 
 // FailedPrecondition names the first field of the model or the tables in which a saved model cannot be what `job` describes.
 // What only training reads (dropout, loss, optimizers, first values) may differ.
-absl::Status CheckSameModel(const Job& job, const Job& saved);
+absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
 
 }  // namespace tandem::checkpoint

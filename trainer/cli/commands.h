@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "trainer/cli/run_options.h"
 
@@ -14,6 +15,14 @@ int RunLocal(const RunOptions& options);
 int RunMaster(const RoleOptions& options);
 int RunPs(const RoleOptions& options);
 int RunTrainer(const RoleOptions& options);
+
+struct EvalOptions {
+  std::string job_path;
+  std::vector<std::string> sets;  // "path=value"
+  std::string checkpoint;         // a step's folder, or one that holds some: the newest
+  std::string dump;               // file for one line per evaluated example; empty: none
+};
+int Eval(const EvalOptions& options);
 
 struct SynthesizeOptions {
   std::string out;

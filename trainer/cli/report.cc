@@ -64,10 +64,10 @@ std::string Banner(const Job& job, const loop::SequenceData& data, int num_ps, i
       loop::CountText(static_cast<double>(data.interactions.items.values.size())), job.data().path());
 }
 
-void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::SequenceData& data,
-                 const std::string& folder) {
+void PrintTestMetrics(const std::map<std::string, double>& metrics, int64_t epoch, const Job& job,
+                      const loop::SequenceData& data) {
   Column run, popularity, transitions;
-  for (const auto& [name, value] : summary.metrics) {
+  for (const auto& [name, value] : metrics) {
     if (name.rfind("test/", 0) == 0) run[name.substr(5)] = value;
   }
   if (data.interactions.items.values.size() <= kMaxFloorInteractions) {
@@ -75,10 +75,7 @@ void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::Se
     transitions = FloorColumn(data::TransitionRanks(data.interactions, data.negatives.get()));
   }
   const Column reachable = ReadReachable(job.data().path());
-  std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)\n", static_cast<int>(summary.steps),
-              static_cast<int>(summary.epochs), loop::DurationText(summary.seconds).c_str(),
-              loop::CountText(summary.samples_per_second).c_str(), loop::CountText(summary.tokens_per_second).c_str());
-  std::printf("\n  test split, epoch %-5d %9s  %10s  %11s%s\n", static_cast<int>(summary.best_epoch), "this run",
+  std::printf("\n  test split, epoch %-5d %9s  %10s  %11s%s\n", static_cast<int>(epoch), "this run",
               "popularity", "transitions", reachable.empty() ? "" : "  best reachable");
   for (const char* metric : {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10"}) {
     if (run.find(metric) == run.end()) continue;
@@ -87,7 +84,15 @@ void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::Se
     if (!reachable.empty()) std::printf("  %14s", Cell(reachable, metric).c_str());
     std::printf("\n");
   }
-  std::printf("\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl}\n",
+}
+
+void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::SequenceData& data,
+                 const std::string& folder) {
+  std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)\n", static_cast<int>(summary.steps),
+              static_cast<int>(summary.epochs), loop::DurationText(summary.seconds).c_str(),
+              loop::CountText(summary.samples_per_second).c_str(), loop::CountText(summary.tokens_per_second).c_str());
+  PrintTestMetrics(summary.metrics, summary.best_epoch, job, data);
+  std::printf("\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",
               loop::HashText(summary.params_hash).c_str(), folder.c_str());
   std::fflush(stdout);
 }

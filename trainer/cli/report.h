@@ -2,6 +2,8 @@
 // exceed. Thread rule: main thread.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,6 +15,10 @@ namespace tandem::cli {
 
 // The first line of a run: what is trained, where, in which layout.
 std::string Banner(const Job& job, const loop::SequenceData& data, int num_ps, int num_trainers);
+
+// Prints the table of test figures: those of `metrics` that are named "test/...". `epoch` is the model's.
+void PrintTestMetrics(const std::map<std::string, double>& metrics, int64_t epoch, const Job& job,
+                      const loop::SequenceData& data);
 
 // Prints the table and the paths of what was written.
 void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::SequenceData& data,

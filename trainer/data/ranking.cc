@@ -46,6 +46,34 @@ double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const 
   return TiedRankOf(scores, target, seen).Half();
 }
 
+std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen, int count) {
+  std::vector<bool> excluded(scores.size(), false);
+  if (!excluded.empty()) excluded[0] = true;
+  for (const uint64_t id : seen) {
+    if (id < scores.size() && id != target) excluded[id] = true;
+  }
+  // NaN before all numbers, as IsHigher has it.
+  const auto better = [&](uint64_t a, uint64_t b) {
+    const bool a_nan = std::isnan(scores[a]), b_nan = std::isnan(scores[b]);
+    if (a_nan != b_nan) return a_nan;
+    if (a_nan || scores[a] == scores[b]) return a < b;
+    return scores[a] > scores[b];
+  };
+  std::vector<uint64_t> top;  // a heap whose front is the worst
+  for (uint64_t id = 0; id < scores.size(); ++id) {
+    if (excluded[id]) continue;
+    if (top.size() == static_cast<size_t>(count)) {
+      if (!better(id, top.front())) continue;
+      std::pop_heap(top.begin(), top.end(), better);
+      top.pop_back();
+    }
+    top.push_back(id);
+    std::push_heap(top.begin(), top.end(), better);
+  }
+  std::sort_heap(top.begin(), top.end(), better);
+  return top;
+}
+
 double RankAmong(float target_score, absl::Span<const float> other_scores) {
   return TiedRankAmong(target_score, other_scores).Half();
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 
@@ -22,6 +23,9 @@ struct TiedRank {
 // repeat ids, hold ids beyond the scores and hold the target, which is ranked all the same. REQUIRES: 0 < target < size.
 TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
 double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
+
+// The `count` best candidates of a full ranking, best first, equal scores by ascending id; fewer if there are no more.
+std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen, int count);
 
 // Ranking among given candidates, such as fixed negatives.
 TiedRank TiedRankAmong(float target_score, absl::Span<const float> other_scores);

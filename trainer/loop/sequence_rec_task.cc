@@ -13,6 +13,7 @@ namespace tandem::loop {
 
 namespace {
 
+constexpr int kTopItems = 20;  // of an example
 constexpr int64_t kEvaluationUsers = 256;  // a block of users scored together; never changes their bits or ranks
 
 struct SequenceStep : StepInput {
@@ -94,7 +95,8 @@ Variable SequenceRecTask::LossSum(Context& context, const StepInput& input, int 
 }
 
 absl::Status SequenceRecTask::RankUsers(data::Split split, const Tensor& items, Stream& stream,
-                                        std::vector<double>& full, std::vector<double>& sampled) const {
+                                        std::vector<double>& full, std::vector<double>& sampled,
+                                        const ExampleVisitor& visit) const {
   const int64_t users = sampler_.num_eval_users(), size = group_->size(), rank = group_->rank();
   const int64_t end = (rank + 1) * users / size, num_scores = items.dim(0);
   const Variable table = Variable::Constant(items);
@@ -108,21 +110,29 @@ absl::Status SequenceRecTask::RankUsers(data::Split split, const Tensor& items, 
     const Tensor states = model_.LastStates(context, table, input);
     Tensor scores = Tensor::Empty(Shape{batch.num_samples(), num_scores}, DType::F32);
     kernels::Gemm({.a = states.view(), .b = items.view(), .c = scores.view(), .transpose_b = true}, stream);
+    std::vector<RankedExample> examples(visit ? batch.num_samples() : 0);
     stream.pool().ParallelFor(batch.num_samples(), [&](int64_t s) {
       const int64_t user = batch.users[s];
       const uint64_t target = sampler_.EvalTarget(split, user);
       const absl::Span<const float> row(scores.data<float>() + s * num_scores, num_scores);
-      full[begin + s] = data::RankOf(row, target, sampler_.History(split, user));
+      const absl::Span<const uint64_t> seen = sampler_.History(split, user);
+      full[begin + s] = data::RankOf(row, target, seen);
+      if (visit) {
+        examples[s] = {data_->interactions.users[user], target, full[begin + s],
+                       data::TopIds(row, target, seen, kTopItems)};
+      }
       if (sampled.empty()) return;
       std::vector<float> others;
       for (uint64_t id : data_->negatives->row(user)) others.push_back(row[id]);
       sampled[begin + s] = data::RankAmong(row[target], others);
     });
+    if (visit) visit(examples);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline) {
+absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline,
+                                                     const ExampleVisitor& visit) {
   std::vector<uint64_t> ids(data_->interactions.num_items);
   std::iota(ids.begin(), ids.end(), uint64_t{1});
   auto pulled = items_->Pull(/*step=*/0, /*create=*/false, std::move(ids));
@@ -133,7 +143,7 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, Stre
 
   const data::Split data_split = split == EvaluationSplit::VALID ? data::Split::VALID : data::Split::TEST;
   std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives ? full.size() : 0, 0);
-  RETURN_IF_ERROR(RankUsers(data_split, items, stream, full, sampled));
+  RETURN_IF_ERROR(RankUsers(data_split, items, stream, full, sampled, visit));
   for (std::vector<double>* ranks : {&full, &sampled}) {  // every place has one non-zero addend: the sum is exact
     const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
     RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = &stream, .tag = StableHash("ranks")}), deadline));

@@ -2,7 +2,9 @@
 // whole catalogue and over fixed negatives. Users are shared out over replicas for evaluation.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "proto/job.pb.h"
 #include "trainer/comm/process_group.h"
@@ -20,6 +22,15 @@ struct SequenceData {
 };
 absl::StatusOr<SequenceData> ReadSequenceData(const Job& job);
 
+// How one evaluated user was ranked; ids as in the file.
+struct RankedExample {
+  uint64_t user = 0, target = 0;
+  double rank = 0;
+  std::vector<uint64_t> top;  // the 20 best candidates, best first
+};
+// Called with blocks of examples, in the log's order, on the step's thread.
+using ExampleVisitor = std::function<void(const std::vector<RankedExample>&)>;
+
 class SequenceRecTask : public Task {
  public:
   SequenceRecTask(const Job& job, const SequenceData* data, ParameterSet& parameters,
@@ -28,12 +39,17 @@ class SequenceRecTask : public Task {
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
   Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
-  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline) override;
+  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline) override {
+    return Evaluate(split, stream, deadline, nullptr);
+  }
+  // `visit`, if given, sees this replica's users.
+  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline,
+                                      const ExampleVisitor& visit);
 
  private:
   // Ranks of the evaluated users that are this replica's, at their places; 0 elsewhere.
   absl::Status RankUsers(data::Split split, const Tensor& items, Stream& stream, std::vector<double>& full,
-                         std::vector<double>& sampled) const;
+                         std::vector<double>& sampled, const ExampleVisitor& visit) const;
 
   const Job job_;
   const SequenceData* data_;

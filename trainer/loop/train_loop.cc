@@ -6,6 +6,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/autograd/engine.h"
+#include "trainer/checkpoint/writer.h"
 #include "trainer/loop/job_options.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/parallel/ddp.h"
@@ -43,6 +44,8 @@ class Replica {
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record,
                                double* loss_sum);
   absl::Status EndEpoch(int64_t step, int64_t epoch, bool last);
+  // Collective. REQUIRES: the last commit is applied.
+  absl::Status SaveCheckpoint(int64_t step, int64_t epoch);
   // The next step's input, with its rows on their way.
   PendingStep PullNext(int64_t step);
   absl::StatusOr<RunSummary> Summarise(int64_t steps);
@@ -182,7 +185,33 @@ absl::Status Replica::EndEpoch(int64_t step, int64_t epoch, bool last) {
   }
   stop_ = job_.train().patience() > 0 && evaluations_since_best_ >= job_.train().patience();
   if (environment_.output != nullptr) environment_.output->Evaluated(record);
-  return absl::OkStatus();
+  return record.best ? SaveCheckpoint(step, epoch) : absl::OkStatus();
+}
+
+absl::Status Replica::SaveCheckpoint(int64_t step, int64_t epoch) {
+  if (environment_.output != nullptr) {
+    checkpoint::WriteArgs args{.folder = environment_.output->folder() + "/checkpoints",
+                               .manifest = {},
+                               .parameters = &parameters_,
+                               .optimizer = &dense_,
+                               .client = environment_.client,
+                               .keep = job_.checkpoint().keep(),
+                               .deadline = Deadline()};
+    *args.manifest.mutable_job() = job_;
+    args.manifest.set_step(static_cast<uint64_t>(step));
+    args.manifest.set_epoch(static_cast<uint64_t>(epoch));
+    args.manifest.set_samples_consumed(static_cast<uint64_t>(samples_));
+    args.manifest.set_seed(job_.seed());
+    args.manifest.set_best_epoch(static_cast<uint64_t>(best_epoch_));
+    args.manifest.set_best_selection(best_selection_);
+    args.manifest.mutable_best_metrics()->insert(best_metrics_.begin(), best_metrics_.end());
+    args.manifest.set_evaluations_since_best(static_cast<uint64_t>(evaluations_since_best_));
+    const std::vector<TableSpec> specs = TableSpecsOf(job_);
+    args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
+    RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
+  }
+  // No server applies the next step without rank 0's commit; waiting here keeps the writing out of that step's deadline.
+  return environment_.group->Barrier({.stream = &stream_, .tag = StableHash("checkpoint")}).Wait(Deadline());
 }
 
 absl::StatusOr<RunSummary> Replica::Summarise(int64_t steps) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/job.pb.h"
+#include "tests/support/temp_folder.h"
 
 namespace tandem {
 namespace {
@@ -17,8 +18,8 @@ class JobConfigTest : public testing::Test {
  protected:
   // What LoadJob says about `text`, with the file called "job"; "" if it is content.
   std::string Complaint(const std::string& text, const std::vector<std::string>& sets = {}, int num_trainers = 2) {
-    const std::string path = std::filesystem::path(testing::TempDir()) / "job_config_test.textproto";
-    std::ofstream(path) << text;
+    const support::TempFolder folder;
+    const std::string path = folder.Write("job_config_test.textproto", text);
     const absl::StatusOr<Job> job = LoadJob(path, sets, {.num_trainers = num_trainers});
     if (job.ok()) return "";
     EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
@@ -239,8 +240,8 @@ TEST_F(JobConfigTest, SetValuesOfTheWrongType) {
 }
 
 TEST_F(JobConfigTest, LaterSetsWinAndWinOverTheFile) {
-  const std::string path = std::filesystem::path(testing::TempDir()) / "sets.textproto";
-  std::ofstream(path) << kGood << "seed: 1";
+  const support::TempFolder folder;
+  const std::string path = folder.Write("sets.textproto", std::string(kGood) + "seed: 1");
   const auto job = LoadJob(path, {"seed=2", "seed=3", "data.path=a=b", "model.loss=FULL_SOFTMAX"}, {.num_trainers = 1});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->seed(), 3u);

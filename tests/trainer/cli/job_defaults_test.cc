@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "proto/job.pb.h"
+#include "tests/support/temp_folder.h"
 #include "trainer/cli/job_config.h"
 
 namespace tandem {
@@ -15,8 +16,8 @@ namespace {
 constexpr char kMinimal[] = "data { path: \"log\" } model { sequence_rec { } } tables { name: \"item\" }";
 
 Job Load(const std::string& text, const std::vector<std::string>& sets = {}, int num_trainers = 2) {
-  const std::string path = std::filesystem::path(testing::TempDir()) / "defaults.textproto";
-  std::ofstream(path) << text;
+  const support::TempFolder folder;
+  const std::string path = folder.Write("defaults.textproto", text);
   absl::StatusOr<Job> job = LoadJob(path, sets, {.num_trainers = num_trainers});
   EXPECT_TRUE(job.ok()) << job.status();
   return job.value_or(Job());

@@ -1,30 +1,20 @@
 // A file with the given bytes for one test, removed with the object.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <string>
 #include <string_view>
+
+#include "tests/support/temp_folder.h"
 
 namespace tandem::data {
 
 class TempFile {
  public:
-  explicit TempFile(std::string_view content) : path_(testing::TempDir() + "tandem_data_XXXXXX") {
-    close(mkstemp(path_.data()));
-    std::ofstream(path_, std::ios::binary) << content;
-  }
-  ~TempFile() { std::remove(path_.c_str()); }
-  TempFile(const TempFile&) = delete;
-  TempFile& operator=(const TempFile&) = delete;
-
+  explicit TempFile(std::string_view content) : path_(folder_.Write("file", content)) {}
   const std::string& path() const { return path_; }
 
  private:
+  support::TempFolder folder_;
   std::string path_;
 };
 
