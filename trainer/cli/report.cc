@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/device.h"
 #include "trainer/data/floors.h"
 
 namespace tandem::cli {
@@ -55,11 +56,23 @@ absl::Status WriteReachable(const std::string& log_path, const data::RankingMetr
   return absl::OkStatus();
 }
 
+namespace {
+
+// The machine's devices in words. Training runs on CPUs only so far; a GPU that is there is worth a word.
+std::string DeviceText() {
+  const CudaInfo cuda = QueryCuda();
+  if (!cuda.built_in || cuda.num_devices == 0) return "CPU";
+  return absl::StrFormat("CPU (%d CUDA devices not used: CUDA training is not built yet)", cuda.num_devices);
+}
+
+}  // namespace
+
 std::string Banner(const Job& job, const loop::SequenceData& data, int num_ps, int num_trainers) {
   const std::string servers = num_ps == 0 ? "tables in this process" : absl::StrCat(num_ps, " parameter servers");
   return absl::StrFormat(
-      "%s  seed %d  %s, %d trainers x %d threads, CPU\n%s users, %s items, %s interactions from %s", job.name(), job.seed(),
-      servers, num_trainers, job.runtime().threads(), loop::CountText(static_cast<double>(data.interactions.users.size())),
+      "%s  seed %d  %s, %d trainers x %d threads, %s\n%s users, %s items, %s interactions from %s", job.name(), job.seed(),
+      servers, num_trainers, job.runtime().threads(), DeviceText(),
+      loop::CountText(static_cast<double>(data.interactions.users.size())),
       loop::CountText(static_cast<double>(data.interactions.num_items)),
       loop::CountText(static_cast<double>(data.interactions.items.values.size())), job.data().path());
 }
