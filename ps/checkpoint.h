@@ -25,7 +25,8 @@ namespace tandem::ps {
 
 class Table;
 
-// Nothing, and no file, if no row was ever committed. Memory beside the table: 8 bytes per row. Unavailable names the file.
+// Nothing, and no file, if no row was ever committed. Memory beside the table: 8 bytes per row.
+// ResourceExhausted names the file.
 absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder);
 
 struct RowFileHeader {

@@ -59,16 +59,16 @@ int main(int argc, char** argv) {
   launch_command->add_option("--master", launch.master, "the master's address; default: a free port")->type_name("HOST:PORT");
   launch_command->callback([&] { code = tandem::cli::Launch(launch); });
 
-  RoleOptions role;
+  RoleOptions master_options, ps_options, trainer_options;  // each with defaults of its own
   auto* master = app.add_subcommand("master", "run a job's master");
-  AddRoleFlags(*master, role, true);
-  master->callback([&] { code = tandem::cli::RunMaster(role); });
+  AddRoleFlags(*master, master_options, true);
+  master->callback([&] { code = tandem::cli::RunMaster(master_options); });
   auto* ps = app.add_subcommand("ps", "run one parameter server of a job");
-  AddRoleFlags(*ps, role, false);
-  ps->callback([&] { code = tandem::cli::RunPs(role); });
+  AddRoleFlags(*ps, ps_options, false);
+  ps->callback([&] { code = tandem::cli::RunPs(ps_options); });
   auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
-  AddRoleFlags(*trainer, role, false);
-  trainer->callback([&] { code = tandem::cli::RunTrainer(role); });
+  AddRoleFlags(*trainer, trainer_options, false);
+  trainer->callback([&] { code = tandem::cli::RunTrainer(trainer_options); });
 
   tandem::cli::EvalOptions eval;
   auto* eval_command = app.add_subcommand("eval", "evaluate a checkpoint on the test split");

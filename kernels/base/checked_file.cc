@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
 absl::Status WriteError(const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
 }
 }  // namespace
 
@@ -50,7 +50,7 @@ absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
     return absl::FailedPreconditionError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
   }
   FileDigest found;
-  std::vector<char> chunk(kChunkBytes);
+  std::vector<char> chunk(std::min<uint64_t>(kChunkBytes, expected.num_bytes + 1));
   // One byte more than expected is enough to know; a file that grew without bound must not be read to its end.
   while (found.num_bytes <= expected.num_bytes) {
     const size_t size = std::fread(chunk.data(), 1, chunk.size(), file.get());

@@ -27,7 +27,8 @@ class FileWriter {
 
   // After a failure it does nothing: Finish tells.
   void Append(const void* data, size_t size);
-  // Ok when every byte is on disk; Unavailable, naming the file, otherwise. Once.
+  // Ok when every byte is on disk; ResourceExhausted, naming the file, otherwise (not Unavailable: a call that failed so must
+  // not be sent again and again). Once.
   absl::StatusOr<FileDigest> Finish();
 
  private:

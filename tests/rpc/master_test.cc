@@ -157,7 +157,7 @@ TEST_F(MasterTest, ALostMasterIsAFailureThatNamesIt) {
   server_->Shutdown(0);
   for (const absl::Status& failure : WaitForFailures(3)) {
     EXPECT_TRUE(absl::IsUnavailable(failure));
-    EXPECT_EQ(std::string(failure.message()).rfind("the master at " + address_ + " has not answered for ", 0), 0u) << failure;
+    EXPECT_EQ(std::string(failure.message()).rfind("master-0 (" + address_ + ") has not answered for ", 0), 0u) << failure;
   }
   waiter.join();
   EXPECT_TRUE(absl::IsUnavailable(waited.status()) || absl::IsCancelled(waited.status())) << waited.status();

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/checked_file.h"
@@ -16,9 +17,6 @@
 
 namespace tandem::checkpoint {
 namespace {
-
-using google::protobuf::FieldDescriptor;
-using google::protobuf::util::MessageDifferencer;
 
 constexpr uint32_t kNumVirtualShards = 1024;
 
@@ -65,6 +63,19 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
   return CheckNames(manifest);
 }
 
+void ClearWhatOnlyTrainingReads(Job* job) {
+  SequenceRec& model = *job->mutable_model()->mutable_sequence_rec();
+  model.clear_dropout();
+  model.clear_init_stddev();
+  model.clear_loss();
+  model.clear_num_negatives();
+  for (Table& table : *job->mutable_tables()) {
+    table.clear_optimizer();
+    table.clear_init_stddev();
+    table.clear_learning_rate();
+  }
+}
+
 // The tables' specifications say the same as the job beside them.
 absl::Status CheckSpecs(const Job& job, const CheckpointManifest& manifest) {
   bool same = manifest.tables_size() == job.tables_size();
@@ -97,7 +108,7 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   };
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
-  if (!file || !(bytes << file.rdbuf())) return wrong("cannot be read; is this a checkpoint's folder?");
+  if (!file || !(bytes << file.rdbuf())) return wrong("cannot be read; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
   std::string text = bytes.str();
   const size_t line_bytes = ChecksumLine("").size();
   const size_t body = text.size() >= line_bytes ? text.size() - line_bytes : 0;
@@ -118,20 +129,16 @@ absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest) 
   for (const auto& [from, to] : {std::pair(&job, &ours), std::pair(&manifest.job(), &theirs)}) {
     *to->mutable_model() = from->model();
     *to->mutable_tables() = from->tables();
+    ClearWhatOnlyTrainingReads(to);
   }
-  MessageDifferencer differencer;
-  for (const char* name : {"dropout", "init_stddev", "loss", "num_negatives"}) {
-    differencer.IgnoreField(SequenceRec::descriptor()->FindFieldByName(name));
-  }
-  for (const char* name : {"optimizer", "init_stddev", "learning_rate"}) {
-    differencer.IgnoreField(Table::descriptor()->FindFieldByName(name));
-  }
+  google::protobuf::util::MessageDifferencer differencer;
   std::string report;
   differencer.ReportDifferencesToString(&report);
   if (differencer.Compare(theirs, ours)) return CheckSpecs(job, manifest);
   // One line per difference: "modified: model.sequence_rec.layers: 2 -> 3".
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another model, ", report.substr(0, report.find('\n')),
-                                                    " (checkpoint -> job); use the job that it was trained with"));
+  absl::StripTrailingAsciiWhitespace(&report);
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint of another model (checkpoint -> job); use the job that it was trained with:\n", report));
 }
 
 }  // namespace tandem::checkpoint

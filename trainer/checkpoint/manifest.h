@@ -13,12 +13,12 @@ namespace tandem::checkpoint {
 
 inline constexpr uint32_t kFormatVersion = 1;
 
-// Sets the format version. Unavailable names the file.
+// Sets the format version. ResourceExhausted names the file.
 absl::Status WriteManifest(const std::string& folder, CheckpointManifest manifest);
 // FailedPrecondition, naming the file, unless it is whole, of our format version and names files in its own folder only.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 
-// FailedPrecondition names the first field of the model or the tables in which a saved model cannot be what `job` describes.
+// FailedPrecondition names the fields of the model and the tables in which a saved model cannot be what `job` describes.
 // What only training reads (dropout, loss, optimizers, first values) may differ.
 absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
 

@@ -23,7 +23,7 @@ struct Safetensors {
   std::map<std::string, std::string> metadata;
 };
 
-// Unavailable names the file.
+// ResourceExhausted names the file.
 absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, const Safetensors& content);
 // Trusts nothing in the file. FailedPrecondition names it and says what is wrong.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path);

@@ -21,7 +21,7 @@ constexpr char kDraftPrefix[] = ".draft-";
 constexpr char kDenseFile[] = "dense.safetensors";
 
 absl::Status FileError(const std::string& path, const std::error_code& error) {
-  return absl::UnavailableError(absl::StrCat("cannot write checkpoint ", path, ": ", error.message()));
+  return absl::ResourceExhaustedError(absl::StrCat("cannot write checkpoint ", path, ": ", error.message()));
 }
 
 absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {

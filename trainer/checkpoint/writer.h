@@ -24,6 +24,7 @@ struct WriteArgs {
   absl::Time deadline;
 };
 
+// ResourceExhausted names what could not be written; FailedPrecondition if manifest.step is not the last one applied.
 absl::Status WriteCheckpoint(const WriteArgs& args);
 
 }  // namespace tandem::checkpoint

@@ -10,6 +10,7 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kDataLoss:
     case absl::StatusCode::kOutOfRange: return 3;
     case absl::StatusCode::kFailedPrecondition: return 4;
+    case absl::StatusCode::kResourceExhausted:  // a full disk
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:

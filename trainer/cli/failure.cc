@@ -9,7 +9,10 @@
 namespace tandem::cli {
 
 int ReportError(const absl::Status& status) {
-  std::fprintf(stderr, "%s%s\n", kOwnFailure, std::string(status.message()).c_str());
+  const std::string message(status.message());
+  // Several errors stand below one another.
+  const bool several = message.find('\n') != std::string::npos;
+  std::fprintf(stderr, "%s%s%s\n", kOwnFailure, several ? "\n" : "", message.c_str());
   return WithSignal(ExitCodeOf(status));
 }
 

@@ -5,16 +5,16 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
+#include "trainer/cli/report.h"
 #include "trainer/cli/signals.h"
 #include "trainer/cli/supervisor.h"
-#include "trainer/loop/run_output.h"
 #include "proto/job.pb.h"
 
 namespace tandem::cli {
@@ -62,17 +62,6 @@ absl::Status StartRoles(const RunOptions& options, Supervisor& supervisor) {
   return absl::OkStatus();
 }
 
-// A run that ended badly leaves a summary too, unless a role wrote one.
-void SummariseFailure(const RunOptions& options, const Job& job) {
-  if (std::filesystem::exists(options.out + "/summary.json")) return;
-  loop::RunSummary summary;
-  summary.job = job.name();
-  summary.seed = job.seed();
-  summary.status = ReceivedSignal() != 0 ? "stopped" : "failed";
-  summary.layout = {options.num_ps, options.num_trainers};
-  loop::WriteSummary(options.out, summary).IgnoreError();  // the job's own error is reported in any case
-}
-
 }  // namespace
 
 int Launch(const RunOptions& options) {
@@ -80,14 +69,13 @@ int Launch(const RunOptions& options) {
   CatchSignals();
   const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
   if (!job.ok()) return ReportError(job.status());
-  std::error_code ignored;
-  std::filesystem::remove(options.out + "/summary.json", ignored);
+  const Stopwatch watch;
   Supervisor supervisor;
   if (absl::Status status = StartRoles(options, supervisor); !status.ok()) return ReportError(status);
   const Supervisor::Outcome outcome = supervisor.Run();
   if (outcome.exit_code == 0) return 0;
   std::fprintf(stderr, "%s%s\n", kOwnFailure, outcome.cause.c_str());
-  SummariseFailure(options, *job);
+  SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds());
   return outcome.exit_code;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
@@ -47,14 +48,10 @@ absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
   ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
   output->Note(Banner(job, data, 0, options.num_trainers));
+  const Stopwatch watch;
   absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, data, options.num_trainers, output.get());
   if (!summary.ok()) {
-    loop::RunSummary failed;
-    failed.job = job.name();
-    failed.seed = job.seed();
-    failed.status = ReceivedSignal() != 0 ? "stopped" : "failed";
-    failed.layout = {0, options.num_trainers};
-    loop::WriteSummary(options.out, failed).IgnoreError();  // the run's own error matters more
+    SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds());
     return summary.status();
   }
   if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, job, data, options.out);

@@ -39,9 +39,9 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
   self.address = address;
   self.preferred_index = options.index;
   self.job_fingerprint = JobFingerprint(job);
-  rpc::MasterClientOptions client_options;
-  client_options.interrupted = SignalStatus;
-  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure), client_options);
+  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure));
+  // Until now a signal has ended this process at once: nobody counts on it yet.
+  CatchSignals();
   if (client.status().code() == absl::StatusCode::kFailedPrecondition) {
     return absl::InvalidArgumentError(client.status().message());  // another job, or no such place: a configuration error
   }
@@ -49,7 +49,10 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
 }
 
 int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status& status) {
-  if (client == nullptr) return ReportRoleError(rpc::MemberName(role, static_cast<uint32_t>(std::max(0, index))), status, false);
+  if (client == nullptr) {
+    const std::string name = index >= 0 ? rpc::MemberName(role, static_cast<uint32_t>(index)) : role == PS ? "ps" : "trainer";
+    return ReportRoleError(name, status, false);
+  }
   const absl::Status job_failure = client->failure();
   client->Leave(status).IgnoreError();  // a master that is gone needs no telling
   if (status.ok()) return 0;

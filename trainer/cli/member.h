@@ -1,4 +1,4 @@
-// What every role does around its own work: catch signals, join the job through the master, and leave it with a reason.
+// What every member does around its own work: join the job through the master, and leave it with a reason.
 // Thread rule: the main thread, but for what the comments say.
 #pragma once
 
@@ -26,12 +26,13 @@ class SignalWatch {
   std::thread thread_;
 };
 
-// Joins as `role`. `listen` is the address that others reach this process at.
+// Joins as `role` and catches signals from then on. `address` is where others reach this process.
 absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
                                                         const std::string& address,
                                                         std::function<void(absl::Status)> on_failure);
 
 // Tells the master how this member ended (if it is still in the job), reports to the user and returns the exit code.
+// `index` names a member that never joined; -1: it has no rank yet.
 int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status& status);
 
 }  // namespace tandem::cli

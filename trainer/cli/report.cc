@@ -1,12 +1,15 @@
 #include "trainer/cli/report.h"
 
+#include <cinttypes>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/device.h"
+#include "trainer/cli/signals.h"
 #include "trainer/data/floors.h"
 
 namespace tandem::cli {
@@ -58,6 +61,9 @@ absl::Status WriteReachable(const std::string& log_path, const data::RankingMetr
 
 namespace {
 
+// "1 trainer", "2 trainers"
+std::string Count(int count, const char* noun) { return absl::StrCat(count, " ", noun, count == 1 ? "" : "s"); }
+
 // The machine's devices in words. Training runs on CPUs only so far; a GPU that is there is worth a word.
 std::string DeviceText() {
   const CudaInfo cuda = QueryCuda();
@@ -67,11 +73,30 @@ std::string DeviceText() {
 
 }  // namespace
 
+void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds) {
+  // A run that begins removes an older summary before it opens this file (loop/run_output.h).
+  std::ifstream metrics(folder + "/metrics.jsonl");
+  if (!metrics || std::filesystem::exists(folder + "/summary.json")) return;
+  loop::RunSummary summary;
+  summary.job = job.name();
+  summary.seed = job.seed();
+  summary.status = ReceivedSignal() != 0 ? "stopped" : "failed";
+  summary.layout = layout;
+  summary.seconds = seconds;
+  for (std::string line; std::getline(metrics, line);) {
+    int64_t step, epoch;
+    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64 ",\"epoch\":%" SCNd64, &step, &epoch) != 2) continue;
+    summary.steps = step;
+    summary.epochs = epoch - 1;
+  }
+  loop::WriteSummary(folder, summary).IgnoreError();  // the run's own error is reported in any case
+}
+
 std::string Banner(const Job& job, const loop::SequenceData& data, int num_ps, int num_trainers) {
-  const std::string servers = num_ps == 0 ? "tables in this process" : absl::StrCat(num_ps, " parameter servers");
+  const std::string servers = num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
   return absl::StrFormat(
-      "%s  seed %d  %s, %d trainers x %d threads, %s\n%s users, %s items, %s interactions from %s", job.name(), job.seed(),
-      servers, num_trainers, job.runtime().threads(), DeviceText(),
+      "%s  seed %d  %s, %s x %s, %s\n%s users, %s items, %s interactions from %s", job.name(), job.seed(),
+      servers, Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceText(),
       loop::CountText(static_cast<double>(data.interactions.users.size())),
       loop::CountText(static_cast<double>(data.interactions.num_items)),
       loop::CountText(static_cast<double>(data.interactions.items.values.size())), job.data().path());

@@ -24,6 +24,10 @@ void PrintTestMetrics(const std::map<std::string, double>& metrics, int64_t epoc
 void PrintReport(const loop::RunSummary& summary, const Job& job, const loop::SequenceData& data,
                  const std::string& folder);
 
+// summary.json of a run that ended badly: stopped or failed, with the steps that metrics.jsonl tells of. Writes nothing for a
+// run that had not begun, so that a mistyped command leaves an older run as it was.
+void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds);
+
 // The best reachable score of a generated log lies beside it, in PATH.reachable.
 absl::Status WriteReachable(const std::string& log_path, const data::RankingMetrics& reachable);
 

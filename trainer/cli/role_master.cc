@@ -21,7 +21,9 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
   rpc::MasterService service(membership);
   rpc::Server server;
   service.RegisterHandlers(server);
-  RETURN_IF_ERROR(server.Start(options.listen.empty() ? options.master : options.listen));
+  const std::string& listen = options.listen.empty() ? options.master : options.listen;
+  if (listen.empty()) return absl::InvalidArgumentError("a master needs --listen HOST:PORT, where the others reach it");
+  RETURN_IF_ERROR(server.Start(listen));
   const SignalWatch watch([&service] { service.Fail(SignalStatus()); });
   const absl::Status status = service.WaitForEnd();
   // A member's own failure is that member's to explain; a silent member's is the master's.

@@ -34,7 +34,6 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
 }  // namespace
 
 int RunPs(const RoleOptions& options) {
-  CatchSignals();
   std::unique_ptr<rpc::MasterClient> client;
   const absl::Status status = Serve(options, client);
   return LeaveJob(PS, options.index, client.get(), status);

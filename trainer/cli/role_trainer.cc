@@ -89,7 +89,6 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
 }  // namespace
 
 int RunTrainer(const RoleOptions& options) {
-  CatchSignals();
   Abortable abortable;
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = [&]() -> absl::Status {

@@ -17,7 +17,8 @@ namespace tandem::loop {
 
 struct StepRecord {
   int64_t step = 0, epoch = 0;
-  double loss = 0, learning_rate = 0, grad_norm = 0;
+  double loss = 0, learning_rate = 0;
+  double grad_norm = 0;  // of the mean gradient, dense and sparse together
   double samples_per_second = 0, tokens_per_second = 0;
   double compute_ms = 0, collective_ms = 0, pull_ms = 0, push_ms = 0;
   int64_t staleness = 0;

@@ -17,6 +17,9 @@ namespace tandem::loop {
 
 namespace {
 
+// What a summed loss is divided by, once. A batch without targets has a loss of 0.
+double NumTargets(const StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
+
 class Replica {
  public:
   Replica(const Job& job, const SequenceData& data, const ReplicaEnvironment& environment)
@@ -41,8 +44,9 @@ class Replica {
 
   absl::Status Prepare();
   absl::Status TrainStep(int64_t step);
-  absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record,
-                               double* loss_sum);
+  absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
+  absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
+  void Count(int64_t samples, int64_t tokens, double seconds, StepRecord& record);
   absl::Status EndEpoch(int64_t step, int64_t epoch, bool last);
   // Collective. REQUIRES: the last commit is applied.
   absl::Status SaveCheckpoint(int64_t step, int64_t epoch);
@@ -86,80 +90,78 @@ Replica::PendingStep Replica::PullNext(int64_t step) {
   return pending;
 }
 
-absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record,
-                                      double* loss_sum) {
+absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
   Stopwatch watch;
   const int num_parts = job_.train().accumulate();
   const Variable rows = items_.Enter(context, *pending_.rows, autograd, num_parts - 1);
   record.pull_ms = watch.Lap() * 1e3;
   if (context.failed()) return context.status();
   ddp_->BeginStep(num_parts);
-  *loss_sum = 0;
+  double loss_sum = 0;
   for (int part = 0; part < num_parts; ++part) {
     ddp_->BeginPass(part);
     const Variable loss = task_.LossSum(context, *pending_.input, part, rows);
-    *loss_sum += loss.value().At(0);
-    Backward(context, loss);
+    loss_sum += loss.value().At(0);
+    Backward(context, loss);  // buckets are all-reduced and row gradients pushed on the way
   }
   record.compute_ms = watch.Lap() * 1e3;
   ddp_->Finish(context);
   if (context.failed()) return context.status();
   comm::ProcessGroup& group = *environment_.group;
   const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("loss")};
-  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(loss_sum, Shape{1}), args), context.deadline()));
+  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(&loss_sum, Shape{1}), args), context.deadline()));
   record.collective_ms = watch.Lap() * 1e3;
+  record.loss = loss_sum / NumTargets(*pending_.input);
+  return absl::OkStatus();
+}
+
+absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm,
+                             StepRecord& record) {
+  Stopwatch watch;
+  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
+                   optimizer_.Step(context, autograd, NumTargets(*pending_.input), want_norm));
+  record.push_ms = result.push_seconds * 1e3;
+  record.compute_ms += (watch.Seconds() - result.push_seconds) * 1e3;
+  record.learning_rate = result.learning_rate;
+  record.grad_norm = result.grad_norm;
+  skipped_ += result.skipped;
   return absl::OkStatus();
 }
 
 absl::Status Replica::TrainStep(int64_t step) {
   RETURN_IF_ERROR(environment_.interrupted ? environment_.interrupted() : absl::OkStatus());
-  Stopwatch step_watch;
-  StepRecord record;
-  record.step = step;
-  record.epoch = (step - 1) / task_.steps_per_epoch() + 1;
+  Stopwatch watch;
+  const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
+  StepRecord record{.step = step, .epoch = (step - 1) / task_.steps_per_epoch() + 1};
   Context context({.stream = &stream_,
                    .seed = job_.seed(),
                    .step = static_cast<uint64_t>(step),
                    .training = true,
                    .deadline = Deadline()});
-  const StepInput& input = *pending_.input;
-  const double targets = static_cast<double>(std::max<int64_t>(1, input.global_targets));
-  const int64_t samples = input.global_samples, tokens = input.global_tokens;
-  {
-    remote::DistAutogradContext autograd(environment_.client, context.step(),
-                                         static_cast<uint32_t>(environment_.group->rank()));
-    double loss_sum = 0;
-    absl::Status status = ForwardBackward(context, autograd, record, &loss_sum);
-    if (!status.ok()) {
-      environment_.client->Abort(status);  // completes what the context's pushes wait for
-      return status;
-    }
-    const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
-    Stopwatch watch;
-    auto result = optimizer_.Step(context, autograd, targets, /*want_norm=*/log);
-    if (!result.ok()) {
-      environment_.client->Abort(result.status());
-      return result.status();
-    }
-    record.push_ms = result->push_seconds * 1e3;
-    record.compute_ms += (watch.Seconds() - result->push_seconds) * 1e3;
-    record.loss = loss_sum / targets;
-    record.learning_rate = result->learning_rate;
-    record.grad_norm = result->grad_norm;
-    skipped_ += result->skipped;
-    epoch_loss_ += record.loss;
-    ++epoch_steps_;
-    samples_ += samples;
-    tokens_ += tokens;
-    // The next rows' pull follows the commit to the servers and waits there for it to be applied.
-    pending_ = step < total_steps_ ? PullNext(step + 1) : PendingStep();
-    const double seconds = step_watch.Seconds();
-    train_seconds_ += seconds;
-    record.samples_per_second = static_cast<double>(samples) / seconds;
-    record.tokens_per_second = static_cast<double>(tokens) / seconds;
-    if (log && environment_.output != nullptr) environment_.output->Step(record, total_steps_);
+  remote::DistAutogradContext autograd(environment_.client, context.step(),
+                                       static_cast<uint32_t>(environment_.group->rank()));
+  absl::Status status = ForwardBackward(context, autograd, record);
+  if (status.ok()) status = Commit(context, autograd, /*want_norm=*/log, record);
+  if (!status.ok()) {
+    environment_.client->Abort(status);  // completes the pushes that `autograd` still waits for
+    return status;
   }
+  const int64_t samples = pending_.input->global_samples, tokens = pending_.input->global_tokens;
+  // The next rows' pull follows the commit to the servers and waits there for it to be applied.
+  pending_ = step < total_steps_ ? PullNext(step + 1) : PendingStep();
+  Count(samples, tokens, watch.Seconds(), record);
+  if (log && environment_.output != nullptr) environment_.output->Step(record, total_steps_);
   return absl::OkStatus();
+}
+
+void Replica::Count(int64_t samples, int64_t tokens, double seconds, StepRecord& record) {
+  record.samples_per_second = static_cast<double>(samples) / seconds;
+  record.tokens_per_second = static_cast<double>(tokens) / seconds;
+  samples_ += samples;
+  tokens_ += tokens;
+  train_seconds_ += seconds;
+  epoch_loss_ += record.loss;
+  ++epoch_steps_;
 }
 
 absl::Status Replica::EndEpoch(int64_t step, int64_t epoch, bool last) {
@@ -211,7 +213,8 @@ absl::Status Replica::SaveCheckpoint(int64_t step, int64_t epoch) {
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
   }
   // No server applies the next step without rank 0's commit; waiting here keeps the writing out of that step's deadline.
-  return environment_.group->Barrier({.stream = &stream_, .tag = StableHash("checkpoint")}).Wait(Deadline());
+  comm::ProcessGroup& group = *environment_.group;
+  return group.Await(group.Barrier({.stream = &stream_, .tag = StableHash("checkpoint")}), Deadline());
 }
 
 absl::StatusOr<RunSummary> Replica::Summarise(int64_t steps) {

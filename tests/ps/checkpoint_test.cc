@@ -1,0 +1,340 @@
+// Saved rows: any number of workers and servers writes the same rows, any number reads them; files are not trusted.
+#include "ps/checkpoint.h"
+
+#include <stdlib.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+
+#include "absl/synchronization/notification.h"
+#include "gtest/gtest.h"
+#include "kernels/base/checked_file.h"
+#include "ps/client_local.h"
+#include "ps/table.h"
+#include "rpc/master/shard_map.h"
+#include "tests/ps/cluster.h"
+#include "tests/ps/spec.h"
+
+namespace tandem::ps {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
+
+class Folder {
+ public:
+  Folder() : path_(testing::TempDir() + "tandem_rows_XXXXXX") { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
+  ~Folder() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::vector<TableSpec> Specs() { return {MakeTableSpec(1, 5, SPARSE_ADAM), MakeTableSpec(2, 17, SPARSE_SGD)}; }
+
+// Two steps over two tables; some rows are only ever pulled.
+void Train(Client& client) {
+  ASSERT_TRUE(client.CreateTables(Specs(), absl::Seconds(30)).ok());
+  for (uint64_t step = 1; step <= 2; ++step) {
+    for (const TableSpec& spec : Specs()) {
+      const auto ids = MakeIds(step + 10 * spec.number(), 200);
+      const auto gradients = MakeValues(step, ids.size() * spec.dim());
+      std::vector<float> rows(gradients.size());
+      ASSERT_TRUE(client.Pull(step, true, {{spec.number(), ids, rows.data()}}).Wait(Deadline()).ok());
+      const absl::Span<const uint64_t> pushed(ids.data(), 150);
+      ASSERT_TRUE(client.Accumulate(step, 0, {{spec.number(), pushed, gradients.data()}}).Wait(Deadline()).ok());
+    }
+    ASSERT_TRUE(client.Commit({step, {{1, 0.1f}, {2, 0.2f}}, 0.5f, false}).Wait(Deadline()).ok());
+  }
+}
+
+struct RowRecord {
+  RowHeader header;
+  std::vector<float> values;
+};
+using RecordMap = std::map<std::pair<uint32_t, uint64_t>, RowRecord>;  // by table and id
+
+std::vector<std::string> Paths(const std::string& folder, const std::vector<SavedFile>& files) {
+  std::vector<std::string> paths;
+  for (const SavedFile& file : files) paths.push_back(folder + "/" + file.name());
+  return paths;
+}
+
+RecordMap ReadAll(const std::vector<std::string>& paths) {
+  RecordMap records;
+  for (const std::string& path : paths) {
+    RowFileHeader file;
+    const absl::Status status = ReadRows(
+        path,
+        [&](const RowFileHeader& header) {
+          file = header;
+          return absl::OkStatus();
+        },
+        [&](const SavedRow& row) {
+          const float* end = row.values + file.dim * (1 + file.num_slots);
+          const bool is_new =
+              records.emplace(std::pair(file.number, row.header.id), RowRecord{row.header, {row.values, end}}).second;
+          EXPECT_TRUE(is_new) << "row " << row.header.id << " comes twice";
+          return absl::OkStatus();
+        });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  return records;
+}
+
+void ExpectSame(const RecordMap& a, const RecordMap& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (auto left = a.begin(), right = b.begin(); left != a.end(); ++left, ++right) {
+    ASSERT_EQ(left->first, right->first);
+    EXPECT_EQ(0, std::memcmp(&left->second.header, &right->second.header, sizeof(RowHeader)));
+    EXPECT_EQ(left->second.values, right->second.values);
+  }
+}
+
+absl::Status Load(TableHost& host, const std::vector<std::string>& paths) {
+  absl::Notification done;
+  absl::Status status;
+  host.Load(paths, [&](absl::Status result) {
+    status = result;
+    done.Notify();
+  });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  return status;
+}
+
+// Saves from a local host of `num_workers`; paths of the files, which lie in `folder`.
+std::vector<std::string> SaveLocal(int num_workers, const Folder& folder, HashResult* hash) {
+  TableHost host(num_workers);
+  LocalClient client(host, 0, 1);
+  Train(client);
+  *hash = *client.Hash().Wait(Deadline());
+  const auto files = client.Save(2, folder.path()).Wait(Deadline());
+  EXPECT_TRUE(files.ok()) << files.status();
+  for (const SavedFile& file : *files) {
+    EXPECT_TRUE(CheckFile(folder.path() + "/" + file.name(), {file.bytes(), file.crc32c()}).ok()) << file.name();
+  }
+  return Paths(folder.path(), *files);
+}
+
+class RowFilesTest : public testing::TestWithParam<int> {};
+
+TEST_P(RowFilesTest, AnyNumberOfWorkersSavesTheSameRowsAndAnyNumberLoadsThem) {
+  const Folder folder, reference_folder;
+  HashResult hash, reference_hash;
+  const auto reference = ReadAll(SaveLocal(1, reference_folder, &reference_hash));
+  const auto paths = SaveLocal(GetParam(), folder, &hash);
+  EXPECT_EQ(paths.size(), 2 * static_cast<size_t>(GetParam())) << "a file for each worker and table";
+  const RecordMap records = ReadAll(paths);
+  EXPECT_EQ(records.size(), hash.num_rows) << "committed rows, and no others";
+  ExpectSame(records, reference);
+  for (int num_workers : {1, 2, 4}) {
+    TableHost host(num_workers);
+    LocalClient client(host, 0, 1);
+    ASSERT_TRUE(client.CreateTables(Specs(), absl::Seconds(30)).ok());
+    const absl::Status loaded = Load(host, paths);
+    ASSERT_TRUE(loaded.ok()) << loaded;
+    EXPECT_EQ(client.Hash().Wait(Deadline())->hash, hash.hash);
+  }
+}
+
+TEST_P(RowFilesTest, ServersWriteOneSetOfFilesTogether) {
+  const Folder folder, reference_folder;
+  HashResult hash;
+  const auto reference = ReadAll(SaveLocal(1, reference_folder, &hash));
+  PsCluster cluster(GetParam(), 2);
+  const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 12});
+  Train(*client);
+  const auto files = client->Save(2, folder.path()).Wait(Deadline());
+  ASSERT_TRUE(files.ok()) << files.status();
+  ExpectSame(ReadAll(Paths(folder.path(), *files)), reference);
+}
+
+INSTANTIATE_TEST_SUITE_P(Numbers, RowFilesTest, testing::Values(1, 2, 4),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+class SaveTest : public testing::TestWithParam<bool> {
+ protected:
+  std::unique_ptr<Client> MakeClient() {
+    if (GetParam()) return cluster_.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
+    return std::make_unique<LocalClient>(host_, 0, 1);
+  }
+  PsCluster cluster_{1, 1};
+  TableHost host_{1};
+  const Folder folder_;
+};
+
+TEST_P(SaveTest, AnotherStepThanTheLastAppliedIsRefused) {
+  const auto client = MakeClient();
+  Train(*client);
+  for (uint64_t step : {1, 3}) {
+    const absl::Status status = client->Save(step, folder_.path()).Wait(Deadline()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  }
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+TEST_P(SaveTest, FolderThatServersDoNotSeeIsNamed) {
+  const auto client = MakeClient();
+  Train(*client);
+  const absl::Status status = client->Save(2, folder_.path() + "/nowhere").Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_NE(status.message().find("nowhere/table-table1-"), absl::string_view::npos) << status;
+  EXPECT_NE(status.message().find("share a file system"), absl::string_view::npos) << status;
+}
+
+TEST_P(SaveTest, PendingGradientsAndFreshRowsAreNotSaved) {
+  const auto client = MakeClient();
+  Train(*client);
+  const auto before = client->Hash().Wait(Deadline());
+  const std::vector<uint64_t> ids{424242};
+  std::vector<float> row(5), gradient(5, 1);
+  ASSERT_TRUE(client->Pull(3, true, {{1, ids, row.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(client->Accumulate(3, 0, {{1, ids, gradient.data()}}).Wait(Deadline()).ok());
+  const auto files = client->Save(2, folder_.path()).Wait(Deadline());
+  ASSERT_TRUE(files.ok()) << files.status();
+  const RecordMap records = ReadAll(Paths(folder_.path(), *files));
+  EXPECT_EQ(records.size(), before->num_rows);
+  EXPECT_EQ(records.count({1, 424242}), 0u);
+}
+
+TEST_P(SaveTest, TablesWithoutCommittedRowsHaveNoFile) {
+  const auto client = MakeClient();
+  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  const auto files = client->Save(0, folder_.path()).Wait(Deadline());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_TRUE(files->empty());
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, SaveTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Remote" : "Local"; });
+
+// A table with one row, as a file.
+class RowFileTest : public testing::Test {
+ protected:
+  RowFileTest() {
+    TableSpec spec = MakeTableSpec(7, 2, SPARSE_ADAGRAD);
+    spec.set_name("a/b ä");
+    table_ = std::make_unique<Table>(spec);
+    const float values[] = {1, 2, 3, 4};
+    EXPECT_TRUE(table_->Restore({.id = 9, .last_step = 5, .frequency = 6, .version = 3, .flags = 0}, values));
+    const auto file = SaveRows(*table_, folder_.path());
+    EXPECT_TRUE(file.ok() && file->has_value()) << file.status();
+    name_ = (*file)->name();
+    std::ifstream stream(Path(), std::ios::binary);
+    bytes_.assign(std::istreambuf_iterator<char>(stream), {});
+  }
+  std::string Path() const { return folder_.path() + "/" + name_; }
+  absl::Status Read(const std::string& bytes) {
+    std::ofstream(Path(), std::ios::binary | std::ios::trunc) << bytes;
+    return ReadRows(Path(), [](const RowFileHeader&) { return absl::OkStatus(); },
+                    [](const SavedRow&) { return absl::OkStatus(); });
+  }
+  // The bytes with `value` at `offset`.
+  template <class T>
+  std::string With(size_t offset, T value) const {
+    std::string bytes = bytes_;
+    std::memcpy(bytes.data() + offset, &value, sizeof value);
+    return bytes;
+  }
+  void ExpectRefused(const std::string& bytes, const char* word) {
+    const absl::Status status = Read(bytes);
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find(name_), absl::string_view::npos) << status;
+  }
+
+  const Folder folder_;
+  std::unique_ptr<Table> table_;
+  std::string name_, bytes_;
+};
+
+TEST_F(RowFileTest, LayoutIsAsDescribed) {
+  const uint32_t shard = rpc::VirtualShard(7, 9);
+  char number[8];
+  std::snprintf(number, sizeof number, "%04u", shard);
+  EXPECT_EQ(name_, std::string("table-a%2fb%20%c3%a4-") + number + ".rows");
+  std::string expected = "TNDMROWS";
+  const auto append = [&expected](auto... values) {
+    (expected.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
+  };
+  append(uint32_t{1}, kRowLayoutVersion, uint32_t{7}, uint32_t{2}, uint32_t{1}, uint32_t{1024}, uint32_t{1}, uint32_t{6},
+         uint64_t{1});
+  expected += "a/b ä";
+  append(shard, uint32_t{0}, uint64_t{1});
+  append(uint64_t{9}, uint32_t{5}, uint32_t{6}, uint32_t{3}, uint32_t{0}, 1.0f, 2.0f, 3.0f, 4.0f);
+  EXPECT_EQ(bytes_, expected);
+}
+
+TEST_F(RowFileTest, EveryTruncationAndEveryTailIsRefused) {
+  EXPECT_TRUE(Read(bytes_).ok());
+  for (size_t size = 0; size < bytes_.size(); ++size) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(Read(bytes_.substr(0, size)))) << size;
+  }
+  ExpectRefused(bytes_ + "x", "goes on");
+}
+
+TEST_F(RowFileTest, HostileFieldsAreRefused) {
+  const size_t shard = 48 + 6, row = shard + 16;
+  ExpectRefused(With(0, 'X'), "not a file of table rows");
+  ExpectRefused(With(8, uint32_t{2}), "has format 2");
+  ExpectRefused(With(12, uint32_t{9}), "row layout 9");
+  ExpectRefused(With(20, ~uint32_t{0}), "claims dim");
+  ExpectRefused(With(20, uint32_t{65536}), "ends too early");
+  ExpectRefused(With(24, ~uint32_t{0}), "slots");
+  ExpectRefused(With(28, uint32_t{512}), "512 virtual shards");
+  ExpectRefused(With(32, ~uint32_t{0}), "ends too early");
+  ExpectRefused(With(36, ~uint32_t{0}), "claims dim");
+  ExpectRefused(With(36, uint32_t{4096}), "ends too early");
+  ExpectRefused(With(40, ~uint64_t{0}), "fewer rows");
+  ExpectRefused(With(40, uint64_t{0}), "more rows");
+  ExpectRefused(With(shard, uint32_t{1024}), "out of order");
+  ExpectRefused(With(shard, rpc::VirtualShard(7, 9) ^ 1), "out of its place");
+  ExpectRefused(With(shard + 4, uint32_t{8}), "de-duplication");
+  ExpectRefused(With(shard + 8, ~uint64_t{0}), "more rows");
+  ExpectRefused(With(row, uint64_t{0}), "out of its place");
+}
+
+TEST_F(RowFileTest, FlippedBitsNeverCrashTheReader) {
+  for (size_t bit = 0; bit < bytes_.size() * 8; ++bit) {
+    std::string damaged = bytes_;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
+    Read(damaged).IgnoreError();  // values may pass: the checksum, not this reader, protects them
+  }
+}
+
+TEST_F(RowFileTest, MissingFileAndFolderAreRefused) {
+  fs::remove(Path());
+  const auto begin = [](const RowFileHeader&) { return absl::OkStatus(); };
+  const auto visit = [](const SavedRow&) { return absl::OkStatus(); };
+  EXPECT_TRUE(absl::IsFailedPrecondition(ReadRows(Path(), begin, visit)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(ReadRows(folder_.path(), begin, visit)));
+}
+
+TEST(LoadTest, FilesThatDoNotFitAreRefusedByName) {
+  const Folder folder;
+  HashResult hash;
+  const auto paths = SaveLocal(1, folder, &hash);
+  const auto refused = [&](std::vector<TableSpec> specs, std::vector<std::string> files, const char* word) {
+    TableHost host(2);
+    LocalClient client(host, 0, 1);
+    ASSERT_TRUE(client.CreateTables(specs, absl::Seconds(30)).ok());
+    const absl::Status status = Load(host, files);
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+  };
+  refused({Specs()[0]}, paths, "there is no table 2");
+  refused({MakeTableSpec(1, 6, SPARSE_ADAM), Specs()[1]}, paths, "dim 5");
+  refused({MakeTableSpec(1, 5, SPARSE_SGD), Specs()[1]}, paths, "2 slots");
+  refused(Specs(), {paths[0], paths[0]}, "in another file too");
+  refused(Specs(), {folder.path() + "/nowhere.rows"}, "nowhere.rows");
+}
+
+}  // namespace
+}  // namespace tandem::ps

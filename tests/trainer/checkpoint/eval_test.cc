@@ -1,0 +1,135 @@
+// `tandem eval` on what a run left: the same figures, bit for bit.
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include "ps/client_local.h"
+#include "ps/table_host.h"
+#include "tests/trainer/checkpoint/temp_folder.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/data/synthetic.h"
+#include "trainer/loop/train_loop.h"
+
+namespace tandem {
+namespace {
+
+class EvalTest : public testing::Test {
+ protected:
+  static constexpr int kReplicas = 2;
+
+  EvalTest() {
+    data::SyntheticOptions options;
+    options.users = 300;
+    options.items = 80;
+    options.min_length = 4;
+    options.max_length = 9;
+    EXPECT_TRUE(data::WriteSequences(data::Generate(options).log, folder_ / "log.txt").ok());
+    WriteBytes(folder_ / "job.textproto",
+               "model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 loss: BCE } }\n"
+               "tables { name: \"item\" dim: 8 }\n"
+               "optimizer { learning_rate: 0.01 }\n"
+               "train { batch_size: 64 max_epochs: 3 }\n");
+    sets_ = {"data.path=" + (folder_ / "log.txt"), "seed=11"};
+  }
+
+  loop::RunSummary Train(const std::string& out, std::vector<std::string> sets) {
+    sets.insert(sets.end(), sets_.begin(), sets_.end());
+    const auto job = LoadJob(folder_ / "job.textproto", sets, {.num_trainers = kReplicas});
+    EXPECT_TRUE(job.ok()) << job.status();
+    const auto data = loop::ReadSequenceData(*job);
+    EXPECT_TRUE(data.ok()) << data.status();
+    auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
+    EXPECT_TRUE(output.ok()) << output.status();
+    ps::TableHost host(2);
+    auto groups = comm::ThreadGroup::Create(kReplicas, "dp");
+    std::vector<absl::StatusOr<loop::RunSummary>> results(kReplicas, absl::UnknownError("not run"));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kReplicas; ++rank) {
+      threads.emplace_back([&, rank] {
+        ps::LocalClient client(host, static_cast<uint32_t>(rank), kReplicas);
+        results[rank] = loop::RunReplica(*job, *data, {.group = groups[rank].get(),
+                                                       .client = &client,
+                                                       .output = rank == 0 ? output->get() : nullptr,
+                                                       .num_servers = 0,
+                                                       .interrupted = nullptr});
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_TRUE(results[0].ok()) << results[0].status();
+    return *results[0];
+  }
+
+  int Eval(const std::string& checkpoint, std::vector<std::string> sets = {}) {
+    sets.insert(sets.begin(), sets_[0]);  // another seed than the run's
+    return cli::Eval({folder_ / "job.textproto", sets, checkpoint, folder_ / "dump.tsv"});
+  }
+
+  std::vector<double> DumpedRanks() {
+    std::vector<double> ranks;
+    std::istringstream lines(ReadBytes(folder_ / "dump.tsv"));
+    uint64_t user, target;
+    double rank;
+    std::string top;
+    while (lines >> user >> target >> rank >> top) ranks.push_back(rank);
+    return ranks;
+  }
+
+  const TempFolder folder_;
+  std::vector<std::string> sets_;
+};
+
+TEST_F(EvalTest, FiguresOfACheckpointAreThoseOfItsRun) {
+  // Most of 5,000 items are never touched: their rows are absent and yet ranked.
+  const loop::RunSummary run = Train(folder_ / "run", {"data.num_items=5000"});
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints", {"data.num_items=5000", "ps.threads=3"}), 0);
+  const std::vector<double> ranks = DumpedRanks();
+  EXPECT_EQ(ranks.size(), 300u);
+  const data::RankingMetrics metrics = data::Summarise(ranks);
+  EXPECT_EQ(metrics.hr10, run.metrics.at("test/hr@10"));
+  EXPECT_EQ(metrics.ndcg10, run.metrics.at("test/ndcg@10"));
+  EXPECT_EQ(metrics.mrr, run.metrics.at("test/mrr"));
+}
+
+TEST_F(EvalTest, DumpHasUserTargetRankAndTheBestUnseenItems) {
+  Train(folder_ / "run", {});
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints"), 0);
+  std::istringstream log(ReadBytes(folder_ / "log.txt")), dump(ReadBytes(folder_ / "dump.tsv"));
+  std::string log_line, line;
+  while (std::getline(log, log_line)) {
+    ASSERT_TRUE(std::getline(dump, line));
+    std::istringstream items(log_line), fields(line);
+    std::vector<uint64_t> history;
+    uint64_t user, dumped_user, target, id;
+    double rank;
+    items >> user;
+    while (items >> id) history.push_back(id);
+    fields >> dumped_user >> target >> rank;
+    EXPECT_EQ(dumped_user, user);
+    EXPECT_EQ(target, history.back());
+    std::vector<uint64_t> top;
+    for (char separator = '\t'; fields.get(separator) && fields >> id;) top.push_back(id);
+    ASSERT_EQ(top.size(), 20u) << line;
+    if (rank == static_cast<int>(rank) && rank <= 20) {
+      EXPECT_EQ(top[static_cast<size_t>(rank) - 1], target) << line;
+    }
+    history.pop_back();
+    for (uint64_t seen : history) {
+      EXPECT_TRUE(seen == target || std::count(top.begin(), top.end(), seen) == 0) << line;
+    }
+  }
+  EXPECT_FALSE(std::getline(dump, line));
+}
+
+TEST_F(EvalTest, CodesNameWhoIsToBlame) {
+  Train(folder_ / "run", {"train.max_epochs=1"});
+  EXPECT_EQ(Eval(folder_ / "nowhere"), 4);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.sequence_rec.layers=2"}), 4);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"tables[item].dim=16"}), 4);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.depth=2"}), 2);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=nowhere"}), 3);
+}
+
+}  // namespace
+}  // namespace tandem
