@@ -181,8 +181,9 @@ bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
   ++*failed_beats;
   const absl::Duration silence = absl::Now() - *last_answer;
   if (silence < options.master_timeout || *failed_beats < kFailedBeatsOfALostMaster) return true;
-  const absl::Status lost = absl::UnavailableError(absl::StrFormat("master-0 (%s) has not answered for %.1f s: it is stopped, dead or cut off",
-                                                                   channel.address(), absl::ToDoubleSeconds(silence)));
+  const absl::Status lost = absl::UnavailableError(
+      absl::StrFormat("master-0 (%s) has not answered for %.1f s: it is stopped, dead or cut off", channel.address(),
+                      absl::ToDoubleSeconds(silence)));
   JobFailed(lost);
   channel.Abort(lost);
   return false;

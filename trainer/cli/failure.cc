@@ -10,9 +10,8 @@ namespace tandem::cli {
 
 int ReportError(const absl::Status& status) {
   const std::string message(status.message());
-  // Several errors stand below one another.
-  const bool several = message.find('\n') != std::string::npos;
-  std::fprintf(stderr, "%s%s%s\n", kOwnFailure, several ? "\n" : "", message.c_str());
+  const bool several = message.find('\n') != std::string::npos;  // they stand below one another
+  std::fprintf(stderr, "%s%s\n", several ? "errors:\n" : kOwnFailure, message.c_str());
   return WithSignal(ExitCodeOf(status));
 }
 

@@ -47,6 +47,7 @@ double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const 
 }
 
 std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen, int count) {
+  TANDEM_CHECK_GT(count, 0);
   std::vector<bool> excluded(scores.size(), false);
   if (!excluded.empty()) excluded[0] = true;
   for (const uint64_t id : seen) {

@@ -25,6 +25,7 @@ TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target, absl::Span<
 double RankOf(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen);
 
 // The `count` best candidates of a full ranking, best first, equal scores by ascending id; fewer if there are no more.
+// REQUIRES: count > 0.
 std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target, absl::Span<const uint64_t> seen, int count);
 
 // Ranking among given candidates, such as fixed negatives.

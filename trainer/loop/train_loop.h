@@ -16,7 +16,7 @@ struct ReplicaEnvironment {
   ps::Client* client = nullptr;
   RunOutput* output = nullptr;          // rank 0 only
   int num_servers = 0;                  // for the summary; 0: local tables
-  std::function<absl::Status()> interrupted;  // asked once a step; not Ok ends the run with that status
+  std::function<absl::Status()> interrupted = nullptr;  // asked once a step; not Ok ends the run with that status
 };
 
 // Runs the resolved job. After an error the group and the client are aborted, so that no peer waits for this replica.

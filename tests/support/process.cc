@@ -1,0 +1,176 @@
+#include "tests/support/process.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/clock.h"
+
+namespace tandem::support {
+
+namespace {
+
+std::string ReadWhole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string NextOutput(const std::string& folder) {
+  static std::atomic<int> number{0};
+  return absl::StrCat(folder, "/process-", number++);
+}
+
+[[noreturn]] void Become(const std::vector<std::string>& arguments, const std::string& output) {
+  const int out = open((output + ".out").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  const int err = open((output + ".err").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+  const int in = open("/dev/null", O_RDONLY);
+  dup2(in, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(argv[0], argv.data());
+  _exit(126);
+}
+
+sockaddr_in Loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+// The parent's pid, or 0 for a process that is gone or only waits to be reaped.
+pid_t ParentOfRunning(const std::string& folder) {
+  const std::string stat = ReadWhole(folder + "/stat");
+  const size_t name_end = stat.rfind(')');  // the name before it may hold anything
+  if (name_end == std::string::npos) return 0;
+  char state = 'Z';
+  pid_t parent = 0;
+  std::istringstream(stat.substr(name_end + 1)) >> state >> parent;
+  return state == 'Z' || state == 'X' ? 0 : parent;
+}
+
+}  // namespace
+
+std::vector<std::string> Ended::ErrorLines() const {
+  std::vector<std::string> lines;
+  std::istringstream text(err);
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+Process::Process(const std::string& folder, const std::vector<std::string>& arguments)
+    : output_(NextOutput(folder)), started_(Now()) {
+  pid_ = fork();
+  if (pid_ == 0) Become(arguments, output_);
+  TANDEM_CHECK_GT(pid_, 0);
+}
+
+Process::~Process() {
+  if (!reaped_) Wait(0);
+}
+
+Ended Process::Wait(double deadline_seconds) {
+  TANDEM_CHECK(!reaped_);
+  Ended ended;
+  int status = 0;
+  ended.timed_out = !Eventually(deadline_seconds, [&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
+  if (ended.timed_out) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, &status, 0);
+  }
+  reaped_ = true;
+  ended.seconds = Now() - started_;
+  ended.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  ended.out = ReadWhole(output_ + ".out");
+  ended.err = ReadWhole(output_ + ".err");
+  return ended;
+}
+
+bool HasProc() { return std::filesystem::exists("/proc/self/stat"); }
+
+std::string RunningProcess::ValueOf(const std::string& flag) const {
+  for (size_t i = 0; i + 1 < arguments.size(); ++i) {
+    if (arguments[i] == flag) return arguments[i + 1];
+  }
+  return "";
+}
+
+std::vector<RunningProcess> ProcessesMentioning(const std::string& text) {
+  std::vector<RunningProcess> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    RunningProcess process;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), process.pid);
+    if (parsed.ptr != name.data() + name.size() || process.pid == getpid()) continue;
+    const std::string command = ReadWhole(entry.path() / "cmdline");
+    if (command.find(text) == std::string::npos) continue;
+    process.parent = ParentOfRunning(entry.path());
+    if (process.parent == 0) continue;
+    std::istringstream arguments(command);
+    for (std::string argument; std::getline(arguments, argument, '\0');) process.arguments.push_back(argument);
+    found.push_back(std::move(process));
+  }
+  return found;
+}
+
+std::vector<std::string> SharedMemoryFiles() {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", error)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind("tandem-", 0) == 0) names.push_back(name);
+  }
+  return names;
+}
+
+ListeningPort::ListeningPort() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  sockaddr_in address = Loopback(0);
+  socklen_t size = sizeof address;
+  TANDEM_CHECK_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+  TANDEM_CHECK_EQ(listen(socket_, 8), 0);
+  TANDEM_CHECK_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  port_ = ntohs(address.sin_port);
+}
+
+ListeningPort::~ListeningPort() { close(socket_); }
+
+std::string ListeningPort::address() const { return absl::StrCat("127.0.0.1:", port_); }
+
+std::string FreeAddress() { return ListeningPort().address(); }
+
+bool SomebodyListens(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  TANDEM_CHECK(colon != std::string::npos) << address;
+  const sockaddr_in target = Loopback(std::stoi(address.substr(colon + 1)));
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&target), sizeof target) == 0;
+  close(fd);
+  return connected;
+}
+
+void SleepBriefly() { std::this_thread::sleep_for(std::chrono::milliseconds(10)); }
+
+double Now() { return MonotonicSeconds(); }
+
+}  // namespace tandem::support

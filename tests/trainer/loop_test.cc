@@ -1,0 +1,269 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "ps/client_local.h"
+#include "ps/table_host.h"
+#include "tests/support/temp_folder.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/data/synthetic.h"
+#include "trainer/loop/step_loader.h"
+#include "trainer/loop/train_loop.h"
+
+namespace tandem {
+namespace {
+
+// A resolved job: what LoadJob would fill in.
+Job SmallJob() {
+  Job job;
+  job.set_name("small");
+  job.set_seed(3);
+  auto* model = job.mutable_model()->mutable_sequence_rec();
+  model->set_max_length(8);
+  model->set_layers(1);
+  model->set_heads(2);
+  model->set_ffn_dim(16);
+  model->set_dropout(0.2f);
+  model->set_norm_epsilon(1e-12);
+  model->set_init_stddev(0.1);
+  model->set_loss(BCE);
+  model->set_num_negatives(8);
+  auto* table = job.add_tables();
+  table->set_name("item");
+  table->set_dim(8);
+  table->set_optimizer(ADAM);
+  table->set_init_stddev(0.1);
+  table->set_learning_rate(1e-2);
+  auto* optimizer = job.mutable_optimizer();
+  optimizer->set_kind(ADAM);
+  optimizer->set_learning_rate(1e-2);
+  optimizer->set_beta1(0.9);
+  optimizer->set_beta2(0.999);
+  optimizer->set_epsilon(1e-8);
+  auto* train = job.mutable_train();
+  train->set_max_epochs(2);
+  train->set_batch_size(16);
+  train->set_eval_every_epochs(1);
+  train->set_log_every_steps(1);
+  train->set_accumulate(1);
+  train->set_select_by(VALID_MRR);
+  job.mutable_ps()->set_threads(1);
+  job.mutable_runtime()->set_threads(1);
+  job.mutable_runtime()->set_timeout_seconds(30);
+  job.mutable_checkpoint()->set_keep(1);
+  return job;
+}
+
+loop::SequenceData SmallData() {
+  loop::SequenceData data;
+  data.interactions = data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log;
+  return data;
+}
+
+struct RunResult {
+  loop::RunSummary summary;
+  std::vector<double> losses;
+};
+
+double FieldOf(const std::string& json, const std::string& name) {
+  const size_t at = json.find("\"" + name + "\":");
+  EXPECT_NE(at, std::string::npos) << name << " in " << json;
+  return std::atof(json.c_str() + at + name.size() + 3);
+}
+
+RunResult Train(const Job& job, int num_replicas) {
+  const loop::SequenceData data = SmallData();
+  const support::TempFolder folder;
+  RunResult result;
+  {
+    auto output = loop::RunOutput::Create(folder.path() + "/out", loop::LogFormat::JSON);
+    EXPECT_TRUE(output.ok()) << output.status();
+    ps::TableHost host(job.ps().threads());
+    auto groups = comm::ThreadGroup::Create(num_replicas, "dp");
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < num_replicas; ++rank) {
+      threads.emplace_back([&, rank] {
+        ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_replicas));
+        const auto summary = loop::RunReplica(
+            job, data,
+            {.group = groups[rank].get(), .client = &client, .output = rank == 0 ? output->get() : nullptr});
+        ASSERT_TRUE(summary.ok()) << summary.status();
+        if (rank == 0) result.summary = *summary;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
+  for (std::string line; std::getline(metrics, line);) result.losses.push_back(FieldOf(line, "loss"));
+  return result;
+}
+
+class TrainLoopTest : public ::testing::Test {
+ protected:
+  // The run's JSON lines would drown the test's own output.
+  void SetUp() override { ::testing::internal::CaptureStdout(); }
+  void TearDown() override { ::testing::internal::GetCapturedStdout(); }
+};
+
+TEST_F(TrainLoopTest, TheSameRunTwiceHasTheSameBits) {
+  const RunResult a = Train(SmallJob(), 2), b = Train(SmallJob(), 2);
+  EXPECT_EQ(a.summary.params_hash, b.summary.params_hash);
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_GT(a.summary.sparse_rows, 0u);
+}
+
+TEST_F(TrainLoopTest, ThreadsAndServerWorkersDoNotChangeBits) {
+  Job job = SmallJob();
+  const auto one = Train(job, 1).summary.params_hash;
+  job.mutable_runtime()->set_threads(3);
+  EXPECT_EQ(Train(job, 1).summary.params_hash, one);
+  job.mutable_ps()->set_threads(4);
+  EXPECT_EQ(Train(job, 1).summary.params_hash, one);
+}
+
+TEST_F(TrainLoopTest, SeedAndStepsChangeTheHash) {
+  Job job = SmallJob();
+  const RunResult run = Train(job, 1);
+  job.set_seed(4);
+  EXPECT_NE(Train(job, 1).summary.params_hash, run.summary.params_hash);
+  job.set_seed(3);
+  job.mutable_train()->set_max_steps(run.summary.steps - 1);
+  EXPECT_NE(Train(job, 1).summary.params_hash, run.summary.params_hash);
+}
+
+TEST_F(TrainLoopTest, ReplicasAndAccumulationDoNotChangeTheLosses) {
+  for (const SequenceLoss loss : {BCE, SAMPLED_SOFTMAX, FULL_SOFTMAX}) {
+    Job job = SmallJob();
+    job.mutable_model()->mutable_sequence_rec()->set_loss(loss);
+    job.mutable_optimizer()->set_max_grad_norm(0.5);
+    const RunResult serial = Train(job, 1);
+    ASSERT_GT(serial.losses.size(), 5u);
+    for (const int replicas : {1, 2, 3}) {
+      for (const int accumulate : {1, 3}) {
+        job.mutable_train()->set_accumulate(accumulate);
+        const RunResult parallel = Train(job, replicas);
+        ASSERT_EQ(parallel.losses.size(), serial.losses.size());
+        for (size_t i = 0; i < serial.losses.size(); ++i) {
+          ASSERT_NEAR(parallel.losses[i], serial.losses[i], 1e-5 * serial.losses[i])
+              << "step " << i + 1 << ", " << replicas << " replicas, " << accumulate << " parts";
+        }
+      }
+    }
+  }
+}
+
+TEST_F(TrainLoopTest, PatienceStopsTheRunAndKeepsTheBestEpochsFigures) {
+  Job job = SmallJob();
+  job.mutable_optimizer()->set_learning_rate(1e-12);
+  job.mutable_tables(0)->set_learning_rate(1e-12);  // nothing is learned: the first epoch stays the best
+  job.mutable_train()->set_max_epochs(20);
+  job.mutable_train()->set_patience(2);
+  job.mutable_train()->set_min_epochs(3);
+  const RunResult run = Train(job, 2);
+  EXPECT_EQ(run.summary.best_epoch, 1);
+  EXPECT_EQ(run.summary.epochs, 5);  // epochs 4 and 5 count against the patience of 2
+  EXPECT_TRUE(run.summary.metrics.count("test/hr@10"));
+}
+
+TEST_F(TrainLoopTest, AnInterruptedReplicaEndsWithThatStatusAndFreesItsPeer) {
+  const Job job = SmallJob();
+  const loop::SequenceData data = SmallData();
+  ps::TableHost host(1);
+  auto groups = comm::ThreadGroup::Create(2, "dp");
+  std::vector<absl::Status> ends(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
+      int asked = 0;
+      ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
+                                                .client = &client,
+                                                .interrupted = [&asked, rank]() -> absl::Status {
+                                                  if (rank == 1 && ++asked == 3) return absl::CancelledError("enough");
+                                                  return absl::OkStatus();
+                                                }})
+                       .status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ends[1], absl::CancelledError("enough"));
+  EXPECT_FALSE(ends[0].ok());
+  EXPECT_NE(ends[0].message().find("enough"), std::string::npos) << ends[0];
+}
+
+TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
+  const support::TempFolder folder;
+  ::testing::internal::CaptureStdout();
+  auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+  ASSERT_TRUE(output.ok());
+  loop::StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
+  record.grad_norm = std::nan("");
+  (*output)->Step(record, 10);
+  loop::RunSummary summary;
+  summary.job = "a \"quoted\"\nname";
+  summary.status = "completed";
+  summary.params_hash = absl::MakeUint128(1, 2);
+  ASSERT_TRUE((*output)->Finish(summary).ok());
+  output->reset();
+  ::testing::internal::GetCapturedStdout();
+  std::stringstream metrics, result;
+  metrics << std::ifstream(folder.path() + "/metrics.jsonl").rdbuf();
+  result << std::ifstream(folder.path() + "/summary.json").rdbuf();
+  for (const char* field : {"step", "epoch", "loss", "lr", "grad_norm", "samples_per_second", "tokens_per_second",
+                            "compute_ms", "collective_ms", "pull_ms", "push_ms", "staleness"}) {
+    EXPECT_NE(metrics.str().find("\"" + std::string(field) + "\":"), std::string::npos) << field;
+  }
+  EXPECT_NE(metrics.str().find("\"grad_norm\":null"), std::string::npos);
+  EXPECT_NE(result.str().find("\"job\":\"a \\\"quoted\\\"\\u000aname\""), std::string::npos) << result.str();
+  EXPECT_NE(result.str().find("\"params_hash\":\"00000000000000010000000000000002\""), std::string::npos);
+}
+
+TEST(RunOutputTest, AFolderThatCannotBeMadeIsAnErrorNamingIt) {
+  const support::TempFolder folder;
+  const std::string file = folder.Write("file", "x");
+  const auto output = loop::RunOutput::Create(file + "/out", loop::LogFormat::JSON);
+  EXPECT_EQ(output.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(output.status().message().find(file), std::string::npos);
+}
+
+TEST(ProgressTextTest, DurationsAndCountsReadWell) {
+  EXPECT_EQ(loop::DurationText(0.2), "0:00");
+  EXPECT_EQ(loop::DurationText(75), "1:15");
+  EXPECT_EQ(loop::DurationText(3700), "1:01:40");
+  EXPECT_EQ(loop::CountText(999), "999");
+  EXPECT_EQ(loop::CountText(12345.6), "12,346");
+  EXPECT_EQ(loop::CountText(1234567), "1,234,567");
+}
+
+class CountingTask : public loop::Task {
+ public:
+  int64_t steps_per_epoch() const override { return 4; }
+  std::unique_ptr<loop::StepInput> Prepare(int64_t step) const override {
+    auto input = std::make_unique<loop::StepInput>();
+    input->global_samples = step;
+    return input;
+  }
+  Variable LossSum(Context&, const loop::StepInput&, int, const Variable&) const override { return Variable(); }
+  absl::StatusOr<loop::Evaluation> Evaluate(loop::EvaluationSplit, Stream&, absl::Time) override {
+    return loop::Evaluation();
+  }
+};
+
+TEST(StepLoaderTest, GivesEveryStepInOrderThenNothing) {
+  const CountingTask task;
+  loop::StepLoader loader(&task, 3, 9);
+  for (int64_t step = 3; step <= 9; ++step) EXPECT_EQ(loader.Next()->global_samples, step);
+  EXPECT_EQ(loader.Next(), nullptr);
+}
+
+TEST(StepLoaderTest, CanBeDroppedEarly) {
+  const CountingTask task;
+  loop::StepLoader loader(&task, 1, 1000);
+  EXPECT_EQ(loader.Next()->global_samples, 1);
+}
+
+}  // namespace
+}  // namespace tandem
