@@ -2,19 +2,17 @@
 
 #include <atomic>
 #include <cmath>
-#include <deque>
 #include <limits>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
-#include "ps/checkpoint.h"
 #include "ps/saturating.h"
 #include "ps/table.h"
+#include "ps/table_worker.h"
 
 namespace tandem::ps {
 namespace {
@@ -39,92 +37,6 @@ class Countdown {
 
 }  // namespace
 
-// A thread with a first-in-first-out mailbox, and the tables that only this thread touches.
-class TableHost::Worker {
- public:
-  explicit Worker(int number) : number_(number), thread_([this] { Run(); }) {}
-  // Runs what is in the mailbox, then ends.
-  ~Worker() {
-    {
-      absl::MutexLock lock(&mutex_);
-      stopping_ = true;
-    }
-    thread_.join();
-  }
-
-  int number() const { return number_; }
-  std::map<uint32_t, std::unique_ptr<Table>>& tables() { return tables_; }
-  absl::StatusOr<std::vector<SavedFile>> Save(const std::string& folder) const;
-  // The rows of the file that belong to this one of `num_workers` workers.
-  absl::Status Load(const std::string& path, size_t num_workers);
-
-  void Post(std::function<void()> task) {
-    absl::MutexLock lock(&mutex_);
-    mailbox_.push_back(std::move(task));
-  }
-
- private:
-  void Run() {
-    while (true) {
-      std::deque<std::function<void()>> tasks;
-      {
-        absl::MutexLock lock(&mutex_);
-        auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !mailbox_.empty(); };
-        mutex_.Await(absl::Condition(&ready));
-        if (mailbox_.empty()) return;
-        tasks.swap(mailbox_);
-      }
-      while (!tasks.empty()) {
-        tasks.front()();
-        tasks.pop_front();  // at once: a task may keep a receive buffer alive
-      }
-    }
-  }
-
-  const int number_;
-  std::map<uint32_t, std::unique_ptr<Table>> tables_;
-  absl::Mutex mutex_;
-  std::deque<std::function<void()>> mailbox_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
-};
-
-absl::StatusOr<std::vector<SavedFile>> TableHost::Worker::Save(const std::string& folder) const {
-  std::vector<SavedFile> files;
-  for (const auto& [number, table] : tables_) {
-    ASSIGN_OR_RETURN(const std::optional<SavedFile> file, SaveRows(*table, folder));
-    if (file.has_value()) files.push_back(*file);
-  }
-  return files;
-}
-
-absl::Status TableHost::Worker::Load(const std::string& path, size_t num_workers) {
-  const auto wrong = [&path](auto... text) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": ", text...));
-  };
-  Table* table = nullptr;
-  return ReadRows(
-      path,
-      [&](const RowFileHeader& header) {
-        const auto found = tables_.find(header.number);
-        if (found == tables_.end()) return wrong("there is no table ", header.number, " (", header.table, ")");
-        table = found->second.get();
-        const TableSpec& spec = table->spec();
-        if (header.table == spec.name() && header.dim == spec.dim() &&
-            header.num_slots == static_cast<uint32_t>(table->layout().num_slots())) {
-          return absl::OkStatus();
-        }
-        return wrong("has rows of table ", header.table, " with dim ", header.dim, " and ", header.num_slots,
-                     " slots; the job's table ", spec.name(), " has dim ", spec.dim(), " and ",
-                     table->layout().num_slots(), " slots");
-      },
-      [&](const SavedRow& row) {
-        if (row.shard % num_workers != static_cast<size_t>(number_)) return absl::OkStatus();
-        if (table->Restore(row.header, row.values)) return absl::OkStatus();
-        return wrong("row ", row.header.id, " is in another file too");
-      });
-}
-
 struct TableHost::Share {
   uint32_t table;
   OwnedIds owned;
@@ -133,7 +45,7 @@ struct TableHost::Share {
 };
 
 TableHost::TableHost(int num_workers) : router_(Router::RoundRobin(num_workers)) {
-  for (int i = 0; i < num_workers; ++i) workers_.push_back(std::make_unique<Worker>(i));
+  for (int i = 0; i < num_workers; ++i) workers_.push_back(std::make_unique<TableWorker>(i));
 }
 
 TableHost::~TableHost() {
@@ -182,7 +94,7 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
       if (specs_.emplace(spec.number(), shared).second) created.push_back(shared);
     }
     PostToAll(
-        [created](Worker& worker) {
+        [created](TableWorker& worker) {
           for (const auto& spec : created) worker.tables()[spec->number()] = std::make_unique<Table>(*spec);
         },
         [done] { done(absl::OkStatus()); });
@@ -218,7 +130,7 @@ absl::Status TableHost::AddShares(const TableSpec& spec, const void* ids, size_t
   return absl::OkStatus();
 }
 
-void TableHost::PostToAll(std::function<void(Worker&)> task, std::function<void()> then) {
+void TableHost::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then) {
   auto countdown = std::make_shared<Countdown>(static_cast<int>(workers_.size()), std::move(then));
   for (auto& worker : workers_) {
     worker->Post([task, countdown, worker = worker.get()] {
@@ -330,7 +242,7 @@ void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done) {
 void TableHost::PostNorm(uint64_t step) {
   auto norms = std::make_shared<std::vector<absl::uint128>>(workers_.size());
   PostToAll(
-      [norms](Worker& worker) {
+      [norms](TableWorker& worker) {
         absl::uint128 total = 0;
         for (auto& [number, table] : worker.tables()) total = SaturatingAdd(total, table->GradientNorm());
         (*norms)[static_cast<size_t>(worker.number())] = total;
@@ -384,7 +296,7 @@ void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
       ASSIGN_OR_RETURN(const StepGate::RoundVerdict verdict, gate_.AdmitCommit(trainer, args));
       if (verdict == StepGate::RoundVerdict::PAST) {
         // The answer to the first try was lost: wait until the workers are through, then say so again.
-        PostToAll([](Worker&) {}, [done] { done(absl::OkStatus()); });
+        PostToAll([](TableWorker&) {}, [done] { done(absl::OkStatus()); });
         return absl::OkStatus();
       }
       waiting_commits_.push_back(done);
@@ -402,7 +314,7 @@ void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
 
 void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
   PostToAll(
-      [args](Worker& worker) {
+      [args](TableWorker& worker) {
         std::map<uint32_t, float> rates;
         for (const TableRateValue& rate : args.rates) rates[rate.table] = rate.learning_rate;
         for (auto& [number, table] : worker.tables()) {
@@ -438,7 +350,7 @@ void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
     RETURN_IF_ERROR(failed_);
     auto results = std::make_shared<std::vector<HashResult>>(workers_.size());
     PostToAll(
-        [results](Worker& worker) {
+        [results](TableWorker& worker) {
           HashResult& mine = (*results)[static_cast<size_t>(worker.number())];
           for (auto& [number, table] : worker.tables()) {
             const HashResult part = table->Hash();
@@ -471,7 +383,7 @@ void TableHost::Save(uint64_t step, const std::string& folder,
     auto results = std::make_shared<std::vector<absl::StatusOr<std::vector<SavedFile>>>>(
         workers_.size(), std::vector<SavedFile>());
     PostToAll(
-        [results, folder](Worker& worker) { (*results)[static_cast<size_t>(worker.number())] = worker.Save(folder); },
+        [results, folder](TableWorker& worker) { (*results)[static_cast<size_t>(worker.number())] = worker.Save(folder); },
         [results, done] {
           std::vector<SavedFile> files;
           for (const auto& result : *results) {
@@ -491,7 +403,7 @@ void TableHost::Load(const std::vector<std::string>& paths, Done done) {
     RETURN_IF_ERROR(failed_);
     auto results = std::make_shared<std::vector<absl::Status>>(workers_.size());
     PostToAll(
-        [results, paths, num_workers = workers_.size()](Worker& worker) {
+        [results, paths, num_workers = workers_.size()](TableWorker& worker) {
           absl::Status& result = (*results)[static_cast<size_t>(worker.number())];
           for (const std::string& path : paths) result.Update(worker.Load(path, num_workers));
         },

@@ -26,6 +26,7 @@
 namespace tandem::ps {
 
 class Table;
+class TableWorker;
 
 // Parts of a call that belong to one table, as they lie in a message: at any alignment.
 struct PullPart {
@@ -79,7 +80,6 @@ class TableHost {
   void Fail(absl::Status reason);
 
  private:
-  class Worker;
   struct Share;  // one worker's part of a Pull or Accumulate
   using Shares = std::vector<std::vector<Share>>;
   using SpecMap = std::map<uint32_t, std::shared_ptr<const TableSpec>>;
@@ -104,7 +104,7 @@ class TableHost {
   absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
                          Shares* shares) const;
   // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish.
-  void PostToAll(std::function<void(Worker&)> task, std::function<void()> then);
+  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then);
   void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then);
   void PostPull(ParkedPull pull) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostNorm(uint64_t step) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -112,7 +112,7 @@ class TableHost {
   void FinishNorm(uint64_t step, absl::uint128 norm);
 
   const Router router_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<TableWorker>> workers_;
   mutable absl::Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   SpecMap specs_ ABSL_GUARDED_BY(mutex_);
