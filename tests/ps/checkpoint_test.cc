@@ -299,6 +299,9 @@ TEST_F(RowFileTest, HostileFieldsAreRefused) {
   ExpectRefused(With(shard + 4, uint32_t{8}), "de-duplication");
   ExpectRefused(With(shard + 8, ~uint64_t{0}), "more rows");
   ExpectRefused(With(row, uint64_t{0}), "out of its place");
+  std::string twice = With(40, uint64_t{2});
+  twice[shard + 8] = 2;
+  ExpectRefused(twice + twice.substr(row), "row 9 out of its place");
 }
 
 TEST_F(RowFileTest, FlippedBitsNeverCrashTheReader) {

@@ -76,13 +76,10 @@ std::string FreeAddress();
 // Whether somebody accepts connections at 127.0.0.1:PORT.
 bool SomebodyListens(const std::string& address);
 
-// Polls until `condition` holds, and says whether it did in time.
-template <class Condition>
-bool Eventually(double deadline_seconds, Condition condition);
-
 void SleepBriefly();
 double Now();  // monotonic seconds
 
+// Polls until `condition` holds, and says whether it did in time.
 template <class Condition>
 bool Eventually(double deadline_seconds, Condition condition) {
   const double deadline = Now() + deadline_seconds;

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "kernels/base/checked_file.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
@@ -108,7 +109,8 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   };
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
-  if (!file || !(bytes << file.rdbuf())) return wrong("cannot be read; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
+  bytes << file.rdbuf();  // of an empty file too: the checksum line will be missing
+  if (!file) return wrong("cannot be read; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
   std::string text = bytes.str();
   const size_t line_bytes = ChecksumLine("").size();
   const size_t body = text.size() >= line_bytes ? text.size() - line_bytes : 0;
@@ -137,8 +139,8 @@ absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest) 
   if (differencer.Compare(theirs, ours)) return CheckSpecs(job, manifest);
   // One line per difference: "modified: model.sequence_rec.layers: 2 -> 3".
   absl::StripTrailingAsciiWhitespace(&report);
-  return absl::FailedPreconditionError(
-      absl::StrCat("checkpoint of another model (checkpoint -> job); use the job that it was trained with:\n", report));
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another model: ", absl::StrReplaceAll(report, {{"\n", "; "}}),
+                                                    " (checkpoint -> job); use the job that it was trained with"));
 }
 
 }  // namespace tandem::checkpoint

@@ -127,6 +127,7 @@ TEST_F(EvalTest, CodesNameWhoIsToBlame) {
   EXPECT_EQ(Eval(folder_ / "nowhere"), 4);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.sequence_rec.layers=2"}), 4);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"tables[item].dim=16"}), 4);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.sequence_rec.activation=RELU"}), 4) << "no shape shows it";
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.depth=2"}), 2);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=nowhere"}), 3);
 }

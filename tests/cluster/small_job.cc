@@ -1,0 +1,156 @@
+#include "tests/cluster/small_job.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+
+namespace tandem::cluster {
+
+namespace {
+
+constexpr double kDeadlineSeconds = 120;  // of a run of some seconds, on a busy machine
+
+constexpr char kJob[] = R"(data { format: SEQUENCES }
+model {
+  sequence_rec {
+    max_length: 8
+    layers: 1
+    heads: 2
+    dropout: 0.2
+    init_stddev: 0.1
+  }
+}
+tables {
+  name: "item"
+  dim: 16
+}
+train {
+  batch_size: 30
+  max_epochs: 100
+  max_steps: 20
+  eval_every_epochs: 100
+}
+)";
+
+std::string ReadWhole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// The value of a field of a one-line JSON object, cut by hand: the values asked for hold no commas, braces or quotes.
+std::string JsonField(const std::string& json, const std::string& field) {
+  const std::string key = "\"" + field + "\":";
+  const size_t at = json.find(key);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + key.size();
+  std::string value = json.substr(begin, json.find_first_of(",}", begin) - begin);
+  value.erase(std::remove(value.begin(), value.end(), '"'), value.end());
+  return value;
+}
+
+std::string RoleName(const support::RunningProcess& process) {
+  if (process.arguments.size() < 2) return "";
+  const std::string& role = process.arguments[1];
+  return role == "master" ? "master-0" : role + "-" + process.ValueOf("--index");
+}
+
+}  // namespace
+
+std::string LogText(int num_users, int num_items, int length) {
+  std::ostringstream text;
+  uint32_t random = 1;
+  for (int user = 1; user <= num_users; ++user) {
+    text << user;
+    for (int i = 0; i < length; ++i) {
+      random = random * 1664525 + 1013904223;
+      text << ' ' << 1 + (random >> 8) % static_cast<uint32_t>(num_items);
+    }
+    text << '\n';
+  }
+  return text.str();
+}
+
+SmallJob::SmallJob()
+    : job_path_(folder_.Write("job.textproto", kJob)),
+      log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),
+      foreign_memory_(support::SharedMemoryFiles()) {}
+
+SmallJob::~SmallJob() {
+  for (const support::RunningProcess& process : Processes()) kill(process.pid, SIGKILL);
+}
+
+std::unique_ptr<support::Process> SmallJob::Start(const std::string& command, const std::string& out,
+                                                  const Arguments& arguments) {
+  Arguments all{TANDEM_BINARY, command, job_path_, "--set", "data.path=" + log_path_, "--out", Path(out)};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return std::make_unique<support::Process>(folder_.path(), all);
+}
+
+support::Ended SmallJob::Launch(const std::string& out, const Arguments& arguments) {
+  return Start("launch", out, arguments)->Wait(kDeadlineSeconds);
+}
+
+support::Ended SmallJob::Run(const Arguments& arguments) {
+  Arguments all{TANDEM_BINARY};
+  all.insert(all.end(), arguments.begin(), arguments.end());
+  return support::Process(folder_.path(), all).Wait(kDeadlineSeconds);
+}
+
+std::string SmallJob::HashOf(const std::string& out, const Arguments& arguments) {
+  const support::Ended ended = Launch(out, arguments);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_EQ(Summary(out, "status"), "completed");
+  ExpectNothingLeft();
+  const std::string hash = Summary(out, "params_hash");
+  EXPECT_EQ(hash.size(), 32u) << hash;
+  return hash;
+}
+
+std::string SmallJob::Summary(const std::string& out, const std::string& field) const {
+  return JsonField(ReadWhole(Path(out) + "/summary.json"), field);
+}
+
+std::vector<double> SmallJob::Losses(const std::string& out) const {
+  std::vector<double> losses;
+  std::ifstream file(Path(out) + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) losses.push_back(std::stod(JsonField(line, "loss")));
+  return losses;
+}
+
+bool SmallJob::HasLoggedAStep(const std::string& out) const {
+  return ReadWhole(Path(out) + "/metrics.jsonl").find('\n') != std::string::npos;
+}
+
+support::RunningProcess SmallJob::Role(const std::string& name) const {
+  for (const support::RunningProcess& process : Processes()) {
+    if (RoleName(process) == name) return process;
+  }
+  return {};
+}
+
+void SmallJob::ExpectNothingLeft(double moment_seconds) const {
+  const bool all_ended = support::Eventually(moment_seconds, [this] { return Processes().empty(); });
+  std::string left;
+  for (const support::RunningProcess& process : Processes()) left += RoleName(process) + " ";
+  EXPECT_TRUE(all_ended) << "still running: " << left;
+  // Another test's segments have a name for a moment only: what is seen now and stays belongs to nobody.
+  std::vector<std::string> suspects = support::SharedMemoryFiles();
+  std::erase_if(suspects, [this](const std::string& name) {
+    return std::find(foreign_memory_.begin(), foreign_memory_.end(), name) != foreign_memory_.end();
+  });
+  const bool unlinked = support::Eventually(5, [&suspects] {
+    const std::vector<std::string> present = support::SharedMemoryFiles();
+    return std::none_of(suspects.begin(), suspects.end(), [&present](const std::string& name) {
+      return std::find(present.begin(), present.end(), name) != present.end();
+    });
+  });
+  EXPECT_TRUE(unlinked) << "left in /dev/shm: " << suspects.front();
+}
+
+}  // namespace tandem::cluster

@@ -1,0 +1,57 @@
+// A small recommendation job with its log in a folder of its own, run by the real binary; and the questions that every test
+// here asks of a run. Thread rule: one thread. Invariant: no process of the job outlives the object.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
+
+namespace tandem::cluster {
+
+using Arguments = std::vector<std::string>;
+
+class SmallJob {
+ public:
+  SmallJob();
+  ~SmallJob();
+
+  // The path of this name in the job's folder.
+  std::string Path(const std::string& name) const { return folder_.path() + "/" + name; }
+  std::string Write(const std::string& name, const std::string& content) const { return folder_.Write(name, content); }
+  const std::string& job_path() const { return job_path_; }
+  const std::string& log_path() const { return log_path_; }
+
+  // `tandem COMMAND JOB --set data.path=LOG --out PATH(out) ARGUMENTS`, not waited for.
+  std::unique_ptr<support::Process> Start(const std::string& command, const std::string& out, const Arguments& arguments);
+  // `tandem launch`, until it ends.
+  support::Ended Launch(const std::string& out, const Arguments& arguments);
+  // The same of a command line of the test's own.
+  support::Ended Run(const Arguments& arguments);
+
+  // Trains, which must go well and leave nothing, and returns the run's params_hash.
+  std::string HashOf(const std::string& out, const Arguments& arguments);
+
+  // A field of summary.json without its quotes; "" if there is none.
+  std::string Summary(const std::string& out, const std::string& field) const;
+  std::vector<double> Losses(const std::string& out) const;  // of metrics.jsonl, by line
+  bool HasLoggedAStep(const std::string& out) const;
+
+  std::vector<support::RunningProcess> Processes() const { return support::ProcessesMentioning(folder_.path()); }
+  // The process of a role of the job ("master-0", "ps-1") that `launch` started; pid 0 if it does not run.
+  support::RunningProcess Role(const std::string& name) const;
+  // Fails the test if a process of the job or a shared-memory file is left, apart from what ends within a moment.
+  void ExpectNothingLeft(double moment_seconds = 0.5) const;
+
+ private:
+  const support::TempFolder folder_;
+  std::string job_path_, log_path_;
+  std::vector<std::string> foreign_memory_;  // shared-memory files that were there before
+};
+
+// For a log of users with `length` items each out of 1 .. num_items.
+std::string LogText(int num_users, int num_items, int length);
+
+}  // namespace tandem::cluster
