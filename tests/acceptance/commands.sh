@@ -1,0 +1,25 @@
+# quickstart, sanitizers: whole commands. Sourced by run.sh.
+
+accept_quickstart() {
+  local began code
+  examples/quickstart.sh >"$work/quickstart.txt" 2>&1
+  code=$?
+  began=$(now)
+  if ((code == 0)); then
+    examples/quickstart.sh >"$work/quickstart.txt" 2>&1
+    code=$?
+  fi
+  local seconds
+  seconds=$(since "$began")
+  row "quickstart, second run" "< 120 s" "$seconds s, exit code $code" \
+    "$(verdict test "$code $(verdict within "$seconds" 0 119.9)" = "0 pass")"
+}
+
+accept_sanitizers() {
+  local log=$work/sanitizers.txt code summary
+  { cmake --preset asan -DTANDEM_TESTS=ON && cmake --build --preset asan --parallel "$(nproc)" &&
+    ctest --test-dir build-asan -L '^fast$' --no-tests=error --parallel 2; } >"$log" 2>&1
+  code=$?
+  summary=$(grep 'tests passed' "$log" || tail -1 "$log")
+  row "label fast under ASan and UBSan" "all pass" "$summary" "$(verdict test $code -eq 0)"
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# What takes longer than a test may: measures and prints one table of what, wanted, measured, pass or not. Ends with 1 if any
+# figure misses. Names choose what is run; all by default. Real data is looked for in TANDEM_TEST_DATA (default ../shared).
+set -uo pipefail
+
+names=(hashes losses lastfm faults badinput quickstart sanitizers)
+usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}"
+
+chosen=("$@")
+((${#chosen[@]})) || chosen=("${names[@]}")
+for name in "${chosen[@]}"; do
+  case "$name" in
+    hashes | losses | lastfm | faults | badinput | quickstart | sanitizers) ;;
+    -h | --help) echo "$usage" && exit 0 ;;
+    *) echo "run.sh: unknown name \"$name\"; $usage" >&2 && exit 2 ;;
+  esac
+done
+
+data=$(realpath -m "${TANDEM_TEST_DATA:-$(dirname "${BASH_SOURCE[0]}")/../../../shared}")  # relative to where the user is
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+work=out/acceptance
+tandem=build/tandem
+mkdir -p "$work"
+source tests/acceptance/table.sh
+source tests/acceptance/training.sh
+source tests/acceptance/failures.sh
+source tests/acceptance/commands.sh
+
+if [[ ! -x $tandem ]]; then
+  cmake --preset default -DTANDEM_TESTS=ON >/dev/null && cmake --build --preset default --target tandem || exit 1
+fi
+for name in "${chosen[@]}"; do
+  printf '== %s\n' "$name" >&2
+  "accept_$name"
+done
+print_table
