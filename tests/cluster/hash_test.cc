@@ -2,6 +2,8 @@
 // anything that matters differs. Every loss and every sparse optimizer takes part.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "tests/cluster/small_job.h"
 
 namespace tandem::cluster {
@@ -11,6 +13,8 @@ struct Recipe {
   const char* name;
   Arguments arguments;
 };
+
+void PrintTo(const Recipe& recipe, std::ostream* out) { *out << recipe.name; }
 
 class HashTest : public testing::TestWithParam<Recipe> {
  protected:
