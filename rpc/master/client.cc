@@ -72,7 +72,6 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
   request.set_job_fingerprint(self.job_fingerprint);
   absl::Time last_answer = absl::Now();
   while (true) {
-    if (options.interrupted) RETURN_IF_ERROR(options.interrupted());
     const absl::Duration left = last_answer + options.connect_timeout - absl::Now();
     if (left <= absl::ZeroDuration()) {
       return absl::UnavailableError(absl::StrFormat("master %s unreachable for %g s", channel.address(),

@@ -19,7 +19,6 @@
 namespace tandem::rpc {
 
 struct MasterClientOptions {
-  std::function<absl::Status()> interrupted;  // asked every 2 to 4 s while registering; not Ok ends Connect with it
   absl::Duration connect_timeout = absl::Seconds(30);   // without any answer while registering
   absl::Duration heartbeat_period = absl::Seconds(1);
   absl::Duration heartbeat_deadline = absl::Seconds(2);

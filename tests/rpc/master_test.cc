@@ -28,8 +28,7 @@ MembershipOptions FastMaster(uint32_t num_ps, uint32_t num_trainers) {
 }
 
 MasterClientOptions FastClient() {
-  return {.interrupted = nullptr,
-          .connect_timeout = absl::Seconds(10),
+  return {.connect_timeout = absl::Seconds(10),
           .heartbeat_period = absl::Milliseconds(50),
           .heartbeat_deadline = absl::Milliseconds(300),
           .master_timeout = absl::Milliseconds(500)};
@@ -198,15 +197,6 @@ TEST_F(MasterTest, AnUnreachableMasterIsNamedAfterTheTimeout) {
   options.connect_timeout = absl::Milliseconds(300);
   const auto client = MasterClient::Connect("127.0.0.1:1", Self(TRAINER, 1, -1), nullptr, options);
   EXPECT_EQ(client.status(), absl::UnavailableError("master 127.0.0.1:1 unreachable for 0.3 s"));
-}
-
-TEST_F(MasterTest, AnInterruptedMemberStopsRegistering) {
-  StartMaster(FastMaster(0, 2));
-  MasterClientOptions options = FastClient();
-  int asked = 0;
-  options.interrupted = [&] { return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("SIGTERM"); };
-  const auto client = MasterClient::Connect(address_, Self(TRAINER, 1, -1), nullptr, options);
-  EXPECT_EQ(client.status(), absl::CancelledError("SIGTERM"));
 }
 
 TEST_F(MasterTest, AMemberMayComeBeforeItsMaster) {
