@@ -100,7 +100,8 @@ int main(int argc, char** argv) {
       if (command->get_name() == topic) about = command;
     }
     if (about == nullptr) throw CLI::ValidationError("help", "no command \"" + topic + "\"");
-    std::fputs(about->help("tandem").c_str(), stdout);
+    // Not app.help(): while `help` itself is the command parsed, that would explain `help`.
+    std::fputs(app.get_formatter()->make_help(about, "tandem", CLI::AppFormatMode::Normal).c_str(), stdout);
   });
 
   try {
