@@ -22,9 +22,10 @@ class TempFolder {
   TempFolder& operator=(const TempFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   // Writes a file of this name and returns its path.
   std::string Write(const std::string& name, std::string_view content) const {
-    const std::string file = path_ + "/" + name;
+    const std::string file = *this / name;
     std::ofstream(file, std::ios::binary) << content;
     return file;
   }

@@ -7,7 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/checked_file.h"
 #include "ps/client_local.h"
-#include "tests/trainer/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
+#include "tests/trainer/checkpoint/file_damage.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -86,7 +87,7 @@ class CheckpointTest : public testing::Test {
   }
   std::string Step1() const { return folder_ / "step-00000001"; }
 
-  const TempFolder folder_;
+  const support::TempFolder folder_;
   ps::TableHost host_{2};
   ps::LocalClient client_{host_, 0, 1};
   ParameterSet parameters_{1, DType::F32};
@@ -239,7 +240,7 @@ CheckpointManifest SmallManifest() {
 }
 
 TEST(ManifestTest, OtherVersionIsRefusedNamingBoth) {
-  const TempFolder folder;
+  const support::TempFolder folder;
   ASSERT_TRUE(WriteManifest(folder.path(), SmallManifest()).ok());
   std::string text = ReadBytes(folder / "manifest.textproto");
   text = text.substr(0, text.find("# crc32c"));
@@ -254,7 +255,7 @@ TEST(ManifestTest, OtherVersionIsRefusedNamingBoth) {
 }
 
 TEST(ManifestTest, NamesThatLeaveTheFolderOrRepeatAreRefused) {
-  const TempFolder folder;
+  const support::TempFolder folder;
   for (const char* name : {"", "..", "../x", "/etc/passwd", "a/b", ".hidden", "dense.safetensors"}) {
     CheckpointManifest manifest = SmallManifest();
     manifest.mutable_rows(0)->set_name(name);

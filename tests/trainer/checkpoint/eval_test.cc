@@ -5,7 +5,8 @@
 
 #include "ps/client_local.h"
 #include "ps/table_host.h"
-#include "tests/trainer/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
+#include "tests/trainer/checkpoint/file_damage.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
@@ -76,7 +77,7 @@ class EvalTest : public testing::Test {
     return ranks;
   }
 
-  const TempFolder folder_;
+  const support::TempFolder folder_;
   std::vector<std::string> sets_;
 };
 

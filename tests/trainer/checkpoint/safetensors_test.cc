@@ -4,14 +4,15 @@
 #include <cstring>
 
 #include "kernels/base/crc32c.h"
-#include "tests/trainer/checkpoint/temp_folder.h"
+#include "tests/support/temp_folder.h"
+#include "tests/trainer/checkpoint/file_damage.h"
 #include "trainer/checkpoint/safetensors_header.h"
 
 namespace tandem::checkpoint {
 namespace {
 
 TEST(SafetensorsTest, EveryTypeShapeAndNameComesBackAsItWas) {
-  const TempFolder folder;
+  const support::TempFolder folder;
   Safetensors written;
   written.metadata = {{"format", "tandem"}, {"quo\"te\\", "line\nbreak, \xc3\xa4"}};
   written.tensors = {{"blocks.0.weight", Tensor::FromVector<float>({1, -2, 3.5f, 0, 5, 6}, Shape{2, 3})},
@@ -40,7 +41,7 @@ TEST(SafetensorsTest, EveryTypeShapeAndNameComesBackAsItWas) {
 }
 
 TEST(SafetensorsTest, LayoutIsTheFormatsOwn) {
-  const TempFolder folder;
+  const support::TempFolder folder;
   ASSERT_TRUE(WriteSafetensors(folder / "x", {{{"a", Tensor::FromVector<float>({1})}}, {}}).ok());
   const std::string json = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
   EXPECT_EQ(ReadBytes(folder / "x"), std::string("\x38\0\0\0\0\0\0\0", 8) + json + std::string(56 - json.size(), ' ') +
@@ -48,7 +49,7 @@ TEST(SafetensorsTest, LayoutIsTheFormatsOwn) {
 }
 
 TEST(SafetensorsTest, AnyTruncationAndAnyTailIsRefused) {
-  const TempFolder folder;
+  const support::TempFolder folder;
   ASSERT_TRUE(WriteSafetensors(folder / "x", {{{"a", Tensor::FromVector<float>({1, 2})}}, {}}).ok());
   const std::string bytes = ReadBytes(folder / "x");
   for (size_t size = 0; size < bytes.size(); ++size) {
@@ -63,7 +64,7 @@ TEST(SafetensorsTest, AnyTruncationAndAnyTailIsRefused) {
 }
 
 TEST(SafetensorsTest, HugeHeaderLengthAllocatesNothing) {
-  const TempFolder folder;
+  const support::TempFolder folder;
   for (const char* length : {"\xff\xff\xff\xff\xff\xff\xff\xff", "\x01\xe1\xf5\x05\0\0\0\0", "\xf8\xff\xff\xff\xff\xff\xff\x7f"}) {
     WriteBytes(folder / "x", std::string(length, 8) + "{}");
     EXPECT_TRUE(absl::IsFailedPrecondition(ReadSafetensors(folder / "x").status()));

@@ -1,29 +1,11 @@
-// A folder for one test, removed with the object; and ways to damage the files in it.
+// Ways to read a file whole and to damage it.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <stdlib.h>
-
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 namespace tandem {
-
-class TempFolder {
- public:
-  TempFolder() : path_(testing::TempDir() + "tandem_checkpoint_XXXXXX") { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 inline std::string ReadBytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
