@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "kernels/base/bfloat16.h"
+
 namespace tandem {
 
 enum class DType : uint8_t { F32 = 1, F64 = 2, BF16 = 3, I64 = 4, U64 = 5, U8 = 6 };
@@ -38,6 +40,7 @@ constexpr DType DTypeOf() {
   using U = std::remove_const_t<T>;
   if constexpr (std::is_same_v<U, float>) return DType::F32;
   else if constexpr (std::is_same_v<U, double>) return DType::F64;
+  else if constexpr (std::is_same_v<U, BFloat16>) return DType::BF16;
   else if constexpr (std::is_same_v<U, int64_t>) return DType::I64;
   else if constexpr (std::is_same_v<U, uint64_t>) return DType::U64;
   else {

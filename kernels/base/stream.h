@@ -5,6 +5,7 @@
 
 #include "kernels/base/device.h"
 #include "kernels/base/thread_pool.h"
+#include "kernels/base/trace.h"
 
 namespace tandem {
 
@@ -14,10 +15,14 @@ class Stream {
 
   Device device() const { return device_; }
   ThreadPool& pool() const { return *pool_; }
+  // Where kernels report their spans; null: nowhere.
+  Tracer* tracer() const { return tracer_; }
+  void set_tracer(Tracer* tracer) { tracer_ = tracer; }
 
  private:
   ThreadPool* pool_;
   Device device_;
+  Tracer* tracer_ = nullptr;
 };
 
 }  // namespace tandem

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/stream.h"
 
 namespace tandem {
@@ -21,6 +22,8 @@ class Context {
     uint64_t seed = 0;
     uint64_t step = 0;        // counts from 1
     bool training = true;     // false: no dropout and no graph
+    DType compute = DType::F32;  // of matrix products and the activations between them; BF16 keeps the residual stream,
+                                 // statistics, parameters and their gradients in f32
     absl::Time deadline = absl::InfiniteFuture();  // of everything the step waits for
   };
   explicit Context(const Options& options) : options_(options) {}
@@ -29,6 +32,7 @@ class Context {
   uint64_t seed() const { return options_.seed; }
   uint64_t step() const { return options_.step; }
   bool training() const { return options_.training; }
+  DType compute() const { return options_.compute; }
   absl::Time deadline() const { return options_.deadline; }
 
   // The first failure stays. Operations called after it return at once with unspecified values; Step reports it.

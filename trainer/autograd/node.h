@@ -61,6 +61,9 @@ class LeafNode : public Node {
     gradient_ = storage_;
     has_gradient_ = true;
   }
+  // A BF16 copy of a parameter's value for matrix products, refreshed by whoever changes the value. Undefined in f32 runs.
+  void set_shadow(Tensor shadow) { shadow_ = std::move(shadow); }
+  const Tensor& shadow() const { return shadow_; }
   void set_hook(Hook hook) { hook_ = std::move(hook); }
 
   bool has_gradient() const { return has_gradient_; }
@@ -72,6 +75,7 @@ class LeafNode : public Node {
   }
 
  private:
+  Tensor shadow_;
   Tensor storage_;
   Tensor gradient_;
   bool has_gradient_ = false;

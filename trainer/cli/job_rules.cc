@@ -103,6 +103,7 @@ void CheckModel(const Job& job, Limits* limits) {
   switch (job.model().kind_case()) {
     case Model::kSequenceRec:
       return CheckSequenceRec(job, limits);
+    case Model::kGpt:
     case Model::KIND_NOT_SET:
       return limits->Fail("model", "model has no kind; allowed: model { sequence_rec { } }");
   }

@@ -1,0 +1,23 @@
+// The upper half of an f32: 8 bits of exponent, 7 of mantissa. A storage type: sums and products are f32's.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace tandem {
+
+struct BFloat16 {
+  uint16_t bits = 0;
+};
+
+inline float ToFloat(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+
+// The nearest, ties to even; a NaN stays one.
+inline BFloat16 ToBFloat16(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const uint32_t quiet = (bits >> 16) | 0x40;
+  return {static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded)};
+}
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+#include "kernels/base/trace.h"
+
+#include <atomic>
+#include <chrono>
+
+namespace tandem {
+
+namespace {
+
+uint32_t ThisThread() {
+  static std::atomic<uint32_t> next{0};
+  thread_local const uint32_t number = next.fetch_add(1);
+  return number;
+}
+
+}  // namespace
+
+const char* NameOf(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::GEMM: return "gemm";
+    case SpanKind::ATTENTION: return "attention";
+    case SpanKind::NORM: return "norm";
+    case SpanKind::ACTIVATION: return "activation";
+    case SpanKind::DROPOUT: return "dropout";
+    case SpanKind::ELEMENTWISE: return "elementwise";
+    case SpanKind::REDUCE: return "reduce";
+    case SpanKind::LOSS: return "loss";
+    case SpanKind::EMBEDDING: return "embedding";
+    case SpanKind::OPTIMIZER: return "optimizer";
+    case SpanKind::COLLECTIVE: return "collective";
+    case SpanKind::PULL: return "pull";
+    case SpanKind::PUSH: return "push";
+    case SpanKind::COMMIT: return "commit";
+    case SpanKind::CHECKPOINT: return "checkpoint";
+    case SpanKind::STEP: return "step";
+    case SpanKind::OTHER: return "other";
+  }
+  return "?";
+}
+
+int64_t MonotonicNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void Tracer::Add(Span span) {
+  span.thread = ThisThread();
+  absl::MutexLock lock(&mutex_);
+  if (spans_.size() < max_spans_) spans_.push_back(span);
+}
+
+std::vector<Span> Tracer::Take() {
+  absl::MutexLock lock(&mutex_);
+  std::vector<Span> taken;
+  taken.swap(spans_);
+  return taken;
+}
+
+}  // namespace tandem
