@@ -19,7 +19,7 @@ namespace tandem::cli {
 
 namespace {
 
-absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::SequenceData& data, int num_trainers,
+absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData& data, int num_trainers,
                                              loop::RunOutput* output) {
   ps::TableHost host(job.ps().threads());
   auto groups =
@@ -33,7 +33,7 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::Sequenc
                                                    .client = &client,
                                                    .output = rank == 0 ? output : nullptr,
                                                    .num_servers = 0,
-                                                   .interrupted = SignalStatus});
+                                                   .stop_requested = SignalReceived});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -45,17 +45,17 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::Sequenc
 
 absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
-  ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
-  output->Note(Banner(job, data, 0, options.num_trainers));
+  output->Note(Banner(job, *data, 0, options.num_trainers));
   const Stopwatch watch;
-  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, data, options.num_trainers, output.get());
+  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, output.get());
   if (!summary.ok()) {
     SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds());
     return summary.status();
   }
-  if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, job, data, options.out);
-  return absl::OkStatus();
+  if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
+  return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ SparseOptimizer SparseKind(OptimizerKind kind) {
 remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps) {
   remote::DistOptimizer::Options options;
   options.dense = ScheduleOf(job, job.optimizer().learning_rate(), total_steps);
-  for (int i = 0; i < job.tables_size(); ++i) {
+  for (int i = 0; job.placement() == Job::PS && i < job.tables_size(); ++i) {
     options.tables.push_back(
         {static_cast<uint32_t>(i + 1), ScheduleOf(job, job.tables(i).learning_rate(), total_steps)});
   }
@@ -78,6 +78,7 @@ remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps
 
 std::vector<TableSpec> TableSpecsOf(const Job& job) {
   std::vector<TableSpec> specs;
+  if (job.placement() != Job::PS) return specs;
   for (const Table& table : job.tables()) {
     TableSpec& spec = specs.emplace_back();
     spec.set_name(table.name());
@@ -94,8 +95,9 @@ std::vector<TableSpec> TableSpecsOf(const Job& job) {
 }
 
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
-  const int64_t steps = job.train().max_epochs() * steps_per_epoch;
-  return job.train().max_steps() > 0 ? std::min<int64_t>(steps, job.train().max_steps()) : steps;
+  const int64_t by_epochs = job.train().max_epochs() * steps_per_epoch, by_steps = job.train().max_steps();
+  if (by_epochs == 0 || by_steps == 0) return std::max(by_epochs, by_steps);
+  return std::min(by_epochs, by_steps);
 }
 
 }  // namespace tandem::loop

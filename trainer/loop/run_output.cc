@@ -50,7 +50,8 @@ std::string EvaluationJson(const EvaluationRecord& r) {
 std::string SummaryJson(const RunSummary& s) {
   return absl::StrCat(
       "{\"job\":", Quoted(s.job), ",\"status\":", Quoted(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
-      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch, ",\"seconds\":", Number(s.seconds),
+      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch,
+      ",\"best_step\":", s.best_step, ",\"seconds\":", Number(s.seconds),
       ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
       ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
       ",\"samples_per_second\":", Number(s.samples_per_second), ",\"tokens_per_second\":", Number(s.tokens_per_second),
@@ -78,7 +79,7 @@ absl::StatusOr<std::FILE*> OpenForWriting(const std::string& path) {
 // The few figures that fit a line, where they exist.
 std::string Headline(const std::map<std::string, double>& metrics) {
   std::string text;
-  for (const char* name : {"valid/hr@10", "valid/ndcg@10", "valid/sampled_hr@10", "valid/sampled_ndcg@10"}) {
+  for (const char* name : {"valid/hr@10", "valid/ndcg@10", "valid/sampled_hr@10", "valid/sampled_ndcg@10", "valid/loss"}) {
     const auto it = metrics.find(name);
     if (it != metrics.end()) absl::StrAppend(&text, "  ", name, " ", absl::StrFormat("%.4f", it->second));
   }
@@ -121,7 +122,7 @@ void RunOutput::Evaluated(const EvaluationRecord& record) {
   std::fprintf(evaluations_, "%s\n", json.c_str());
   std::fflush(evaluations_);
   progress_.Json(json);
-  progress_.Line(absl::StrFormat("epoch %-4d train/loss %.4f%s%s", record.epoch, record.train_loss,
+  progress_.Line(absl::StrFormat("epoch %-4d step %-6d train/loss %.4f%s%s", record.epoch, record.step, record.train_loss,
                                  Headline(record.metrics), record.best ? "  best so far" : ""));
 }
 

@@ -35,10 +35,13 @@ struct RunLayout {
   int ps = 0, dp = 1;
 };
 
+// The status of a run that a signal ended before its last step.
+inline constexpr char kStopped[] = "stopped", kCompleted[] = "completed";
+
 struct RunSummary {
   std::string job, status;
   uint64_t seed = 0;
-  int64_t steps = 0, epochs = 0, best_epoch = 0;
+  int64_t steps = 0, epochs = 0, best_epoch = 0, best_step = 0;
   double seconds = 0;
   RunLayout layout;
   std::map<std::string, double> metrics;

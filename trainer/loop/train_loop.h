@@ -6,8 +6,8 @@
 
 #include "proto/job.pb.h"
 #include "trainer/comm/process_group.h"
+#include "trainer/loop/job_data.h"
 #include "trainer/loop/run_output.h"
-#include "trainer/loop/sequence_rec_task.h"
 
 namespace tandem::loop {
 
@@ -16,10 +16,13 @@ struct ReplicaEnvironment {
   ps::Client* client = nullptr;
   RunOutput* output = nullptr;          // rank 0 only
   int num_servers = 0;                  // for the summary; 0: local tables
-  std::function<absl::Status()> interrupted = nullptr;  // asked once a step; not Ok ends the run with that status
+  // Asked once a step. If any replica's answer is true, all end after the same step: they write a checkpoint and return a summary
+  // with status "stopped".
+  std::function<bool()> stop_requested = nullptr;
+  std::function<void(const StepRecord&)> on_step = nullptr;  // after every step, for measuring
 };
 
 // Runs the resolved job. After an error the group and the client are aborted, so that no peer waits for this replica.
-absl::StatusOr<RunSummary> RunReplica(const Job& job, const SequenceData& data, const ReplicaEnvironment& environment);
+absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const ReplicaEnvironment& environment);
 
 }  // namespace tandem::loop
