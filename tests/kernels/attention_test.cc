@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
 
 namespace tandem::kernels {
@@ -130,6 +131,21 @@ TEST(AttentionTest, F32GradientsMatchF64AndDoNotDependOnThreads) {
     ExpectSameBits(one.output, three.output);
     ExpectSameBits(one.log_sum_exp, three.log_sum_exp);
     ExpectSameBits(one.grad_qkv, three.grad_qkv);
+  }
+}
+
+TEST(AttentionTest, BitsAreTheSameInEveryInstructionSet) {
+  TestStream stream;
+  for (const Setting& setting : kSettings) {
+    AttentionCase<float> wanted(setting);
+    wanted.Both(stream);
+    ForEachInstructionSet([&](InstructionSet) {
+      AttentionCase<float> run(setting);
+      run.Both(stream);
+      ExpectSameBits(run.output, wanted.output);
+      ExpectSameBits(run.log_sum_exp, wanted.log_sum_exp);
+      ExpectSameBits(run.grad_qkv, wanted.grad_qkv);
+    });
   }
 }
 
