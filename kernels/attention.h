@@ -37,4 +37,15 @@ struct AttentionBackwardArgs : AttentionArgs {
 };
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream);
 
+// Inference with a cache of keys and values: the queries are the last Tq tokens of one sequence of Tk, query i sees keys
+// 0 .. Tk - Tq + i. The result is that of AttentionForward on the whole sequence, bit for bit, however the queries are split
+// over calls.
+struct CachedAttentionArgs {
+  ArrayView q;       // [Tq, H, D]
+  ArrayView k, v;    // [Tk, H, D], Tk >= Tq; strides as above
+  ArrayView output;  // [Tq, H, D], dense
+  double scale = 1;
+};
+void CachedAttention(const CachedAttentionArgs& args, Stream& stream);
+
 }  // namespace tandem::kernels

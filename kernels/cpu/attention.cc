@@ -35,9 +35,10 @@ struct Problem {
   uint64_t folded_key, step;
 };
 
-// One sequence and head, with the padded extents of its scratch.
+// One sequence and head, with the padded extents of its scratch. Its queries are the tokens from `first_query` of the sequence on.
 struct Task {
   int64_t head, first_token, length, padded_length, padded_depth;
+  int64_t first_query = 0;
 };
 
 // Rows of one head, token after token, into padded rows of `to`.
@@ -155,16 +156,16 @@ void ForwardTask(const Problem<T>& p, const Task& task, T* scratch, T* output, T
   LoadColumns(p.k + task.first_token * p.k_stride + at, p.k_stride, length, padded, p.depth, k_columns);
   LoadRows(p.v + task.first_token * p.v_stride + at, p.v_stride, length, padded, p.depth, width, v_rows);
   const bool contiguous = p.drop_threshold > 0 && KeysAreContiguous(p, task);
-  for (int64_t begin = 0; begin < length; begin += kQueryBlock) {
+  for (int64_t begin = task.first_query; begin < length; begin += kQueryBlock) {
     const Block block = BlockAt(begin, p.causal, task);
-    const int64_t token = task.first_token + begin;
+    const int64_t token = task.first_token + begin - task.first_query;
     LoadRows(p.q + token * p.q_stride + at, p.q_stride, block.rows, block.padded_rows, p.depth, width, q_rows);
     Scores(p, task, block, q_rows, k_columns, scores);
     Vectorised([=, log_sums = log_sum_exp + token * p.num_heads + task.head, log_sum_stride = p.num_heads] {
       for (int64_t i = 0; i < block.rows; ++i) {
         T* row = scores + i * padded;
         const ExpRowResult<T> result = ExpRow(block.padded_keys, row, row);
-        log_sums[i * log_sum_stride] = result.max + Log(result.sum);
+        if (log_sum_exp != nullptr) log_sums[i * log_sum_stride] = result.max + Log(result.sum);
         const T inverse = T(1) / result.sum;
         for (int64_t j = 0; j < block.padded_keys; ++j) row[j] *= inverse;
       }
@@ -266,7 +267,7 @@ void BackwardTask(const Problem<T>& p, const Task& task, const Gradients<T>& g, 
 // The token stride of a [T, H, D] view.
 int64_t TokenStride(const ArrayView& view, const ArrayView& q) {
   const Shape& shape = view.shape;
-  TANDEM_CHECK(shape.num_dims() == 3 && shape == q.shape) << shape << " and q " << q.shape;
+  TANDEM_CHECK(shape.num_dims() == 3 && shape[1] == q.shape[1] && shape[2] == q.shape[2]) << shape << " and q " << q.shape;
   TANDEM_CHECK(shape[0] == 0 || (view.strides[2] == 1 && (shape[1] == 1 || view.strides[1] == shape[2])))
       << "strides " << view.strides << " of " << shape;
   return shape[0] <= 1 ? shape[1] * shape[2] : view.strides[0];
@@ -275,6 +276,8 @@ int64_t TokenStride(const ArrayView& view, const ArrayView& q) {
 template <class T>
 Problem<T> ProblemOf(const AttentionArgs& args) {
   const int64_t num_tokens = args.q.shape[0];
+  TANDEM_CHECK_EQ(args.k.shape[0], num_tokens);
+  TANDEM_CHECK_EQ(args.v.shape[0], num_tokens);
   TANDEM_CHECK_EQ(args.row_index.num_elements(), num_tokens);
   TANDEM_CHECK_GE(args.offsets.num_elements(), 1);
   TANDEM_CHECK(args.dropout >= 0 && args.dropout < 1) << args.dropout;
@@ -343,6 +346,34 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
     ForEachTask(p, args.offsets.num_elements() - 1, stream, [&](const Task& task) {
       T* scratch = Scratch<T>(ScratchSlot::TASK_A, BackwardScratch<T>(task));
       BackwardTask(p, task, g, scratch);
+    });
+  });
+}
+
+void CachedAttention(const CachedAttentionArgs& args, Stream& stream) {
+  const int64_t num_queries = args.q.shape[0], num_keys = args.k.shape[0];
+  TANDEM_CHECK(args.output.is_dense() && args.output.shape == args.q.shape) << args.output.shape;
+  TANDEM_CHECK_EQ(args.v.shape[0], num_keys);
+  TANDEM_CHECK_GE(num_keys, num_queries);
+  if (num_queries == 0) return;
+  WithFloatType(args.q.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    Problem<T> p{};
+    p.q = args.q.as<T>();
+    p.k = args.k.as<T>();
+    p.v = args.v.as<T>();
+    p.q_stride = TokenStride(args.q, args.q);
+    p.k_stride = TokenStride(args.k, args.q);
+    p.v_stride = TokenStride(args.v, args.q);
+    p.num_heads = args.q.shape[1];
+    p.depth = args.q.shape[2];
+    p.causal = true;
+    p.scale = static_cast<T>(args.scale);
+    T* output = args.output.as<T>();
+    stream.pool().ParallelFor(p.num_heads, [&](int64_t head) {
+      const Task task{head, 0, num_keys, RoundUp(num_keys), RoundUp(p.depth), num_keys - num_queries};
+      T* scratch = Scratch<T>(ScratchSlot::TASK_A, ForwardScratch<T>(task));
+      ForwardTask(p, task, scratch, output, static_cast<T*>(nullptr));
     });
   });
 }
