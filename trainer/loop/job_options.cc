@@ -6,6 +6,18 @@
 
 namespace tandem::loop {
 
+namespace {
+
+kernels::Activation ActivationOf(ActivationType type) {
+  switch (type) {
+    case RELU: return kernels::Activation::RELU;
+    case SILU: return kernels::Activation::SILU;
+    default: return kernels::Activation::GELU;
+  }
+}
+
+}  // namespace
+
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
   const SequenceRec& model = job.model().sequence_rec();
   models::SequenceRecOptions options;
@@ -14,15 +26,37 @@ models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
   options.layers = model.layers();
   options.heads = model.heads();
   options.ffn_dim = model.ffn_dim();
-  options.activation = model.activation() == RELU   ? kernels::Activation::RELU
-                       : model.activation() == SILU ? kernels::Activation::SILU
-                                                    : kernels::Activation::GELU;
+  options.activation = ActivationOf(model.activation());
   options.dropout = model.dropout();
   options.norm_epsilon = model.norm_epsilon();
   options.init_stddev = model.init_stddev();
   options.loss = model.loss() == FULL_SOFTMAX      ? models::SequenceLossKind::FULL_SOFTMAX
                  : model.loss() == SAMPLED_SOFTMAX ? models::SequenceLossKind::SAMPLED_SOFTMAX
                                                    : models::SequenceLossKind::BCE;
+  return options;
+}
+
+models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size) {
+  const Gpt& model = job.model().gpt();
+  models::GptOptions options;
+  options.vocabulary_size = vocabulary_size;
+  options.max_length = model.max_length();
+  options.layers = model.layers();
+  options.heads = model.heads();
+  options.dim = model.dim();
+  options.ffn_dim = model.ffn_dim();
+  options.activation = ActivationOf(model.activation());
+  options.dropout = model.dropout();
+  options.norm_epsilon = model.norm_epsilon();
+  options.norm_bias = model.norm_bias();
+  options.qkv_bias = model.qkv_bias();
+  options.linear_bias = model.linear_bias();
+  options.tied_embeddings = model.tied_embeddings();
+  options.attention_scale = model.attention_scale();
+  options.init = model.init() == UNIFORM_FAN_IN ? nn::Init::UNIFORM_FAN_IN : nn::Init::NORMAL;
+  options.init_stddev = model.init_stddev();
+  options.embedding_stddev = model.embedding_stddev();
+  options.token_rows_outside = job.placement() == Job::PS;
   return options;
 }
 

@@ -5,12 +5,14 @@
 
 #include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
+#include "trainer/models/gpt.h"
 #include "trainer/models/sequence_rec.h"
 #include "trainer/remote/dist_optimizer.h"
 
 namespace tandem::loop {
 
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
+models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);
 // `total_steps` is the job's last step, where schedules end unless the job says otherwise.
 remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);

@@ -1,9 +1,11 @@
 #include "trainer/loop/run_output.h"
 
 #include <cerrno>
+#include <cinttypes>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -70,10 +72,24 @@ absl::Status MakeFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::FILE*> OpenForWriting(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
+absl::StatusOr<std::FILE*> OpenFile(const std::string& path, const char* mode) {
+  std::FILE* file = std::fopen(path.c_str(), mode);
   if (file == nullptr) return FileError(path);
   return file;
+}
+
+// Keeps the lines of a file of records up to a step's. A last line without its end, of a run that was killed, goes too.
+absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
+  std::string kept;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    int64_t step;
+    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64, &step) == 1 && step <= last_step) absl::StrAppend(&kept, line, "\n");
+  }
+  ASSIGN_OR_RETURN(std::FILE * rewritten, OpenFile(path, "w"));
+  const bool written = std::fwrite(kept.data(), 1, kept.size(), rewritten) == kept.size();
+  if (std::fclose(rewritten) != 0 || !written) return FileError(path);
+  return absl::OkStatus();
 }
 
 // The few figures that fit a line, where they exist.
@@ -92,15 +108,30 @@ std::string HashText(absl::uint128 hash) {
   return absl::StrFormat("%016x%016x", absl::Uint128High64(hash), absl::Uint128Low64(hash));
 }
 
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const std::string& folder, LogFormat format,
+                                                           const char* mode) {
+  std::error_code ignored;
+  std::filesystem::remove(folder + "/summary.json", ignored);
+  std::filesystem::remove(folder + "/trace.json", ignored);
+  std::unique_ptr<RunOutput> output(new RunOutput(folder, format));
+  ASSIGN_OR_RETURN(output->metrics_, OpenFile(folder + "/metrics.jsonl", mode));
+  ASSIGN_OR_RETURN(output->evaluations_, OpenFile(folder + "/evaluations.jsonl", mode));
+  return output;
+}
+
 absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& folder, LogFormat format) {
   RETURN_IF_ERROR(MakeFolder(folder));
   std::error_code ignored;
-  std::filesystem::remove(folder + "/summary.json", ignored);
   std::filesystem::remove_all(folder + "/checkpoints", ignored);
-  std::unique_ptr<RunOutput> output(new RunOutput(folder, format));
-  ASSIGN_OR_RETURN(output->metrics_, OpenForWriting(folder + "/metrics.jsonl"));
-  ASSIGN_OR_RETURN(output->evaluations_, OpenForWriting(folder + "/evaluations.jsonl"));
-  return output;
+  return Open(folder, format, "w");
+}
+
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Continue(const std::string& folder, int64_t last_step,
+                                                               LogFormat format) {
+  RETURN_IF_ERROR(MakeFolder(folder));
+  RETURN_IF_ERROR(DropLinesAfter(folder + "/metrics.jsonl", last_step));
+  RETURN_IF_ERROR(DropLinesAfter(folder + "/evaluations.jsonl", last_step));
+  return Open(folder, format, "a");
 }
 
 RunOutput::~RunOutput() {
@@ -131,7 +162,7 @@ void RunOutput::Note(const std::string& text) { progress_.Line(text); }
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) {
   RETURN_IF_ERROR(MakeFolder(folder));
   const std::string path = folder + "/summary.json", draft = path + ".draft";
-  ASSIGN_OR_RETURN(std::FILE * file, OpenForWriting(draft));
+  ASSIGN_OR_RETURN(std::FILE * file, OpenFile(draft, "w"));
   const std::string json = SummaryJson(summary);
   const bool written = std::fwrite(json.data(), 1, json.size(), file) == json.size();
   if (std::fclose(file) != 0 || !written) return FileError(draft);
