@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "ps/client.h"
 #include "ps/table_host.h"
 
@@ -27,6 +28,8 @@ class LocalClient : public Client {
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
   // Fails the host, and so every replica of the process: without this one no step can be committed.
   void Abort(absl::Status reason) override { host_.Fail(std::move(reason)); }
+  // The host's: role "ps-local".
+  absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
 
  private:
   TableHost& host_;

@@ -18,6 +18,7 @@
 #include "ps/saturating.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
+#include "rpc/role_trace.h"
 
 namespace tandem::ps {
 namespace {
@@ -36,15 +37,21 @@ absl::Status Annotate(const absl::Status& status, const std::string& what, int s
 template <class T>
 class SharedPromise {
  public:
+  // `span` ends with it.
+  explicit SharedPromise(const ConcurrentSpan& span = {}) { state_->span = span; }
+
   const Future<T>& future() const { return state_->future; }
   void Set(absl::StatusOr<T> value) const {
-    if (!state_->taken.exchange(true)) state_->promise.Set(std::move(value));
+    if (state_->taken.exchange(true)) return;
+    state_->span.End();
+    state_->promise.Set(std::move(value));
   }
 
  private:
   struct State {
     rpc::Promise<T> promise;
     const Future<T> future = promise.future();
+    ConcurrentSpan span;
     std::atomic<bool> taken{false};
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
@@ -70,6 +77,7 @@ struct Plan {
   std::vector<uint32_t> dims;                // [segment]
   std::vector<CutMessage> messages;
   std::vector<int> messages_of_server;
+  size_t num_bytes = 0;  // of ids and rows
 };
 
 // The message's ids gathered into one buffer, and its segments.
@@ -141,7 +149,12 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
 
   template <class SegmentType>
   absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments);
-  std::shared_ptr<Operation> Start(std::string what, const Plan& plan);
+  std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
+  RequestHeader HeaderOf(const ConcurrentSpan& span) const {
+    RequestHeader traced = header;
+    traced.set_trace_id(span.trace_id());
+    return traced;
+  }
   // Sends `request` to every server; `then` runs once, with all replies in order or the first error.
   void CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
                std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
@@ -165,6 +178,7 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
                                                                segment.ids.size()));
     plan->split.push_back(std::move(owned));
     plan->dims.push_back(spec->second.dim());
+    plan->num_bytes += CallBytes(segment.ids.size(), spec->second.dim());
   }
   plan->messages = CutMessages(plan->split, plan->dims, options.message_bytes);
   plan->messages_of_server.resize(channels.size());
@@ -172,8 +186,9 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
   return plan;
 }
 
-std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan) {
-  auto operation = std::make_shared<Operation>(std::move(what), plan.messages_of_server);
+std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan, ConcurrentSpan span) {
+  span.AddBytes(static_cast<double>(plan.num_bytes));
+  auto operation = std::make_shared<Operation>(std::move(what), plan.messages_of_server, std::move(span));
   const std::weak_ptr<Operation> weak = operation;
   const Timer::Key key = timer->Schedule(absl::Now() + options.timeout, [weak, after = options.timeout] {
     if (const auto late = weak.lock()) late->TimeOut(after);
@@ -242,16 +257,21 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   return absl::OkStatus();
 }
 
+ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t step) {
+  return Client::TraceCall(core_->header.sender().rank(), kind, name, step);
+}
+
 Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
+  const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull", step);
   const auto made = core_->MakePlan(segments);
   if (!made.ok()) return Future<Done>::Ready(made.status());
   const std::shared_ptr<const Plan> plan = *made;
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan);
+  const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan, span);
   const auto targets = std::make_shared<const std::vector<PullSegment>>(std::move(segments));
   for (const CutMessage& message : plan->messages) {
     PullRequest request;
-    *request.mutable_header() = core_->header;
+    *request.mutable_header() = core_->HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
     const auto ids = GatherIds(*plan, message, *targets, &request);
@@ -271,14 +291,15 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
 }
 
 Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
   const auto plan = core_->MakePlan(segments);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
   if ((*plan)->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan);
+  const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan, span);
   for (const CutMessage& message : (*plan)->messages) {
     const size_t server = static_cast<size_t>(message.server);
     PushRequest request;
-    *request.mutable_header() = core_->header;
+    *request.mutable_header() = core_->HeaderOf(span);
     request.set_sequence(next_sequence_[server]++);
     request.set_step(step);
     request.set_slice(slice);
@@ -301,10 +322,11 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
 }
 
 Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
+  const ConcurrentSpan span = TraceCall(SpanKind::COMMIT, "gradient_norm", step);
   GradientNormRequest request;
-  *request.mutable_header() = core_->header;
+  *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(step);
-  SharedPromise<absl::uint128> norm;
+  SharedPromise<absl::uint128> norm(span);
   const auto then = [norm](absl::StatusOr<std::vector<Payload>> replies) {
     if (!replies.ok()) return norm.Set(replies.status());
     absl::uint128 total = 0;
@@ -327,8 +349,9 @@ Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
 }
 
 Future<Done> RemoteClient::Commit(const CommitArgs& args) {
+  const ConcurrentSpan span = TraceCall(SpanKind::COMMIT, "commit", args.step);
   CommitRequest request;
-  *request.mutable_header() = core_->header;
+  *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(args.step);
   request.set_gradient_scale(args.gradient_scale);
   request.set_skip(args.skip);
@@ -337,7 +360,7 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
     added->set_table(rate.table);
     added->set_learning_rate(rate.learning_rate);
   }
-  SharedPromise<Done> committed;
+  SharedPromise<Done> committed(span);
   const auto then = [committed](absl::StatusOr<std::vector<Payload>> replies) {
     if (replies.ok()) committed.Set(Done());
     else committed.Set(replies.status());
@@ -374,11 +397,12 @@ Future<HashResult> RemoteClient::Hash() {
 }
 
 Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder) {
+  const ConcurrentSpan span = TraceCall(SpanKind::CHECKPOINT, "save", step);
   SaveRequest request;
-  *request.mutable_header() = core_->header;
+  *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(step);
   request.set_folder(folder);
-  SharedPromise<std::vector<SavedFile>> saved;
+  SharedPromise<std::vector<SavedFile>> saved(span);
   core_->CallAll("Save", absl::StrCat("save after step ", step), request.SerializeAsString(),
                  absl::Now() + core_->options.timeout, [saved](absl::StatusOr<std::vector<Payload>> replies) {
                    if (!replies.ok()) return saved.Set(replies.status());
@@ -394,6 +418,18 @@ Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::stri
                    saved.Set(std::move(files));
                  });
   return saved.future();
+}
+
+absl::StatusOr<std::vector<RoleTrace>> RemoteClient::TakeTraces(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::vector<RoleTrace> traces;
+  for (size_t server = 0; server < core_->channels.size(); ++server) {
+    auto trace = rpc::CallTakeTrace(*core_->channels[server], "tandem.EmbeddingService", core_->header,
+                                    absl::StrCat("ps-", server), deadline);
+    if (!trace.ok()) return Annotate(trace.status(), "take trace", static_cast<int>(server));
+    traces.push_back(*std::move(trace));
+  }
+  return traces;
 }
 
 void RemoteClient::Abort(absl::Status reason) {

@@ -22,6 +22,15 @@ constexpr int kSequenceBits = 40;
 
 bool SameSpec(const TableSpec& a, const TableSpec& b) { return a.SerializeAsString() == b.SerializeAsString(); }
 
+Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id) {
+  Span span;
+  span.name = name;
+  span.kind = kind;
+  span.step = step;
+  span.trace_id = trace_id;
+  return span;
+}
+
 // Counts the workers of one call; the last one to arrive goes on.
 class Countdown {
  public:
@@ -130,26 +139,36 @@ absl::Status TableHost::AddShares(const TableSpec& spec, const void* ids, size_t
   return absl::OkStatus();
 }
 
-void TableHost::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then) {
+void TableHost::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span) {
   auto countdown = std::make_shared<Countdown>(static_cast<int>(workers_.size()), std::move(then));
   for (auto& worker : workers_) {
-    worker->Post([task, countdown, worker = worker.get()] {
-      task(*worker);
+    worker->Post([this, span, task, countdown, worker = worker.get()] {
+      {
+        const TraceSpan recorded(TracerFor(span), span);
+        task(*worker);
+      }
       countdown->Arrive();
     });
   }
 }
 
-void TableHost::PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task,
-                             std::function<void()> then) {
+void TableHost::PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
+                             const Span& span) {
   int busy = 0;
   for (const auto& of_worker : shares) busy += !of_worker.empty();
   // A call without rows still waits its turn, at the first worker.
   auto countdown = std::make_shared<Countdown>(std::max(busy, 1), std::move(then));
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (shares[i].empty() && (busy > 0 || i > 0)) continue;
-    workers_[i]->Post([task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
-      for (const Share& share : mine) task(*worker->tables().at(share.table), share);
+    workers_[i]->Post([this, span, task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
+      {
+        TraceSpan recorded(TracerFor(span), span);
+        for (const Share& share : mine) {
+          Table& table = *worker->tables().at(share.table);
+          task(table, share);
+          recorded.AddBytes(static_cast<double>(CallBytes(share.owned.ids.size(), table.spec().dim())));
+        }
+      }
       countdown->Arrive();
     });
   }
@@ -161,12 +180,13 @@ void TableHost::PostPull(ParkedPull pull) {
       [create = pull.create](Table& table, const Share& share) {
         table.Pull(share.owned.ids, create, share.rows, share.owned.positions);
       },
-      [done = std::move(pull.done)] { done(absl::OkStatus()); });
+      [done = std::move(pull.done)] { done(absl::OkStatus()); },
+      WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
 }
 
-void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done) {
+void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
-    ParkedPull pull{step, Shares(workers_.size()), create, done};
+    ParkedPull pull{step, Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
       RETURN_IF_ERROR(AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares));
@@ -182,7 +202,7 @@ void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& pa
 }
 
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
-                           std::shared_ptr<const void> owner, Done done) {
+                           std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
   bool repeated = false;
   absl::Status refused = [&]() -> absl::Status {
     if (place.sequence >> kSequenceBits != 0) {
@@ -205,13 +225,13 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
         [slice = place.slice, order, owner = std::move(owner)](Table& table, const Share& share) {
           table.Accumulate(slice, order, share.owned.ids, share.gradients, owner, share.owned.positions);
         },
-        [done] { done(absl::OkStatus()); });
+        [done] { done(absl::OkStatus()); }, WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id));
     return absl::OkStatus();
   }();
   if (repeated || !refused.ok()) done(refused);
 }
 
-void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done) {
+void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) {
   absl::StatusOr<absl::uint128> answer = absl::UnknownError("waiting");
   const bool answered = [&] {
     absl::MutexLock lock(&mutex_);
@@ -228,6 +248,7 @@ void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done) {
       answer = *norm_;
     } else {
       waiting_norms_.push_back({step, done});
+      if (trace_id != 0) norm_trace_id_ = trace_id;
       if (*verdict == StepGate::RoundVerdict::COMPLETE) {
         norm_posted_ = true;
         PostNorm(step);
@@ -251,7 +272,8 @@ void TableHost::PostNorm(uint64_t step) {
         absl::uint128 total = 0;
         for (absl::uint128 norm : *norms) total = SaturatingAdd(total, norm);
         FinishNorm(step, total);
-      });
+      },
+      WorkSpan(SpanKind::COMMIT, "gradient_norm", step, std::exchange(norm_trace_id_, 0)));
 }
 
 void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
@@ -286,7 +308,7 @@ absl::Status TableHost::CheckRates(const CommitArgs& args) const {
   return absl::OkStatus();
 }
 
-void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
+void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id) {
   Callbacks later;
   {
     absl::MutexLock lock(&mutex_);
@@ -300,6 +322,7 @@ void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
         return absl::OkStatus();
       }
       waiting_commits_.push_back(done);
+      if (trace_id != 0) commit_trace_id_ = trace_id;
       if (verdict == StepGate::RoundVerdict::COMPLETE) PostCommit(args, &later);
       return absl::OkStatus();
     }();
@@ -307,6 +330,7 @@ void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
     if (absl::IsFailedPrecondition(refused)) {  // trainers disagree: nobody's commit can succeed
       for (Done& waiting : waiting_commits_) later.push_back([waiting, refused] { waiting(refused); });
       waiting_commits_.clear();
+      commit_trace_id_ = 0;
     }
   }
   for (auto& callback : later) callback();
@@ -323,7 +347,8 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
       },
       [waiting = std::move(waiting_commits_)] {
         for (const Done& done : waiting) done(absl::OkStatus());
-      });
+      },
+      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, std::exchange(commit_trace_id_, 0)));
   waiting_commits_.clear();
   if (!norm_posted_) {
     for (WaitingNorm& waiting : waiting_norms_) {
@@ -335,6 +360,7 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
     waiting_norms_.clear();
   }
   norm_posted_ = false;
+  norm_trace_id_ = 0;
   norm_.reset();
   std::vector<ParkedPull> parked = std::move(parked_pulls_);
   parked_pulls_.clear();
@@ -372,7 +398,7 @@ void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
 }
 
 void TableHost::Save(uint64_t step, const std::string& folder,
-                     std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done) {
+                     std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
@@ -391,7 +417,8 @@ void TableHost::Save(uint64_t step, const std::string& folder,
             files.insert(files.end(), result->begin(), result->end());
           }
           done(std::move(files));
-        });
+        },
+        WorkSpan(SpanKind::CHECKPOINT, "write_rows", step, trace_id));
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);

@@ -19,9 +19,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/base/trace.h"
 #include "ps/client.h"
 #include "ps/router.h"
 #include "ps/step_gate.h"
+#include "rpc/role_trace.h"
 
 namespace tandem::ps {
 
@@ -64,20 +66,26 @@ class TableHost {
   // The dim of a table, to size a reply; InvalidArgument if there is no such table.
   absl::StatusOr<uint32_t> Dim(uint32_t table) const;
 
-  void Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done);
+  // Of a call with a trace_id, every worker's share of the work is in tracer() when it is answered. A norm or a commit, which
+  // runs once for all trainers, has the id of the last that gave one.
+  void Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done, uint64_t trace_id = 0);
   // `owner` keeps the gradients alive.
-  void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
-                  Done done);
-  void GradientNorm(uint32_t trainer, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done);
-  void Commit(uint32_t trainer, const CommitArgs& args, Done done);
+  void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner, Done done,
+                  uint64_t trace_id = 0);
+  void GradientNorm(uint32_t trainer, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done,
+                    uint64_t trace_id = 0);
+  void Commit(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile.
-  void Save(uint64_t step, const std::string& folder, std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done);
+  void Save(uint64_t step, const std::string& folder, std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done,
+            uint64_t trace_id = 0);
   // Adds the rows of files that Save wrote to the tables, which exist. FailedPrecondition, naming the file, if one does not fit
   // its table or a row is there already; some rows may have been added then.
   void Load(const std::vector<std::string>& paths, Done done);
   // Completes everything parked, and every later call, with `reason`. REQUIRES: !reason.ok().
   void Fail(absl::Status reason);
+
+  Tracer& tracer() { return tracer_; }
 
  private:
   struct Share;  // one worker's part of a Pull or Accumulate
@@ -89,6 +97,7 @@ class TableHost {
     Shares shares;
     bool create;
     Done done;
+    uint64_t trace_id;
   };
   struct WaitingNorm {
     uint64_t step;
@@ -103,15 +112,19 @@ class TableHost {
   // Checks one part and adds each worker's share of it.
   absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
                          Shares* shares) const;
-  // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish.
-  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then);
-  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then);
+  // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
+  // has a trace_id.
+  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {});
+  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
+                    const Span& span);
+  Tracer* TracerFor(const Span& span) { return span.trace_id == 0 ? nullptr : &tracer_; }
   void PostPull(ParkedPull pull) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PostNorm(uint64_t step) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishNorm(uint64_t step, absl::uint128 norm);
 
   const Router router_;
+  Tracer tracer_{rpc::kMaxServerSpans};
   std::vector<std::unique_ptr<TableWorker>> workers_;
   mutable absl::Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
@@ -122,6 +135,8 @@ class TableHost {
   std::vector<WaitingNorm> waiting_norms_ ABSL_GUARDED_BY(mutex_);
   bool norm_posted_ ABSL_GUARDED_BY(mutex_) = false;             // of the open step
   std::optional<absl::uint128> norm_ ABSL_GUARDED_BY(mutex_);  // of the open step, once known
+  uint64_t norm_trace_id_ ABSL_GUARDED_BY(mutex_) = 0;           // of the open step, the last given; like the commit's
+  uint64_t commit_trace_id_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tandem::ps

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/trace.h"
 #include "ps/checkpoint.h"
 
 namespace tandem::ps {
@@ -23,6 +24,7 @@ void TableWorker::Post(std::function<void()> task) {
 }
 
 void TableWorker::Run() {
+  NameThisThread(absl::StrCat("rows ", number_));
   while (true) {
     std::deque<std::function<void()>> tasks;
     {

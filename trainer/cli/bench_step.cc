@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -47,28 +48,35 @@ struct Measured {
 };
 
 // Spans of one thread lie inside each other or apart; a span's own time is what its children leave.
-StepProfile ProfileOf(std::vector<Span> spans, int num_steps) {
-  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) {
-    return std::tuple(a.thread, a.begin_ns, -a.end_ns) < std::tuple(b.thread, b.begin_ns, -b.end_ns);
+StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
+  std::vector<const RecordedSpan*> spans;
+  for (const RecordedSpan& span : trace.spans()) {
+    if (span.thread() != 0) spans.push_back(&span);
+  }
+  std::sort(spans.begin(), spans.end(), [](const RecordedSpan* a, const RecordedSpan* b) {
+    return std::tuple(a->thread(), a->begin_ns(), -a->duration_ns()) < std::tuple(b->thread(), b->begin_ns(), -b->duration_ns());
   });
   StepProfile profile;
-  std::vector<const Span*> open;
-  const auto share_of = [&](const Span& span) -> Share& {
-    return profile.kernels[absl::StrCat(NameOf(span.kind), "/", span.name)];
+  std::vector<const RecordedSpan*> open;
+  const auto share_of = [&](const RecordedSpan& span) -> Share& {
+    return profile.kernels[absl::StrCat(trace.names(static_cast<int>(span.kind())), "/", trace.names(static_cast<int>(span.name())))];
   };
-  for (const Span& span : spans) {
-    const double seconds = static_cast<double>(span.end_ns - span.begin_ns) * 1e-9 / num_steps;
-    if (span.kind == SpanKind::STEP) {
+  for (const RecordedSpan* span : spans) {
+    const double seconds = static_cast<double>(span->duration_ns()) * 1e-9 / num_steps;
+    if (trace.names(static_cast<int>(span->kind())) == NameOf(SpanKind::STEP)) {
       profile.step_seconds += seconds;
       continue;
     }
-    while (!open.empty() && (open.back()->thread != span.thread || open.back()->end_ns <= span.begin_ns)) open.pop_back();
+    while (!open.empty() && (open.back()->thread() != span->thread() ||
+                             open.back()->begin_ns() + open.back()->duration_ns() <= span->begin_ns())) {
+      open.pop_back();
+    }
     if (!open.empty()) share_of(*open.back()).seconds -= seconds;
-    open.push_back(&span);
-    Share& share = share_of(span);
+    open.push_back(span);
+    Share& share = share_of(*span);
     share.seconds += seconds;
-    share.flops += span.flops / num_steps;
-    share.bytes += span.bytes / num_steps;
+    share.flops += span->flops() / num_steps;
+    share.bytes += span->bytes() / num_steps;
     ++share.calls;
   }
   return profile;
@@ -88,7 +96,6 @@ absl::StatusOr<Measured> Measure(const std::string& preset, int threads, bool bf
 
   Measured measured{.job = job.name(), .threads = threads, .dtype = bf16 ? "bf16" : "f32"};
   std::vector<double> samples, tokens;
-  std::vector<Span> spans;
   ps::TableHost host(1);
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
   const auto groups = comm::ThreadGroup::Create(1, "dp", absl::Seconds(job.runtime().timeout_seconds()));
@@ -102,12 +109,11 @@ absl::StatusOr<Measured> Measure(const std::string& preset, int threads, bool bf
              samples.push_back(record.samples_per_second);
              tokens.push_back(record.tokens_per_second);
            },
-       .on_trace = [&](const std::vector<Span>& traced) { spans = traced; }});
+       .on_trace = [&](const std::vector<RoleTrace>& traces) { measured.profile = ProfileOf(traces[0], kTracedSteps); }});
   RETURN_IF_ERROR(summary.status());
   measured.samples_per_second = Median(samples);
   measured.tokens_per_second = Median(tokens);
   measured.step_seconds = job.train().batch_size() / measured.samples_per_second;
-  measured.profile = ProfileOf(std::move(spans), kTracedSteps);
   measured.ceilings = MeasureCeilings(threads);
   return measured;
 }

@@ -79,7 +79,8 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                                     .client = client.get(),
                                                     .output = output.get(),
                                                     .num_servers = num_ps,
-                                                    .stop_requested = SignalReceived});
+                                                    .stop_requested = SignalReceived,
+                                                    .master = &master});
   abortable.Clear();
   RETURN_IF_ERROR(summary.status());
   if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);

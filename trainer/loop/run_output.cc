@@ -2,7 +2,6 @@
 
 #include <cerrno>
 #include <cinttypes>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -11,53 +10,41 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/loop/json.h"
 
 namespace tandem::loop {
 
 namespace {
 
-// JSON has no NaN and no infinity.
-std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
-
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') out += {'\\', static_cast<char>(c)};
-    else if (c < 0x20) out += absl::StrFormat("\\u%04x", c);
-    else out += static_cast<char>(c);
-  }
-  return out + "\"";
-}
-
 std::string Object(const std::map<std::string, double>& metrics) {
   return absl::StrCat("{", absl::StrJoin(metrics, ",", [](std::string* out, const auto& entry) {
-                        absl::StrAppend(out, Quoted(entry.first), ":", Number(entry.second));
+                        absl::StrAppend(out, JsonString(entry.first), ":", JsonNumber(entry.second));
                       }), "}");
 }
 
 std::string StepJson(const StepRecord& r) {
-  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"loss\":", Number(r.loss),
-                      ",\"lr\":", Number(r.learning_rate), ",\"grad_norm\":", Number(r.grad_norm),
-                      ",\"samples_per_second\":", Number(r.samples_per_second),
-                      ",\"tokens_per_second\":", Number(r.tokens_per_second), ",\"compute_ms\":", Number(r.compute_ms),
-                      ",\"collective_ms\":", Number(r.collective_ms), ",\"pull_ms\":", Number(r.pull_ms),
-                      ",\"push_ms\":", Number(r.push_ms), ",\"staleness\":", r.staleness, "}");
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"loss\":", JsonNumber(r.loss),
+                      ",\"lr\":", JsonNumber(r.learning_rate), ",\"grad_norm\":", JsonNumber(r.grad_norm),
+                      ",\"samples_per_second\":", JsonNumber(r.samples_per_second),
+                      ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second), ",\"compute_ms\":", JsonNumber(r.compute_ms),
+                      ",\"collective_ms\":", JsonNumber(r.collective_ms), ",\"pull_ms\":", JsonNumber(r.pull_ms),
+                      ",\"push_ms\":", JsonNumber(r.push_ms), ",\"staleness\":", r.staleness, "}");
 }
 
 std::string EvaluationJson(const EvaluationRecord& r) {
-  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", Number(r.train_loss),
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", JsonNumber(r.train_loss),
                       ",\"best\":", r.best ? "true" : "false", ",\"metrics\":", Object(r.metrics), "}");
 }
 
 std::string SummaryJson(const RunSummary& s) {
   return absl::StrCat(
-      "{\"job\":", Quoted(s.job), ",\"status\":", Quoted(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
-      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch,
-      ",\"best_step\":", s.best_step, ",\"seconds\":", Number(s.seconds),
+      "{\"job\":", JsonString(s.job), ",\"status\":", JsonString(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
+      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch, ",\"best_step\":", s.best_step,
+      ",\"seconds\":", JsonNumber(s.seconds),
       ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
       ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
-      ",\"samples_per_second\":", Number(s.samples_per_second), ",\"tokens_per_second\":", Number(s.tokens_per_second),
-      ",\"params_hash\":", Quoted(HashText(s.params_hash)), ",\"sparse_rows\":", s.sparse_rows,
+      ",\"samples_per_second\":", JsonNumber(s.samples_per_second), ",\"tokens_per_second\":", JsonNumber(s.tokens_per_second),
+      ",\"params_hash\":", JsonString(HashText(s.params_hash)), ",\"sparse_rows\":", s.sparse_rows,
       ",\"dense_parameters\":", s.dense_parameters, "}\n");
 }
 

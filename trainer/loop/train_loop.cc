@@ -9,7 +9,9 @@
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/job_options.h"
 #include "trainer/loop/run_state.h"
+#include "trainer/loop/run_trace.h"
 #include "trainer/loop/step_loader.h"
+#include "trainer/loop/trace_file.h"
 #include "trainer/parallel/ddp.h"
 #include "trainer/remote/dist_autograd.h"
 #include "trainer/remote/dist_optimizer.h"
@@ -67,6 +69,8 @@ class Replica {
   int64_t EpochOf(int64_t step) const { return (step - 1) / task_->steps_per_epoch() + 1; }
   absl::Time Deadline() const { return absl::Now() + absl::Seconds(job_.runtime().timeout_seconds()); }
   absl::Status Barrier(const char* name);
+  std::unique_ptr<RunTrace> MakeTrace(int64_t first_step);
+  void TakeNote(const absl::Status& trace);
 
   const Job& job_;
   const JobData& data_;
@@ -81,6 +85,7 @@ class Replica {
   remote::DistOptimizer optimizer_;
   RunState state_;
   std::unique_ptr<parallel::Ddp> ddp_;
+  std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
   PendingStep pending_;  // the next step; destroyed after an abort, so that its pull cannot hold up a failed run
 
@@ -94,6 +99,32 @@ absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, environment_.group, &stream_, {}));
   return ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline());
+}
+
+std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {
+  RunTraceOptions options{.first_step = first_step + job_.trace().first_step() - 1,
+                          .num_steps = job_.trace().steps(),
+                          .stream = &stream_,
+                          .group = environment_.group,
+                          .client = environment_.client,
+                          .master = environment_.master};
+  if (environment_.on_trace) {
+    options.deliver = [this](const std::vector<RoleTrace>& traces) {
+      environment_.on_trace(traces);
+      return absl::OkStatus();
+    };
+  } else if (environment_.output != nullptr) {
+    options.deliver = [this](std::vector<RoleTrace> traces) {
+      return WriteTraceFile(environment_.output->folder() + "/trace.json", std::move(traces));
+    };
+  }
+  return std::make_unique<RunTrace>(options);
+}
+
+// A trace that could not be brought together is worth a word, not the run.
+void Replica::TakeNote(const absl::Status& trace) {
+  if (trace.ok() || environment_.output == nullptr) return;
+  environment_.output->Note(absl::StrCat("no trace.json: ", std::string(trace.message())));
 }
 
 absl::Status Replica::Barrier(const char* name) {
@@ -155,7 +186,9 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
 }
 
 absl::Status Replica::TrainStep(int64_t step) {
+  TakeNote(trace_->BeforeStep(step, Deadline()));
   Stopwatch watch;
+  const TraceSpan span(stream_.tracer(), SpanKind::STEP, "step");
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
   StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
@@ -236,6 +269,7 @@ absl::Status Replica::SaveCheckpoint() {
 
 absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_hash), "weights", Deadline()));
   RunSummary summary;
@@ -269,6 +303,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
 absl::StatusOr<RunSummary> Replica::Run() {
   RETURN_IF_ERROR(Prepare());
   const int64_t first = state_.step() + 1;
+  trace_ = MakeTrace(first);
   loader_ = std::make_unique<StepLoader>(task_.get(), first, total_steps_);
   pending_ = PullNext(first);
   const int64_t every = job_.checkpoint().every_steps();

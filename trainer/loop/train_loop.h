@@ -3,9 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "proto/job.pb.h"
 #include "trainer/comm/process_group.h"
+#include "proto/trace.pb.h"
+#include "rpc/master/client.h"
 #include "trainer/loop/job_data.h"
 #include "trainer/loop/run_output.h"
 
@@ -19,7 +22,10 @@ struct ReplicaEnvironment {
   // Asked once a step. If any replica's answer is true, all end after the same step: they write a checkpoint and return a summary
   // with status "stopped".
   std::function<bool()> stop_requested = nullptr;
-  std::function<void(const StepRecord&)> on_step = nullptr;  // after every step, for measuring
+  rpc::MasterClient* master = nullptr;  // for the trace; null: no master
+  // For measuring, at rank 0: after every step, and with the traced steps' spans instead of writing trace.json.
+  std::function<void(const StepRecord&)> on_step = nullptr;
+  std::function<void(const std::vector<RoleTrace>&)> on_trace = nullptr;
 };
 
 // Runs the resolved job. After an error the group and the client are aborted, so that no peer waits for this replica.
