@@ -94,7 +94,10 @@ absl::StatusOr<Measured> Measure(const std::string& preset, int threads, bool bf
   job.mutable_trace()->set_first_step(kWarmUpSteps + num_steps + 1);
   job.mutable_trace()->set_steps(kTracedSteps);
 
-  Measured measured{.job = job.name(), .threads = threads, .dtype = bf16 ? "bf16" : "f32"};
+  Measured measured;
+  measured.job = job.name();
+  measured.threads = threads;
+  measured.dtype = bf16 ? "bf16" : "f32";
   std::vector<double> samples, tokens;
   ps::TableHost host(1);
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);

@@ -5,16 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "kernels/base/status_macros.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/report.h"
+#include "trainer/cli/saved_tables.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/loop/job_data.h"
 
@@ -53,22 +51,6 @@ class Dump {
   std::FILE* file_ = nullptr;
 };
 
-// The tables as they were saved: also an absent row's first values are those of the run.
-absl::Status LoadTables(const checkpoint::Checkpoint& saved, ps::TableHost& host, ps::Client& client,
-                        absl::Duration timeout) {
-  absl::Status status = client.CreateTables({saved.manifest.tables().begin(), saved.manifest.tables().end()}, timeout);
-  if (status.ok()) {
-    absl::Notification loaded;  // without a deadline: reading a file ends by itself
-    host.Load(saved.RowPaths(), [&](absl::Status result) {
-      status = std::move(result);
-      loaded.Notify();
-    });
-    loaded.WaitForNotification();
-  }
-  if (status.ok()) return status;
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", status.message()));
-}
-
 absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint));
@@ -78,15 +60,13 @@ absl::Status Run(const EvalOptions& options) {
   RETURN_IF_ERROR(dump.status());
 
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
-  ps::TableHost host(job.ps().threads());
-  ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
-  RETURN_IF_ERROR(LoadTables(saved, host, client, timeout));
+  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, job.ps().threads(), timeout));
   const auto groups = comm::ThreadGroup::Create(1, "dp", timeout);
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
   ParameterSet parameters(job.seed(), DType::F32);
   const bool served = job.placement() == Job::PS;
-  remote::RemoteEmbedding table(&client, /*table=*/1, served ? job.tables(0).dim() : 1);
+  remote::RemoteEmbedding table(tables->client(), /*table=*/1, served ? job.tables(0).dim() : 1);
   const std::unique_ptr<loop::Task> task = data->MakeTask(
       job, {.parameters = &parameters, .table = served ? &table : nullptr, .group = groups[0].get()});
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));

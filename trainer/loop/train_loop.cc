@@ -259,6 +259,7 @@ absl::Status Replica::SaveCheckpoint() {
     state_.Save(&args.manifest);
     args.manifest.set_epoch(static_cast<uint64_t>(EpochOf(state_.step())));
     args.manifest.set_seed(job_.seed());
+    args.manifest.set_symbols(data_.Symbols());
     const std::vector<TableSpec> specs = TableSpecsOf(job_);
     args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
