@@ -74,6 +74,10 @@ class Client {
   // files (ps/checkpoint.h), which are on disk then. One trainer calls it, before its Commit of step + 1, so that the rows are
   // those of one moment. FailedPrecondition unless `step` is the last one applied.
   virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) = 0;
+  // Puts rows that Save wrote, by any number of servers, back into their tables (those of `files`, in `folder`) and makes `step`
+  // the last step applied. One trainer calls it, after CreateTables and before any other call of any trainer. The caller has
+  // checked the files' checksums. FailedPrecondition names the file that does not fit its table.
+  virtual rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) = 0;
   // Fails everything in flight and to come with `reason`.
   virtual void Abort(absl::Status reason) = 0;
 

@@ -128,4 +128,11 @@ absl::StatusOr<std::vector<RoleTrace>> LocalClient::TakeTraces(absl::Duration) {
   return traces;
 }
 
+rpc::Future<rpc::Done> LocalClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Load({step, folder, files, Router::RoundRobin(1).ShardsOf(0)}, SetDone(pending));
+  return future;
+}
+
 }  // namespace tandem::ps

@@ -57,6 +57,14 @@ class SharedPromise {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
+// Fulfils the promise when every server has answered, or with the first error.
+std::function<void(absl::StatusOr<std::vector<Payload>>)> WhenAnswered(const SharedPromise<Done>& promise) {
+  return [promise](absl::StatusOr<std::vector<Payload>> replies) {
+    if (replies.ok()) promise.Set(Done());
+    else promise.Set(replies.status());
+  };
+}
+
 // Runs `then` once: when all are done, or with the first error.
 void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::Status)> then) {
   SharedPromise<Done> all;
@@ -155,9 +163,15 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
     traced.set_trace_id(span.trace_id());
     return traced;
   }
-  // Sends `request` to every server; `then` runs once, with all replies in order or the first error.
+  // Sends requests[i] to server i; `then` runs once, with all replies in order or the first error.
+  void CallEach(const char* method, std::string what, const std::vector<Payload>& requests, absl::Time deadline,
+                std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
+  // The same request to every server.
   void CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
-               std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
+               std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
+    const std::vector<Payload> requests(channels.size(), Payload(std::move(request)));
+    CallEach(method, std::move(what), requests, deadline, std::move(then));
+  }
 
   const Router router;
   const RequestHeader header;
@@ -197,8 +211,8 @@ std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Pla
   return operation;
 }
 
-void RemoteClient::Core::CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
-                                 std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
+void RemoteClient::Core::CallEach(const char* method, std::string what, const std::vector<Payload>& requests,
+                                  absl::Time deadline, std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
   struct Replies {
     absl::Mutex mutex;
     std::vector<Payload> payloads;
@@ -209,10 +223,9 @@ void RemoteClient::Core::CallAll(const char* method, std::string what, std::stri
   replies->payloads.resize(channels.size());
   replies->missing = channels.size();
   const rpc::CallOptions call_options{deadline - absl::Now(), /*idempotent=*/true};
-  const Payload payload(std::move(request));
   for (size_t server = 0; server < channels.size(); ++server) {
     channels[server]
-        ->Call(absl::StrCat(kService, method), payload, call_options)
+        ->Call(absl::StrCat(kService, method), requests[server], call_options)
         .OnReady([replies, then, what, server](const absl::StatusOr<Payload>& reply) {
           {
             absl::MutexLock lock(&replies->mutex);
@@ -246,11 +259,7 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   request.set_num_trainers(num_trainers_);
   SharedPromise<Done> created;
   const absl::Time deadline = absl::Now() + timeout;
-  core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline,
-                 [created](absl::StatusOr<std::vector<Payload>> replies) {
-                   if (replies.ok()) created.Set(Done());
-                   else created.Set(replies.status());
-                 });
+  core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline, WhenAnswered(created));
   // The calls have the deadline; the second is for the answer to come through.
   RETURN_IF_ERROR(created.future().Wait(deadline + absl::Seconds(1)).status());
   for (const TableSpec& spec : tables) core_->specs[spec.number()] = spec;
@@ -361,15 +370,11 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
     added->set_learning_rate(rate.learning_rate);
   }
   SharedPromise<Done> committed(span);
-  const auto then = [committed](absl::StatusOr<std::vector<Payload>> replies) {
-    if (replies.ok()) committed.Set(Done());
-    else committed.Set(replies.status());
-  };
   WhenAll(std::exchange(pushes_, {}),
-          [core = core_, committed, then, step = args.step, deadline = absl::Now() + core_->options.timeout,
+          [core = core_, committed, step = args.step, deadline = absl::Now() + core_->options.timeout,
            bytes = request.SerializeAsString()](absl::Status pushed) {
             if (!pushed.ok()) return committed.Set(pushed);
-            core->CallAll("Commit", absl::StrCat("commit of step ", step), bytes, deadline, then);
+            core->CallAll("Commit", absl::StrCat("commit of step ", step), bytes, deadline, WhenAnswered(committed));
           });
   return committed.future();
 }
@@ -430,6 +435,24 @@ absl::StatusOr<std::vector<RoleTrace>> RemoteClient::TakeTraces(absl::Duration t
     traces.push_back(*std::move(trace));
   }
   return traces;
+}
+
+Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) {
+  LoadRequest request;
+  *request.mutable_header() = core_->header;
+  request.set_step(step);
+  request.set_folder(folder);
+  request.mutable_files()->Add(files.begin(), files.end());
+  std::vector<Payload> requests;
+  for (int server = 0; server < core_->router.num_owners(); ++server) {
+    const std::vector<ShardRange> shards = core_->router.ShardsOf(server);
+    request.mutable_shards()->Assign(shards.begin(), shards.end());
+    requests.emplace_back(request.SerializeAsString());
+  }
+  SharedPromise<Done> loaded;
+  core_->CallEach("Load", absl::StrCat("load of step ", step), requests, absl::Now() + core_->options.timeout,
+                  WhenAnswered(loaded));
+  return loaded.future();
 }
 
 void RemoteClient::Abort(absl::Status reason) {

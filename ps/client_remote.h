@@ -38,6 +38,7 @@ class RemoteClient : public Client {
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) override;
   void Abort(absl::Status reason) override;
   // Roles "ps-0", "ps-1", ...
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;

@@ -60,6 +60,7 @@ void EmbeddingService::Register(rpc::Server& server) {
   handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
   handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
   handle("Save", rpc::MethodKind::UNARY, &EmbeddingService::Save);
+  handle("Load", rpc::MethodKind::UNARY, &EmbeddingService::Load);
   handle("TakeTrace", rpc::MethodKind::UNARY, &EmbeddingService::TakeTrace);
 }
 
@@ -241,6 +242,16 @@ void EmbeddingService::TakeTrace(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<TakeTraceRequest>(payload);
   if (!request.ok()) return reply(request.status());
   reply(Encode(rpc::AnswerTakeTrace(host_.tracer())));
+}
+
+void EmbeddingService::Load(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<LoadRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.Load({.step = request->step(),
+              .folder = request->folder(),
+              .files = {request->files().begin(), request->files().end()},
+              .shards = {request->shards().begin(), request->shards().end()}},
+             ReplyEmpty(std::move(reply)));
 }
 
 }  // namespace tandem::ps

@@ -1,14 +1,12 @@
-// The tables of one server process: worker threads, each owning the virtual shards s with s % num_workers == its number, so
-// that no row needs a lock. Calls are checked, cut by owner and posted to the workers' mailboxes under one short lock;
-// mailboxes are first in, first out, and that alone orders a step: whatever was posted before a commit is part of it, and
-// a pull posted after it sees it. The synchronous rule itself is StepGate's.
+// The tables of one server process, on worker threads (TableWorkers). Calls are checked, cut by owner and posted to the
+// workers' mailboxes under one short lock; mailboxes are first in, first out, and that alone orders a step: whatever was
+// posted before a commit is part of it, and a pull posted after it sees it. The synchronous rule itself is StepGate's.
 // Thread rule: any thread calls; nothing blocks. Every callback runs exactly once, on a worker or on the caller's thread, and
 // never under the host's lock. Refused input changes nothing.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,14 +19,12 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/trace.h"
 #include "ps/client.h"
-#include "ps/router.h"
 #include "ps/step_gate.h"
-#include "rpc/role_trace.h"
+#include "ps/table_files.h"
+#include "ps/table_specs.h"
+#include "ps/table_workers.h"
 
 namespace tandem::ps {
-
-class Table;
-class TableWorker;
 
 // Parts of a call that belong to one table, as they lie in a message: at any alignment.
 struct PullPart {
@@ -55,7 +51,7 @@ class TableHost {
  public:
   using Done = std::function<void(absl::Status)>;
 
-  explicit TableHost(int num_workers);
+  explicit TableHost(int num_workers) : workers_(num_workers) {}
   // Completes what is parked with Cancelled and waits for the workers to finish what they have.
   ~TableHost();
   TableHost(const TableHost&) = delete;
@@ -79,22 +75,20 @@ class TableHost {
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile.
   void Save(uint64_t step, const std::string& folder, std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done,
             uint64_t trace_id = 0);
-  // Adds the rows of files that Save wrote to the tables, which exist. FailedPrecondition, naming the file, if one does not fit
-  // its table or a row is there already; some rows may have been added then.
-  void Load(const std::vector<std::string>& paths, Done done);
+  // Replaces the tables' contents by saved rows and makes args.step the last one applied. Workers first read into new tables,
+  // which take the place of the old ones when all have found everything in order. InvalidArgument or FailedPrecondition as
+  // CheckLoadArgs, LoadTables and StepGate::CheckLoad say. Repeatable until anything else comes.
+  void Load(const LoadArgs& args, Done done);
   // Completes everything parked, and every later call, with `reason`. REQUIRES: !reason.ok().
   void Fail(absl::Status reason);
 
-  Tracer& tracer() { return tracer_; }
+  Tracer& tracer() { return workers_.tracer(); }
 
  private:
-  struct Share;  // one worker's part of a Pull or Accumulate
-  using Shares = std::vector<std::vector<Share>>;
-  using SpecMap = std::map<uint32_t, std::shared_ptr<const TableSpec>>;
   using NormDone = std::function<void(absl::StatusOr<absl::uint128>)>;
   struct ParkedPull {
     uint64_t step;
-    Shares shares;
+    TableWorkers::Shares shares;
     bool create;
     Done done;
     uint64_t trace_id;
@@ -106,29 +100,16 @@ class TableHost {
   using Callbacks = std::vector<std::function<void()>>;  // collected under the lock, run after it
 
   absl::StatusOr<std::shared_ptr<const TableSpec>> FindSpec(uint32_t table) const;
-  absl::Status CheckCreate(const std::vector<TableSpec>& tables, uint32_t num_trainers) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckRates(const CommitArgs& args) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Checks one part and adds each worker's share of it.
-  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
-                         Shares* shares) const;
-  // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
-  // has a trace_id.
-  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {});
-  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
-                    const Span& span);
-  Tracer* TracerFor(const Span& span) { return span.trace_id == 0 ? nullptr : &tracer_; }
+  absl::Status CheckTrainers(uint32_t num_trainers) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostPull(ParkedPull pull) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishNorm(uint64_t step, absl::uint128 norm);
+  void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<TableMap>>> loaded, const Done& done);
 
-  const Router router_;
-  Tracer tracer_{rpc::kMaxServerSpans};
-  std::vector<std::unique_ptr<TableWorker>> workers_;
   mutable absl::Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
-  SpecMap specs_ ABSL_GUARDED_BY(mutex_);
+  TableSpecs specs_ ABSL_GUARDED_BY(mutex_);
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);
@@ -137,6 +118,7 @@ class TableHost {
   std::optional<absl::uint128> norm_ ABSL_GUARDED_BY(mutex_);  // of the open step, once known
   uint64_t norm_trace_id_ ABSL_GUARDED_BY(mutex_) = 0;           // of the open step, the last given; like the commit's
   uint64_t commit_trace_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  TableWorkers workers_;  // last, so that it ends first: what workers still run then uses all of the above
 };
 
 }  // namespace tandem::ps

@@ -49,10 +49,10 @@ std::vector<std::string> ListCheckpoints(const std::string& folder) {
   return paths;
 }
 
-std::vector<std::string> Checkpoint::RowPaths() const {
-  std::vector<std::string> paths;
-  for (const SavedFile& file : manifest.rows()) paths.push_back(folder + "/" + file.name());
-  return paths;
+std::vector<std::string> Checkpoint::RowFiles() const {
+  std::vector<std::string> names;
+  for (const SavedFile& file : manifest.rows()) names.push_back(file.name());
+  return names;
 }
 
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path) {
@@ -62,7 +62,7 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path) {
         absl::StrCat("checkpoint ", path, ": no such folder; give a run's OUT/checkpoints or one of its step-XXXXXXXX"));
   }
   const std::vector<std::string> steps = ListCheckpoints(path);
-  Checkpoint checkpoint{steps.empty() ? path : steps.back(), {}};
+  Checkpoint checkpoint{fs::absolute(steps.empty() ? path : steps.back(), ignored).lexically_normal().string(), {}};
   ASSIGN_OR_RETURN(checkpoint.manifest, ReadManifest(checkpoint.folder));
   RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.dense()));
   for (const SavedFile& file : checkpoint.manifest.rows()) RETURN_IF_ERROR(Checked(checkpoint.folder, file));

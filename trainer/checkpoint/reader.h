@@ -17,11 +17,11 @@ namespace tandem::checkpoint {
 std::vector<std::string> ListCheckpoints(const std::string& folder);
 
 struct Checkpoint {
-  std::string folder;
+  std::string folder;  // absolute
   CheckpointManifest manifest;
 
-  // For ps, which reads rows.
-  std::vector<std::string> RowPaths() const;
+  // Names of the files that ps::Client::Load reads, in `folder`.
+  std::vector<std::string> RowFiles() const;
 };
 
 // `path` is a checkpoint or a folder of checkpoints, of which the newest is taken. Every file has been checked.

@@ -1,7 +1,6 @@
 #include "trainer/cli/saved_tables.h"
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 
 namespace tandem::cli {
 
@@ -11,12 +10,8 @@ absl::StatusOr<std::unique_ptr<SavedTables>> SavedTables::Load(const checkpoint:
   absl::Status status =
       tables->client_.CreateTables({saved.manifest.tables().begin(), saved.manifest.tables().end()}, timeout);
   if (status.ok()) {
-    absl::Notification loaded;  // without a deadline: reading a file ends by itself
-    tables->host_.Load(saved.RowPaths(), [&](absl::Status result) {
-      status = std::move(result);
-      loaded.Notify();
-    });
-    loaded.WaitForNotification();
+    const auto loaded = tables->client_.Load(saved.manifest.step(), saved.folder, saved.RowFiles());
+    status = loaded.Wait(absl::InfiniteFuture()).status();  // reading a file ends by itself
   }
   if (status.ok()) return tables;
   return absl::FailedPreconditionError(absl::StrCat("checkpoint ", status.message()));
