@@ -19,11 +19,11 @@ using ::tandem::testing::StepFixture;
 constexpr int64_t kSymbols = 11, kMaxLength = 12;
 
 std::vector<GptOptions> BothRecipes() {
-  GptOptions untied{.vocabulary_size = kSymbols, .max_length = kMaxLength, .layers = 3, .heads = 2, .dim = 8, .ffn_dim = 16,
-                    .activation = kernels::Activation::RELU, .norm_bias = true, .linear_bias = true,
+  GptOptions untied{.vocabulary_size = kSymbols, .max_length = kMaxLength, .layers = 3, .heads = 2, .dim = 8,
+                    .ffn_dim = 16, .activation = kernels::Activation::RELU, .norm_bias = true, .linear_bias = true,
                     .attention_scale = 0.3, .init = nn::Init::UNIFORM_FAN_IN, .embedding_stddev = 1};
-  GptOptions tied{.vocabulary_size = kSymbols, .max_length = kMaxLength, .layers = 2, .heads = 1, .dim = 6, .ffn_dim = 10,
-                  .tied_embeddings = true, .init_stddev = 0.5, .embedding_stddev = 0.5};
+  GptOptions tied{.vocabulary_size = kSymbols, .max_length = kMaxLength, .layers = 2, .heads = 1, .dim = 6,
+                  .ffn_dim = 10, .tied_embeddings = true, .init_stddev = 0.5, .embedding_stddev = 0.5};
   return {untied, tied};
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 
 #include "tests/trainer/gradient_check.h"
@@ -56,7 +57,10 @@ GptInput MakeInput() {
     }
     offsets.push_back(offsets.back() + lengths[s]);
   }
-  return {.rows = {Tensor::FromVector(offsets), Tensor::FromVector(positions), Tensor::FromVector(row_index), kMaxLength},
+  return {.rows = {.offsets = Tensor::FromVector(offsets),
+                   .positions = Tensor::FromVector(positions),
+                   .row_index = Tensor::FromVector(row_index),
+                   .max_length = kMaxLength},
           .inputs = Tensor::FromVector(inputs),
           .targets = Tensor::FromVector(targets)};
 }
@@ -201,10 +205,9 @@ class Reference {
       const Matrix attended = Attend(Project(Norm(x, block + ".attention_norm"), block + ".attention.qkv"));
       x = Plus(x, Project(attended, block + ".attention.output"));
       Matrix inner = Project(Norm(x, block + ".ffn_norm"), block + ".ffn.up");
+      const bool relu = options_.activation == kernels::Activation::RELU;
       for (auto& row : inner) {
-        for (double& v : row) {
-          v = options_.activation == kernels::Activation::RELU ? std::max(v, 0.0) : v * 0.5 * std::erfc(-v / std::sqrt(2.0));
-        }
+        for (double& v : row) v = relu ? std::max(v, 0.0) : v * 0.5 * std::erfc(-v / std::sqrt(2.0));
       }
       x = Plus(x, Project(inner, block + ".ffn.down"));
     }
@@ -332,6 +335,27 @@ TEST(GptTest, RowsFromOutsideGiveTheLossOfTheSameRowsInside) {
   EXPECT_EQ(outside.LossSum(context, Variable::Leaf(reversed, "tokens"), input).value().At(0), expected);
 }
 
+TEST(GptTest, DropoutFollowsTheEmbeddingAndBothHalvesOfEachBlock) {
+  ParameterSet parameters(5, DType::F32);
+  GptOptions options = Small(NanoGpt());
+  options.dropout = 0.5f;
+  const Gpt gpt(options, parameters);
+  StepFixture fixture;
+  Context context(fixture.Options());
+  std::set<const Node*> seen;
+  const Variable loss = gpt.LossSum(context, Variable(), MakeInput());
+  std::vector<const Node*> open{loss.node().get()};
+  std::multiset<std::string> dropped;  // what each dropout is applied to
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (node == nullptr || !seen.insert(node).second) continue;
+    if (node->name() == "dropout") dropped.insert(node->inputs()[0]->name());
+    for (const auto& input : node->inputs()) open.push_back(input.get());
+  }
+  EXPECT_EQ(dropped, (std::multiset<std::string>{"add", "linear", "linear", "linear", "linear"}));  // two blocks
+}
+
 TEST(GptTest, DropoutFollowsThePlaceInTheGlobalBatch) {
   ParameterSet parameters(5, DType::F64);
   GptOptions options = Small(NanoGpt());
@@ -359,7 +383,8 @@ TEST(GptTest, ABatchWithoutTokensHasZeroLossAndZeroGradients) {
   ParameterSet parameters(5, DType::F32);
   const Gpt gpt(Small(MiniGpt()), parameters);
   const Tensor none = Tensor::Empty(Shape{0}, DType::I64);
-  const GptInput input{.rows = {Tensor::FromVector<int64_t>({0}), none, none, kMaxLength}, .inputs = none, .targets = none};
+  const GptInput input{
+      .rows = {Tensor::FromVector<int64_t>({0}), none, none, kMaxLength}, .inputs = none, .targets = none};
   StepFixture fixture;
   Context context(fixture.Options());
   const Variable loss = gpt.LossSum(context, Variable(), input);

@@ -111,6 +111,20 @@ TEST(LayersGradientTest, PostNormBlockWithDropout) {
   CheckGradients([&](Context& c) { return block.Forward(c, x, rows); }, leaves, 1e-5);
 }
 
+TEST(LayersTest, AttentionDropsProbabilitiesInTrainingOnly) {
+  ParameterSet parameters(3, DType::F64);
+  const nn::SelfAttention attention(parameters, "attention", {.dim = 4, .heads = 2, .dropout = 0.5f});
+  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 3}), Tensor::FromVector<int64_t>({0, 1, 2}),
+                            Tensor::FromVector<int64_t>({0, 1, 2}), 4};
+  const Variable x = Leaf({3, 4}, 12);
+  StepFixture fixture;
+  Context training(fixture.Options()), evaluation(fixture.Options(1, /*training=*/false));
+  Context again(fixture.Options(2, /*training=*/false));
+  const Tensor kept = attention.Forward(evaluation, x, rows).value();
+  EXPECT_NE(HashTensor("", 0, attention.Forward(training, x, rows).value()), HashTensor("", 0, kept));
+  EXPECT_EQ(HashTensor("", 0, attention.Forward(again, x, rows).value()), HashTensor("", 0, kept));
+}
+
 TEST(LayersGradientTest, RmsNormLayer) {
   ParameterSet parameters(3, DType::F64);
   const nn::RmsNorm norm(parameters, "norm", 4, 1e-5);

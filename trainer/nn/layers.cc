@@ -97,10 +97,11 @@ Variable SelfAttention::Extend(Context& context, const Variable& x, KeyValueCach
   cache.Append(qkv);
   const Tensor output = Tensor::Empty(Shape{tokens, options_.dim}, qkv.dtype());
   const Shape cached{cache.length(), heads, dim};
-  kernels::CachedAttention({.q = ArrayView(qkv.raw(), qkv.dtype(), Shape{tokens, heads, dim}, Shape{3 * heads * dim, dim, 1}),
+  const ArrayView result = output.Reshape(Shape{tokens, heads, dim}).view();
+  kernels::CachedAttention({.q = ArrayView(qkv.raw(), qkv.dtype(), result.shape, Shape{3 * heads * dim, dim, 1}),
                             .k = cache.keys().Reshape(cached).view(),
                             .v = cache.values().Reshape(cached).view(),
-                            .output = output.Reshape(Shape{tokens, heads, dim}).view(),
+                            .output = result,
                             .scale = scale_},
                            context.stream());
   return output_.Forward(context, Variable::Constant(output));

@@ -76,9 +76,9 @@ struct BlockOptions {
   float dropout = 0;  // attention probabilities, and after the attention's and the FFN's output
   double norm_epsilon = 1e-12;
   bool norm_bias = true;
-  LinearOptions qkv, up;       // into the attention and the FFN
-  LinearOptions residual;      // out of them, added to what went in
-  double attention_scale = 0;  // 0: 1 / sqrt(dim / heads)
+  LinearOptions qkv = {}, up = {};  // into the attention and the FFN
+  LinearOptions residual = {};      // out of them, added to what went in
+  double attention_scale = 0;       // 0: 1 / sqrt(dim / heads)
   bool causal = true;
 };
 
