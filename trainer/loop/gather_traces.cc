@@ -60,9 +60,8 @@ absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, c
   const Summary summary{StableHash(mine.boot_id()), bytes.size()};
   std::vector<Summary> summaries(size);
   constexpr int64_t kWords = sizeof(Summary) / sizeof(uint64_t);
-  RETURN_IF_ERROR(group.Await(
-      group.AllGather(DenseView(&summaries[0].machine, Shape{group.size(), kWords}), DenseView(&summary.machine, Shape{kWords}), kArgs),
-      deadline));
+  const ArrayView all = DenseView(&summaries[0].machine, Shape{group.size(), kWords});
+  RETURN_IF_ERROR(group.Await(group.AllGather(all, DenseView(&summary.machine, Shape{kWords}), kArgs), deadline));
 
   std::vector<int64_t> offsets(size, 0), send_counts(size, 0), receive_counts(size, 0);
   int64_t total = 0;
