@@ -27,7 +27,7 @@ struct AttentionArgs {
 
 struct AttentionForwardArgs : AttentionArgs {
   ArrayView output;       // [T, H, D]
-  ArrayView log_sum_exp;  // [T, H], same dtype; saved for the backward pass
+  ArrayView log_sum_exp;  // [T, H], in units of log 2 (base 2); f32 for bf16, else the same dtype; saved for the backward pass
 };
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream);
 

@@ -1,29 +1,30 @@
 #include "kernels/attention.h"
 
 #include <algorithm>
-#include <limits>
 
-#include "kernels/cpu/dropout_mask.h"
+#include "kernels/cpu/attention_block.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/small_matmul.h"
-#include "kernels/cpu/softmax_row.h"
+#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
 
-// One task per (sequence, head). It copies what it reads of q, k, v into padded scratch (lengths to a multiple of 16, zeros in the
-// padding), then walks over blocks of queries; scores exist for one block at a time. Sums run in a fixed order inside the task.
+// One task per (sequence, head). It copies what it reads of k and v into scratch, then walks over blocks of queries; scores exist for
+// one block at a time and stay in the cache. Sums run in a fixed order inside the task: over keys or queries, ascending.
 namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kQueryBlock = 32;
+constexpr double kLog2E = 1.4426950408889634;
 
-int64_t RoundUp(int64_t x) { return (x + kLanes - 1) / kLanes * kLanes; }
+// Keys per block of scores in the backward pass: two blocks of scores and what they meet of k, v and their gradients fit in the cache.
+constexpr int64_t kBlockKeys = 86 * kTileRows;
 
-// The arguments in one element type, common to both passes.
-template <class T>
+// The arguments in one storage type, common to both passes.
+template <class S>
 struct Problem {
-  const T *q, *k, *v;
+  using T = Compute<S>;
+  const S *q, *k, *v;
   int64_t q_stride, k_stride, v_stride;  // between tokens
   int64_t num_heads, depth;
   const int64_t *offsets, *row_index;
@@ -35,233 +36,227 @@ struct Problem {
   uint64_t folded_key, step;
 };
 
-// One sequence and head, with the padded extents of its scratch. Its queries are the tokens from `first_query` of the sequence on.
+// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`.
 struct Task {
-  int64_t head, first_token, length, padded_length, padded_depth;
-  int64_t first_query = 0;
+  int64_t head, first_query, num_queries, first_key, num_keys;
+  int64_t padded_keys, width;  // extents in scratch of keys and of a row
+
+  Task(int64_t head, int64_t first_query, int64_t num_queries, int64_t first_key, int64_t num_keys, int64_t depth)
+      : head(head), first_query(first_query), num_queries(num_queries), first_key(first_key), num_keys(num_keys),
+        padded_keys(RoundUp(num_keys, kTileRows)), width(RoundUp(depth, kLanes)) {}
 };
 
-// Rows of one head, token after token, into padded rows of `to`.
+// Cuts scratch into arrays; a dry run without memory counts what they need.
 template <class T>
-void LoadRows(const T* from, int64_t stride, int64_t rows, int64_t padded_rows, int64_t depth, int64_t padded_depth,
-                     T* to) {
-  Vectorised([=] {
-    for (int64_t r = 0; r < rows; ++r) {
-      T* row = to + r * padded_depth;
-#pragma GCC ivdep
-      for (int64_t d = 0; d < depth; ++d) row[d] = from[r * stride + d];
-      for (int64_t d = depth; d < padded_depth; ++d) row[d] = T(0);
-    }
-    for (int64_t i = rows * padded_depth; i < padded_rows * padded_depth; ++i) to[i] = T(0);
-  });
-}
-
-// The same, transposed: to [depth, padded_rows].
-template <class T>
-void LoadColumns(const T* from, int64_t stride, int64_t rows, int64_t padded_rows, int64_t depth, T* to) {
-  for (int64_t d = 0; d < depth; ++d) {
-    for (int64_t r = 0; r < rows; ++r) to[d * padded_rows + r] = from[r * stride + d];
-    for (int64_t r = rows; r < padded_rows; ++r) to[d * padded_rows + r] = T(0);
+class Arena {
+ public:
+  explicit Arena(T* memory = nullptr) : memory_(memory) {}
+  T* Take(int64_t count) {
+    T* array = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += RoundUp(count, kLanes);
+    return array;
   }
-}
+  int64_t used() const { return used_; }
 
-template <class T>
-void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t padded_depth, T factor, T* to, int64_t stride) {
-  Vectorised([=] {
-    for (int64_t r = 0; r < rows; ++r) {
-#pragma GCC ivdep
-      for (int64_t d = 0; d < depth; ++d) to[r * stride + d] = factor * from[r * padded_depth + d];
-    }
-  });
-}
-
-// Multiplies probabilities of query token `query` by its dropout mask: 0 or 1 / (1 - dropout) for keys [0, num_keys).
-// `contiguous`: the sequence's keys have consecutive places, so their random numbers are a run.
-template <class T>
-void DropRow(const Problem<T>& p, const Task& task, int64_t query, int64_t num_keys, bool contiguous, T* row) {
-  const uint64_t first = (static_cast<uint64_t>(p.row_index[task.first_token + query]) * static_cast<uint64_t>(p.num_heads) +
-                          static_cast<uint64_t>(task.head)) * static_cast<uint64_t>(p.max_length);
-  const int64_t* places = p.row_index + task.first_token;
-  const uint64_t folded_key = p.folded_key, step = p.step;
-  const auto drop = [row, threshold = p.drop_threshold, scale = p.keep_scale](int64_t j, uint32_t word) {
-    row[j] = DropOrScale(word, threshold, row[j], scale);
-  };
-  if (contiguous) {
-    const uint64_t run = first + static_cast<uint64_t>(places[0] % p.max_length);
-    // On to whole vectors: what lies behind the keys in sight is 0 or never read.
-    Vectorised([=] { ForEachRandomWord(folded_key, step, run, RoundUp(num_keys), drop); });
-    return;
-  }
-  for (int64_t j = 0; j < num_keys; ++j) {
-    const uint64_t element = first + static_cast<uint64_t>(places[j] % p.max_length);
-    drop(j, PhiloxBlock(folded_key, step, element / 4)[element % 4]);
-  }
-}
-
-template <class T>
-bool KeysAreContiguous(const Problem<T>& p, const Task& task) {
-  const int64_t* places = p.row_index + task.first_token;
-  if (places[0] % p.max_length + task.length > p.max_length) return false;
-  for (int64_t j = 1; j < task.length; ++j) {
-    if (places[j] != places[0] + j) return false;
-  }
-  return true;
-}
-
-// A block of queries: rows [begin, begin + rows) of the sequence against keys [0, num_keys).
-struct Block {
-  int64_t begin, rows, padded_rows, num_keys, padded_keys;
+ private:
+  T* memory_;
+  int64_t used_ = 0;
 };
 
-inline Block BlockAt(int64_t begin, bool causal, const Task& task) {
-  const int64_t rows = std::min(kQueryBlock, task.length - begin);
-  const int64_t num_keys = causal ? begin + rows : task.length;
-  return {begin, rows, (rows + kTileRows - 1) / kTileRows * kTileRows, num_keys, RoundUp(num_keys)};
+// Rows of a block of queries with room for whole tiles, and of a block of scores: its last tile reads into the next row.
+constexpr int64_t kQueryRows = kBlockQueries + kTileRows;
+constexpr int64_t ScoreRoom(int64_t padded_keys) { return (padded_keys + 1) * kBlockQueries; }
+
+template <class S, class T = Compute<S>>
+void Load(const S* array, int64_t stride, int64_t first, int64_t rows, int64_t padded_rows, int64_t head, int64_t depth, int64_t width,
+          T* to) {
+  Vectorised([=, from = array + first * stride + head * depth] { LoadRows(from, stride, rows, padded_rows, depth, width, to); });
 }
 
-inline int64_t KeysOf(const Block& block, int64_t row, bool causal) {
-  return causal ? block.begin + row + 1 : block.num_keys;
+template <class S, class T = Compute<S>>
+void Save(const T* from, int64_t rows, int64_t head, int64_t depth, int64_t width, const T* factors, int64_t first, S* array,
+          int64_t stride) {
+  Vectorised([=, to = array + first * stride + head * depth] { StoreRows(from, rows, depth, width, factors, to, stride); });
 }
 
-// scores [block, padded_keys] = scale q k', minus infinity where a key is out of sight.
+// The block of queries from `begin` of the task on, against keys [key_begin, key_end).
+template <class S>
+ScoreBlock BlockAt(const Problem<S>& p, const Task& task, int64_t begin, int64_t key_begin, int64_t key_end) {
+  const int64_t queries = std::min(kBlockQueries, task.num_queries - begin);
+  const int64_t keys = key_end - key_begin, position = task.num_keys - task.num_queries + begin - key_begin;
+  return {queries, RoundUp(queries, kLanes), keys, p.causal ? position : keys};
+}
+
+// Keys that some query of the block from `begin` on sees.
+template <class S>
+int64_t KeysInSight(const Problem<S>& p, const Task& task, int64_t begin) {
+  const int64_t queries = std::min(kBlockQueries, task.num_queries - begin);
+  return p.causal ? task.num_keys - task.num_queries + begin + queries : task.num_keys;
+}
+
+// rows [keys, width] against columns [width, kBlockQueries]: scores [keys, kBlockQueries] of the pairs in sight.
 template <class T>
-void Scores(const Problem<T>& p, const Task& task, const Block& block, const T* q_rows, const T* k_columns, T* scores) {
-  const int64_t row_stride = task.padded_length;
-  SmallMatmul<false>(block.padded_rows, block.padded_keys, p.depth, q_rows, task.padded_depth, int64_t{1}, k_columns,
-                     task.padded_length, scores, row_stride);
-  Vectorised([=, causal = p.causal, scale = p.scale] {
-    for (int64_t i = 0; i < block.rows; ++i) {
-      T* row = scores + i * row_stride;
-      const int64_t visible = KeysOf(block, i, causal);
-      for (int64_t j = 0; j < visible; ++j) row[j] *= scale;
-      for (int64_t j = visible; j < block.padded_keys; ++j) row[j] = -std::numeric_limits<T>::infinity();
-    }
+void ScoreProduct(const ScoreBlock& block, int64_t depth, const T* rows, int64_t width, const T* columns, T* scores) {
+  SmallMatmul(block.keys, SmallOperands<T>{rows, width, 1, columns, kBlockQueries, scores, kBlockQueries}, false, [=](int64_t j) {
+    return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns};
   });
 }
 
+// out [queries, width] (plus its old value) = scores' rows, over the keys in sight.
 template <class T>
-int64_t ForwardScratch(const Task& task) {
-  return task.padded_length * (task.padded_depth * 2 + kQueryBlock) + 2 * kQueryBlock * task.padded_depth;
+void QueryProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, bool accumulate, T* out) {
+  SmallMatmul(block.queries, SmallOperands<T>{scores, 1, kBlockQueries, rows, width, out, width}, accumulate, [=](int64_t i) {
+    return TileExtent{0, block.LastKey(i), 0, width};
+  });
+}
+
+// out [keys, width] += scores rows, over the queries that see the key.
+template <class T>
+void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, T* out) {
+  SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, width, out, width}, true, [=](int64_t j) {
+    return TileExtent{std::min(block.FirstQuery(j), block.queries), block.queries, 0, width};
+  });
+}
+
+// The dropout mask of the queries from `begin` on.
+template <class S>
+ColumnMask MaskAt(const Problem<S>& p, const Task& task, const int64_t* places, int64_t begin) {
+  ColumnMask mask;
+  mask.folded_key = p.folded_key;
+  mask.step = p.step;
+  mask.threshold = p.drop_threshold;
+  mask.places = places;
+  mask.contiguous = places[task.num_keys - 1] == places[0] + task.num_keys - 1;
+  for (int64_t j = 1; j < task.num_keys && mask.contiguous; ++j) mask.contiguous = places[j] == places[j - 1] + 1;
+  for (int64_t i = 0; i < kBlockQueries; ++i) {
+    const int64_t token = task.first_query + std::min(begin + i, task.num_queries - 1);
+    mask.base[i] = (static_cast<uint64_t>(p.row_index[token]) * static_cast<uint64_t>(p.num_heads) +
+                    static_cast<uint64_t>(task.head)) * static_cast<uint64_t>(p.max_length);
+  }
+  return mask;
+}
+
+template <class S>
+const int64_t* PlacesOfKeys(const Problem<S>& p, const Task& task) {
+  if (p.drop_threshold == 0) return nullptr;
+  int64_t* places = Scratch<int64_t>(ScratchSlot::TASK_B, task.num_keys);
+  for (int64_t j = 0; j < task.num_keys; ++j) places[j] = p.row_index[task.first_key + j] % p.max_length;
+  return places;
 }
 
 template <class T>
-void ForwardTask(const Problem<T>& p, const Task& task, T* scratch, T* output, T* log_sum_exp) {
-  const int64_t length = task.length, padded = task.padded_length, width = task.padded_depth;
-  const int64_t at = task.head * p.depth, out_stride = p.num_heads * p.depth;
-  T* k_columns = scratch;
-  T* v_rows = k_columns + padded * width;
-  T* scores = v_rows + padded * width;
-  T* q_rows = scores + kQueryBlock * padded;
-  T* out_rows = q_rows + kQueryBlock * width;
-  LoadColumns(p.k + task.first_token * p.k_stride + at, p.k_stride, length, padded, p.depth, k_columns);
-  LoadRows(p.v + task.first_token * p.v_stride + at, p.v_stride, length, padded, p.depth, width, v_rows);
-  const bool contiguous = p.drop_threshold > 0 && KeysAreContiguous(p, task);
-  for (int64_t begin = task.first_query; begin < length; begin += kQueryBlock) {
-    const Block block = BlockAt(begin, p.causal, task);
-    const int64_t token = task.first_token + begin - task.first_query;
-    LoadRows(p.q + token * p.q_stride + at, p.q_stride, block.rows, block.padded_rows, p.depth, width, q_rows);
-    Scores(p, task, block, q_rows, k_columns, scores);
-    Vectorised([=, log_sums = log_sum_exp + token * p.num_heads + task.head, log_sum_stride = p.num_heads] {
-      for (int64_t i = 0; i < block.rows; ++i) {
-        T* row = scores + i * padded;
-        const ExpRowResult<T> result = ExpRow(block.padded_keys, row, row);
-        if (log_sum_exp != nullptr) log_sums[i * log_sum_stride] = result.max + Log(result.sum);
-        const T inverse = T(1) / result.sum;
-        for (int64_t j = 0; j < block.padded_keys; ++j) row[j] *= inverse;
-      }
-    });
-    for (int64_t i = 0; i < block.rows && p.drop_threshold > 0; ++i) {
-      DropRow(p, task, begin + i, KeysOf(block, i, p.causal), contiguous, scores + i * padded);
+struct ForwardArrays {
+  T *k, *v, *scores, *q, *q_columns, *out;
+
+  ForwardArrays(const Task& task, Arena<T>& arena)
+      : k(arena.Take(task.padded_keys * task.width)), v(arena.Take(task.padded_keys * task.width)),
+        scores(arena.Take(ScoreRoom(task.padded_keys))), q(arena.Take(kQueryRows * task.width)),
+        q_columns(arena.Take(task.width * kBlockQueries)), out(arena.Take(kQueryRows * task.width)) {}
+};
+
+template <class S, class T = Compute<S>>
+void ForwardTask(const Problem<S>& p, const Task& task, const ForwardArrays<T>& a, S* output, T* log_sum_exp) {
+  const int64_t width = task.width, depth = p.depth;
+  Load(p.k, p.k_stride, task.first_key, task.num_keys, task.padded_keys, task.head, depth, width, a.k);
+  Load(p.v, p.v_stride, task.first_key, task.num_keys, task.padded_keys, task.head, depth, width, a.v);
+  const int64_t* places = PlacesOfKeys(p, task);
+  const T score_scale = p.scale * static_cast<T>(kLog2E);
+  for (int64_t begin = 0; begin < task.num_queries; begin += kBlockQueries) {
+    const ScoreBlock block = BlockAt(p, task, begin, 0, KeysInSight(p, task, begin));
+    Load(p.q, p.q_stride, task.first_query + begin, block.queries, block.columns, task.head, depth, width, a.q);
+    Vectorised([=, &a] { TransposeRows(a.q, block.columns, width, width, score_scale, a.q_columns, kBlockQueries); });
+    ScoreProduct(block, depth, a.k, width, a.q_columns, a.scores);
+    T log_sums[kBlockQueries], factors[kBlockQueries];
+    Vectorised([&](auto set) { ExponentiateColumns<kVectorLanes<set, T>>(block, a.scores, log_sums, factors); });
+    if (p.drop_threshold > 0) {
+      const ColumnMask mask = MaskAt(p, task, places, begin);
+      Vectorised([&](auto set) { DropColumns<set>(block, mask, a.scores); });
+      for (T& factor : factors) factor *= p.keep_scale;
     }
-    SmallMatmul<false>(block.padded_rows, width, block.num_keys, scores, padded, int64_t{1}, v_rows, width, out_rows, width);
-    StoreRows(out_rows, block.rows, p.depth, width, T(1), output + token * out_stride + at, out_stride);
+    QueryProduct(block, a.scores, a.v, width, false, a.out);
+    Save(a.out, block.queries, task.head, depth, width, factors, task.first_query + begin, output, p.num_heads * depth);
+    if (log_sum_exp == nullptr) continue;
+    for (int64_t i = 0; i < block.queries; ++i) log_sum_exp[(task.first_query + begin + i) * p.num_heads + task.head] = log_sums[i];
   }
 }
 
 // Views of the backward pass: grads may be strided over tokens like q, k, v.
-template <class T>
+template <class S>
 struct Gradients {
-  const T *output, *log_sum_exp, *grad_output;
-  T *q, *k, *v;
+  const S *output, *grad_output;
+  const Compute<S>* log_sum_exp;
+  S *q, *k, *v;
   int64_t output_stride, grad_output_stride, q_stride, k_stride, v_stride;
 };
 
 template <class T>
-int64_t BackwardScratch(const Task& task) {
-  return task.padded_length * (task.padded_depth * 5 + 3 * kQueryBlock) + 3 * kQueryBlock * task.padded_depth;
+struct BackwardArrays {
+  T *k, *v, *grad_k, *grad_v, *scores, *grad_scores, *q, *grad_out, *q_columns, *grad_out_columns, *grad_q, *factors;
+
+  BackwardArrays(const Task& task, Arena<T>& arena)
+      : k(arena.Take(task.padded_keys * task.width)), v(arena.Take(task.padded_keys * task.width)),
+        grad_k(arena.Take(task.padded_keys * task.width)), grad_v(arena.Take(task.padded_keys * task.width)),
+        scores(arena.Take(ScoreRoom(std::min(task.padded_keys, kBlockKeys)))),
+        grad_scores(arena.Take(ScoreRoom(std::min(task.padded_keys, kBlockKeys)))), q(arena.Take(kQueryRows * task.width)),
+        grad_out(arena.Take(kQueryRows * task.width)), q_columns(arena.Take(task.width * kBlockQueries)),
+        grad_out_columns(arena.Take(task.width * kBlockQueries)), grad_q(arena.Take(kQueryRows * task.width)),
+        factors(arena.Take(task.padded_keys)) {}
+};
+
+// A block of queries against a block of keys, with P the probabilities, m the dropout mask and delta[i] = sum_d output grad_output:
+// dV += (m P)' dO, dS = P (m (dO V') - delta), dQ += dS K, dK += dS' Q, both without `scale`. P comes from the saved log-sum-exp.
+template <class S, class T = Compute<S>>
+void BackwardBlock(const Problem<S>& p, const Task& task, const ScoreBlock& block, const BackwardArrays<T>& a, int64_t key_begin,
+                   const T* log_sums, const T* delta, ColumnMask* mask) {
+  const int64_t width = task.width, at = key_begin * width;
+  ScoreProduct(block, p.depth, a.k + at, width, a.q_columns, a.scores);
+  ScoreProduct(block, p.depth, a.v + at, width, a.grad_out_columns, a.grad_scores);
+  if (mask == nullptr) {
+    Vectorised([&](auto set) { ProbabilityColumns<kVectorLanes<set, T>, false>(block, log_sums, delta, a.scores, a.grad_scores); });
+  } else {
+    Vectorised([&](auto set) { ProbabilityColumns<kVectorLanes<set, T>, true>(block, log_sums, delta, a.scores, a.grad_scores); });
+    Vectorised([&](auto set) { DropGradientColumns<set>(block, *mask, p.keep_scale, delta, a.scores, a.grad_scores); });
+  }
+  KeyProduct(block, a.scores, a.grad_out, width, a.grad_v + at);
+  KeyProduct(block, a.grad_scores, a.q, width, a.grad_k + at);
+  QueryProduct(block, a.grad_scores, a.k + at, width, key_begin > 0, a.grad_q);
 }
 
-// Per query row: scores become probabilities P, `dropped` m P, and grad_scores, which holds dO V', becomes dS without `scale`.
-// Rows of padding are left as they are: they reach only rows of dQ that are not stored.
-template <class T>
-void ProbabilityGradients(const Problem<T>& p, const Task& task, const Block& block, const Gradients<T>& g,
-                                 bool contiguous, const T* grad_rows, T* scores, T* dropped, T* grad_scores) {
-  const int64_t padded = task.padded_length, width = task.padded_depth, keys = block.padded_keys, depth = p.depth;
-  Vectorised([=] {
-    for (int64_t i = 0; i < block.rows; ++i) {
-      for (int64_t j = 0; j < keys; ++j) dropped[i * padded + j] = T(1);
+template <class S, class T = Compute<S>>
+void BackwardTask(const Problem<S>& p, const Task& task, const Gradients<S>& g, const BackwardArrays<T>& a) {
+  const int64_t width = task.width, depth = p.depth, head = task.head;
+  Load(p.k, p.k_stride, task.first_key, task.num_keys, task.padded_keys, head, depth, width, a.k);
+  Load(p.v, p.v_stride, task.first_key, task.num_keys, task.padded_keys, head, depth, width, a.v);
+  std::fill_n(a.grad_k, task.padded_keys * width, T(0));
+  std::fill_n(a.grad_v, task.padded_keys * width, T(0));
+  const int64_t* places = PlacesOfKeys(p, task);
+  const T score_scale = p.scale * static_cast<T>(kLog2E);
+  for (int64_t begin = 0; begin < task.num_queries; begin += kBlockQueries) {
+    const int64_t token = task.first_query + begin, last_key = KeysInSight(p, task, begin);
+    const ScoreBlock all = BlockAt(p, task, begin, 0, last_key);
+    Load(p.q, p.q_stride, token, all.queries, all.columns, head, depth, width, a.q);
+    Load(g.grad_output, g.grad_output_stride, token, all.queries, all.columns, head, depth, width, a.grad_out);
+    T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
+    for (int64_t i = 0; i < all.queries; ++i) log_sums[i] = g.log_sum_exp[(token + i) * p.num_heads + head];
+    Vectorised([&, output = g.output + token * g.output_stride + head * depth] {
+      TransposeRows(a.q, all.columns, width, width, score_scale, a.q_columns, kBlockQueries);
+      TransposeRows(a.grad_out, all.columns, width, width, T(1), a.grad_out_columns, kBlockQueries);
+      RowDots(output, g.output_stride, a.grad_out, all.queries, depth, width, delta);
+    });
+    ColumnMask mask;
+    if (p.drop_threshold > 0) mask = MaskAt(p, task, places, begin);
+    for (int64_t key = 0; key < last_key; key += kBlockKeys) {
+      mask.places = places + key;
+      BackwardBlock(p, task, BlockAt(p, task, begin, key, std::min(last_key, key + kBlockKeys)), a, key, log_sums, delta,
+                    p.drop_threshold > 0 ? &mask : nullptr);
     }
-  });
-  for (int64_t i = 0; i < block.rows && p.drop_threshold > 0; ++i) {
-    DropRow(p, task, block.begin + i, KeysOf(block, i, p.causal), contiguous, dropped + i * padded);
+    std::fill_n(a.factors, all.queries, p.scale);
+    Save(a.grad_q, all.queries, head, depth, width, a.factors, token, g.q, g.q_stride);
   }
-  const int64_t token = task.first_token + block.begin, output_stride = g.output_stride, log_sum_stride = p.num_heads;
-  const T* output = g.output + token * output_stride + task.head * depth;
-  const T* log_sums = g.log_sum_exp + token * p.num_heads + task.head;
-  Vectorised([=] {
-    for (int64_t i = 0; i < block.rows; ++i) {
-      T *row = scores + i * padded, *kept = dropped + i * padded, *grad = grad_scores + i * padded;
-      const T *out = output + i * output_stride, *grad_out = grad_rows + i * width;
-      const T delta = LaneSum<T>(depth, [=](int64_t d) { return out[d] * grad_out[d]; });
-      const T saved = log_sums[i * log_sum_stride];
-#pragma GCC ivdep
-      for (int64_t j = 0; j < keys; ++j) {
-        const T probability = Exp(row[j] - saved);
-        grad[j] = probability * (grad[j] * kept[j] - delta);
-        kept[j] *= probability;
-      }
-    }
-  });
-}
-
-// With P the probabilities, m the dropout mask and delta[i] = sum_d output grad_output: dV = (m P)' dO,
-// dS = P (m (dO V') - delta), dQ = scale dS K, dK = scale dS' Q. P comes from the saved log-sum-exp.
-template <class T>
-void BackwardTask(const Problem<T>& p, const Task& task, const Gradients<T>& g, T* scratch) {
-  const int64_t length = task.length, padded = task.padded_length, width = task.padded_depth;
-  const int64_t at = task.head * p.depth, first = task.first_token;
-  T* k_columns = scratch;
-  T* v_columns = k_columns + padded * width;
-  T* k_rows = v_columns + padded * width;
-  T* grad_k = k_rows + padded * width;
-  T* grad_v = grad_k + padded * width;
-  T* scores = grad_v + padded * width;
-  T* dropped = scores + kQueryBlock * padded;
-  T* grad_scores = dropped + kQueryBlock * padded;
-  T* q_rows = grad_scores + kQueryBlock * padded;
-  T* grad_rows = q_rows + kQueryBlock * width;
-  T* grad_q = grad_rows + kQueryBlock * width;
-  LoadColumns(p.k + first * p.k_stride + at, p.k_stride, length, padded, p.depth, k_columns);
-  LoadColumns(p.v + first * p.v_stride + at, p.v_stride, length, padded, p.depth, v_columns);
-  LoadRows(p.k + first * p.k_stride + at, p.k_stride, length, padded, p.depth, width, k_rows);
-  std::fill(grad_k, grad_k + 2 * padded * width, T(0));
-  const bool contiguous = p.drop_threshold > 0 && KeysAreContiguous(p, task);
-  for (int64_t begin = 0; begin < length; begin += kQueryBlock) {
-    const Block block = BlockAt(begin, p.causal, task);
-    const int64_t token = first + begin, keys = block.padded_keys;
-    LoadRows(p.q + token * p.q_stride + at, p.q_stride, block.rows, block.padded_rows, p.depth, width, q_rows);
-    LoadRows(g.grad_output + token * g.grad_output_stride + at, g.grad_output_stride, block.rows, block.padded_rows, p.depth, width,
-             grad_rows);
-    Scores(p, task, block, q_rows, k_columns, scores);
-    SmallMatmul<false>(block.padded_rows, keys, p.depth, grad_rows, width, int64_t{1}, v_columns, padded, grad_scores, padded);
-    ProbabilityGradients(p, task, block, g, contiguous, grad_rows, scores, dropped, grad_scores);
-    SmallMatmul<true>(keys, width, block.rows, dropped, int64_t{1}, padded, grad_rows, width, grad_v, width);
-    SmallMatmul<true>(keys, width, block.rows, grad_scores, int64_t{1}, padded, q_rows, width, grad_k, width);
-    SmallMatmul<false>(block.padded_rows, width, block.num_keys, grad_scores, padded, int64_t{1}, k_rows, width, grad_q, width);
-    StoreRows(grad_q, block.rows, p.depth, width, p.scale, g.q + token * g.q_stride + at, g.q_stride);
-  }
-  StoreRows(grad_k, length, p.depth, width, p.scale, g.k + first * g.k_stride + at, g.k_stride);
-  StoreRows(grad_v, length, p.depth, width, T(1), g.v + first * g.v_stride + at, g.v_stride);
+  std::fill_n(a.factors, task.num_keys, p.scale);
+  Save(a.grad_k, task.num_keys, head, depth, width, a.factors, task.first_key, g.k, g.k_stride);
+  std::fill_n(a.factors, task.num_keys, p.keep_scale);
+  Save(a.grad_v, task.num_keys, head, depth, width, a.factors, task.first_key, g.v, g.v_stride);
 }
 
 // The token stride of a [T, H, D] view.
@@ -273,31 +268,39 @@ int64_t TokenStride(const ArrayView& view, const ArrayView& q) {
   return shape[0] <= 1 ? shape[1] * shape[2] : view.strides[0];
 }
 
-template <class T>
-Problem<T> ProblemOf(const AttentionArgs& args) {
+template <class S>
+Problem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const ArrayView& v, double scale) {
+  Problem<S> p{};
+  TANDEM_CHECK_EQ(k.shape[0], v.shape[0]);
+  p.q = q.as<S>();
+  p.k = k.as<S>();
+  p.v = v.as<S>();
+  p.q_stride = TokenStride(q, q);
+  p.k_stride = TokenStride(k, q);
+  p.v_stride = TokenStride(v, q);
+  p.num_heads = q.shape[1];
+  p.depth = q.shape[2];
+  p.causal = true;
+  p.scale = static_cast<Compute<S>>(scale);
+  p.keep_scale = 1;
+  return p;
+}
+
+template <class S>
+Problem<S> ProblemOf(const AttentionArgs& args) {
+  Problem<S> p = ProblemOf<S>(args.q, args.k, args.v, args.scale);
   const int64_t num_tokens = args.q.shape[0];
   TANDEM_CHECK_EQ(args.k.shape[0], num_tokens);
-  TANDEM_CHECK_EQ(args.v.shape[0], num_tokens);
   TANDEM_CHECK_EQ(args.row_index.num_elements(), num_tokens);
   TANDEM_CHECK_GE(args.offsets.num_elements(), 1);
   TANDEM_CHECK(args.dropout >= 0 && args.dropout < 1) << args.dropout;
   TANDEM_CHECK(args.dropout == 0 || args.max_length > 0) << args.max_length;
-  Problem<T> p;
-  p.q = args.q.as<T>();
-  p.k = args.k.as<T>();
-  p.v = args.v.as<T>();
-  p.q_stride = TokenStride(args.q, args.q);
-  p.k_stride = TokenStride(args.k, args.q);
-  p.v_stride = TokenStride(args.v, args.q);
-  p.num_heads = args.q.shape[1];
-  p.depth = args.q.shape[2];
   p.offsets = args.offsets.as<int64_t>();
   p.row_index = args.row_index.as<int64_t>();
   p.max_length = args.max_length;
   p.causal = args.causal;
-  p.scale = static_cast<T>(args.scale);
   p.drop_threshold = args.dropout == 0 ? 0 : DropThreshold(args.dropout);
-  p.keep_scale = static_cast<T>(1.0 / (1.0 - args.dropout));
+  p.keep_scale = static_cast<Compute<S>>(1.0 / (1.0 - args.dropout));
   p.folded_key = FoldKey(args.key);
   p.step = args.step;
   const int64_t num_sequences = args.offsets.num_elements() - 1;
@@ -308,14 +311,22 @@ Problem<T> ProblemOf(const AttentionArgs& args) {
 }
 
 // Calls run(task) for every head of every sequence that is not empty.
-template <class T, class Run>
-void ForEachTask(const Problem<T>& p, int64_t num_sequences, Stream& stream, const Run& run) {
+template <class S, class Run>
+void ForEachTask(const Problem<S>& p, int64_t num_sequences, Stream& stream, const Run& run) {
   stream.pool().ParallelFor(num_sequences * p.num_heads, [&](int64_t index) {
     const int64_t sequence = index / p.num_heads, begin = p.offsets[sequence];
     const int64_t length = p.offsets[sequence + 1] - begin;
-    if (length == 0) return;
-    run(Task{index % p.num_heads, begin, length, RoundUp(length), RoundUp(p.depth)});
+    if (length > 0) run(Task(index % p.num_heads, begin, length, begin, length, p.depth));
   });
+}
+
+// The arrays of a task, in scratch of the calling thread.
+template <class Arrays, class T>
+Arrays ArraysOf(const Task& task) {
+  Arena<T> dry;
+  Arrays(task, dry);
+  Arena<T> arena(Scratch<T>(ScratchSlot::TASK_A, dry.used()));
+  return Arrays(task, arena);
 }
 
 }  // namespace
@@ -323,29 +334,30 @@ void ForEachTask(const Problem<T>& p, int64_t num_sequences, Stream& stream, con
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense() && args.output.shape == args.q.shape) << args.output.shape;
   TANDEM_CHECK_EQ(args.log_sum_exp.num_elements(), args.q.shape[0] * args.q.shape[1]);
-  WithFloatType(args.q.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Problem<T> p = ProblemOf<T>(args);
-    T *output = args.output.as<T>(), *log_sum_exp = args.log_sum_exp.as<T>();
+  WithStorageType(args.q.dtype, [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    const Problem<S> p = ProblemOf<S>(args);
+    S* output = args.output.as<S>();
+    T* log_sum_exp = args.log_sum_exp.as<T>();
     ForEachTask(p, args.offsets.num_elements() - 1, stream, [&](const Task& task) {
-      T* scratch = Scratch<T>(ScratchSlot::TASK_A, ForwardScratch<T>(task));
-      ForwardTask(p, task, scratch, output, log_sum_exp);
+      ForwardTask(p, task, ArraysOf<ForwardArrays<T>, T>(task), output, log_sum_exp);
     });
   });
 }
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.log_sum_exp.num_elements(), args.q.shape[0] * args.q.shape[1]);
-  WithFloatType(args.q.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const Problem<T> p = ProblemOf<T>(args);
-    const Gradients<T> g{args.output.as<T>(), args.log_sum_exp.as<T>(), args.grad_output.as<T>(), args.grad_q.as<T>(),
-                         args.grad_k.as<T>(), args.grad_v.as<T>(), TokenStride(args.output, args.q),
+  WithStorageType(args.q.dtype, [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    const Problem<S> p = ProblemOf<S>(args);
+    const Gradients<S> g{args.output.as<S>(), args.grad_output.as<S>(), args.log_sum_exp.as<T>(), args.grad_q.as<S>(),
+                         args.grad_k.as<S>(), args.grad_v.as<S>(), TokenStride(args.output, args.q),
                          TokenStride(args.grad_output, args.q), TokenStride(args.grad_q, args.q),
                          TokenStride(args.grad_k, args.q), TokenStride(args.grad_v, args.q)};
     ForEachTask(p, args.offsets.num_elements() - 1, stream, [&](const Task& task) {
-      T* scratch = Scratch<T>(ScratchSlot::TASK_A, BackwardScratch<T>(task));
-      BackwardTask(p, task, g, scratch);
+      BackwardTask(p, task, g, ArraysOf<BackwardArrays<T>, T>(task));
     });
   });
 }
@@ -353,27 +365,16 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
 void CachedAttention(const CachedAttentionArgs& args, Stream& stream) {
   const int64_t num_queries = args.q.shape[0], num_keys = args.k.shape[0];
   TANDEM_CHECK(args.output.is_dense() && args.output.shape == args.q.shape) << args.output.shape;
-  TANDEM_CHECK_EQ(args.v.shape[0], num_keys);
   TANDEM_CHECK_GE(num_keys, num_queries);
   if (num_queries == 0) return;
-  WithFloatType(args.q.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    Problem<T> p{};
-    p.q = args.q.as<T>();
-    p.k = args.k.as<T>();
-    p.v = args.v.as<T>();
-    p.q_stride = TokenStride(args.q, args.q);
-    p.k_stride = TokenStride(args.k, args.q);
-    p.v_stride = TokenStride(args.v, args.q);
-    p.num_heads = args.q.shape[1];
-    p.depth = args.q.shape[2];
-    p.causal = true;
-    p.scale = static_cast<T>(args.scale);
-    T* output = args.output.as<T>();
+  WithStorageType(args.q.dtype, [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    const Problem<S> p = ProblemOf<S>(args.q, args.k, args.v, args.scale);
+    S* output = args.output.as<S>();
     stream.pool().ParallelFor(p.num_heads, [&](int64_t head) {
-      const Task task{head, 0, num_keys, RoundUp(num_keys), RoundUp(p.depth), num_keys - num_queries};
-      T* scratch = Scratch<T>(ScratchSlot::TASK_A, ForwardScratch<T>(task));
-      ForwardTask(p, task, scratch, output, static_cast<T*>(nullptr));
+      const Task task(head, 0, num_queries, 0, num_keys, p.depth);
+      ForwardTask(p, task, ArraysOf<ForwardArrays<T>, T>(task), output, static_cast<T*>(nullptr));
     });
   });
 }
