@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -183,6 +185,40 @@ TEST(ThreadPoolTest, RunsEachTaskOnce) {
       pool.ParallelFor(num_tasks, [&](int64_t i) { runs[i].fetch_add(1); });
       for (int64_t i = 0; i < num_tasks; ++i) ASSERT_EQ(runs[i].load(), 1) << i << " of " << num_tasks;
     }
+  }
+}
+
+// Threads that watch for the next loop, that fall asleep between two, and more of them than cores.
+TEST(ThreadPoolTest, LoopsFindTheThreadsAwakeAndAsleep) {
+  for (int num_threads : {2, 3, 2 * static_cast<int>(std::thread::hardware_concurrency()) + 1}) {
+    ThreadPool pool(num_threads);
+    int64_t expected = 0;
+    std::atomic<int64_t> sum{0};
+    std::mutex mutex;
+    std::set<std::thread::id> seen;
+    for (int round = 0; round < 300; ++round) {
+      if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::microseconds(round));
+      pool.ParallelFor(num_threads, [&](int64_t i) {
+        sum.fetch_add(i + 1);
+        const std::lock_guard<std::mutex> lock(mutex);
+        seen.insert(std::this_thread::get_id());
+      });
+      expected += num_threads * (num_threads + 1) / 2;
+      ASSERT_EQ(sum.load(), expected) << "round " << round << " returned before its last task";
+    }
+    EXPECT_LE(static_cast<int>(seen.size()), num_threads);
+  }
+}
+
+TEST(ThreadPoolTest, WaitingTasksOccupyEveryThread) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> inside{0};
+    pool.ParallelFor(3, [&](int64_t) {
+      inside.fetch_add(1);
+      while (inside.load() < 3) std::this_thread::yield();  // only ends if three threads take part
+    });
+    if (round % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
