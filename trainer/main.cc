@@ -25,6 +25,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
+  command.add_flag("--resume", options.resume, "go on from the newest checkpoint in --out");
   const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
   command.add_option("--log-format", options.log_format, "text or json")
       ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))

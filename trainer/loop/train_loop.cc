@@ -54,6 +54,7 @@ class Replica {
   };
 
   absl::Status Prepare();
+  absl::Status Restore(const checkpoint::Checkpoint& saved);
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
   // Sums the loss over replicas, and learns whether one of them is to stop.
@@ -98,7 +99,22 @@ class Replica {
 absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, environment_.group, &stream_, {}));
+  if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
   return ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline());
+}
+
+absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
+  if (saved.manifest.symbols() != data_.Symbols()) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": the vocabulary of ", job_.data().path(),
+                                                      " is not the one it was trained with"));
+  }
+  RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
+  state_.Restore(saved.manifest);
+  if (environment_.group->rank() == 0) {
+    const auto loaded = environment_.client->Load(saved.manifest.step(), saved.folder, saved.RowFiles());
+    RETURN_IF_ERROR(loaded.Wait(Deadline()).status());
+  }
+  return Barrier("loaded");  // nobody pulls before
 }
 
 std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {

@@ -9,12 +9,14 @@
 #include "trainer/comm/process_group.h"
 #include "proto/trace.pb.h"
 #include "rpc/master/client.h"
+#include "trainer/checkpoint/reader.h"
 #include "trainer/loop/job_data.h"
 #include "trainer/loop/run_output.h"
 
 namespace tandem::loop {
 
 struct ReplicaEnvironment {
+  const checkpoint::Checkpoint* resume = nullptr;  // go on from it; null: from the start
   comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
   ps::Client* client = nullptr;
   RunOutput* output = nullptr;          // rank 0 only
