@@ -118,30 +118,33 @@ void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t
   });
 }
 
-// The dropout mask of the queries from `begin` on.
-template <class S>
-ColumnMask MaskAt(const Problem<S>& p, const Task& task, const int64_t* places, int64_t begin) {
-  ColumnMask mask;
-  mask.folded_key = p.folded_key;
-  mask.step = p.step;
-  mask.threshold = p.drop_threshold;
-  mask.places = places;
-  mask.contiguous = places[task.num_keys - 1] == places[0] + task.num_keys - 1;
-  for (int64_t j = 1; j < task.num_keys && mask.contiguous; ++j) mask.contiguous = places[j] == places[j - 1] + 1;
-  for (int64_t i = 0; i < kBlockQueries; ++i) {
-    const int64_t token = task.first_query + std::min(begin + i, task.num_queries - 1);
-    mask.base[i] = (static_cast<uint64_t>(p.row_index[token]) * static_cast<uint64_t>(p.num_heads) +
-                    static_cast<uint64_t>(task.head)) * static_cast<uint64_t>(p.max_length);
-  }
-  return mask;
-}
-
+// The places of the keys in their sample, if dropout needs them.
 template <class S>
 const int64_t* PlacesOfKeys(const Problem<S>& p, const Task& task) {
   if (p.drop_threshold == 0) return nullptr;
   int64_t* places = Scratch<int64_t>(ScratchSlot::TASK_B, task.num_keys);
   for (int64_t j = 0; j < task.num_keys; ++j) places[j] = p.row_index[task.first_key + j] % p.max_length;
   return places;
+}
+
+// The dropout mask of the queries from `begin` on.
+template <class S>
+ColumnMask MaskAt(const Problem<S>& p, const Task& task, const int64_t* places, int64_t begin) {
+  ColumnMask mask;
+  if (p.drop_threshold == 0) return mask;
+  mask.folded_key = p.folded_key;
+  mask.step = p.step;
+  mask.threshold = p.drop_threshold;
+  mask.places = places;
+  mask.room = Scratch<uint32_t>(ScratchSlot::TASK_C, WordColumnsRoom(task.num_keys));
+  mask.contiguous = true;
+  for (int64_t j = 1; j < task.num_keys; ++j) mask.contiguous &= places[j] == places[j - 1] + 1;
+  for (int64_t i = 0; i < kBlockQueries; ++i) {
+    const int64_t token = task.first_query + std::min(begin + i, task.num_queries - 1);
+    mask.base[i] = (static_cast<uint64_t>(p.row_index[token]) * static_cast<uint64_t>(p.num_heads) +
+                    static_cast<uint64_t>(task.head)) * static_cast<uint64_t>(p.max_length);
+  }
+  return mask;
 }
 
 template <class T>
@@ -167,12 +170,13 @@ void ForwardTask(const Problem<S>& p, const Task& task, const ForwardArrays<T>& 
     Vectorised([=, &a] { TransposeRows(a.q, block.columns, width, width, score_scale, a.q_columns, kBlockQueries); });
     ScoreProduct(block, depth, a.k, width, a.q_columns, a.scores);
     T log_sums[kBlockQueries], factors[kBlockQueries];
-    Vectorised([&](auto set) { ExponentiateColumns<kVectorLanes<set, T>>(block, a.scores, log_sums, factors); });
-    if (p.drop_threshold > 0) {
-      const ColumnMask mask = MaskAt(p, task, places, begin);
-      Vectorised([&](auto set) { DropColumns<set>(block, mask, a.scores); });
-      for (T& factor : factors) factor *= p.keep_scale;
+    const ColumnMask mask = MaskAt(p, task, places, begin);
+    if (p.drop_threshold == 0) {
+      Vectorised([&](auto set) { ExponentiateColumns<set, false>(block, mask, a.scores, log_sums, factors); });
+    } else {
+      Vectorised([&](auto set) { ExponentiateColumns<set, true>(block, mask, a.scores, log_sums, factors); });
     }
+    for (T& factor : factors) factor *= p.keep_scale;
     QueryProduct(block, a.scores, a.v, width, false, a.out);
     Save(a.out, block.queries, task.head, depth, width, factors, task.first_query + begin, output, p.num_heads * depth);
     if (log_sum_exp == nullptr) continue;
@@ -207,15 +211,14 @@ struct BackwardArrays {
 // dV += (m P)' dO, dS = P (m (dO V') - delta), dQ += dS K, dK += dS' Q, both without `scale`. P comes from the saved log-sum-exp.
 template <class S, class T = Compute<S>>
 void BackwardBlock(const Problem<S>& p, const Task& task, const ScoreBlock& block, const BackwardArrays<T>& a, int64_t key_begin,
-                   const T* log_sums, const T* delta, ColumnMask* mask) {
+                   const T* log_sums, const T* delta, const ColumnMask& mask) {
   const int64_t width = task.width, at = key_begin * width;
   ScoreProduct(block, p.depth, a.k + at, width, a.q_columns, a.scores);
   ScoreProduct(block, p.depth, a.v + at, width, a.grad_out_columns, a.grad_scores);
-  if (mask == nullptr) {
-    Vectorised([&](auto set) { ProbabilityColumns<kVectorLanes<set, T>, false>(block, log_sums, delta, a.scores, a.grad_scores); });
+  if (p.drop_threshold == 0) {
+    Vectorised([&](auto set) { GradientColumns<set, false>(block, mask, T(1), log_sums, delta, a.scores, a.grad_scores); });
   } else {
-    Vectorised([&](auto set) { ProbabilityColumns<kVectorLanes<set, T>, true>(block, log_sums, delta, a.scores, a.grad_scores); });
-    Vectorised([&](auto set) { DropGradientColumns<set>(block, *mask, p.keep_scale, delta, a.scores, a.grad_scores); });
+    Vectorised([&](auto set) { GradientColumns<set, true>(block, mask, p.keep_scale, log_sums, delta, a.scores, a.grad_scores); });
   }
   KeyProduct(block, a.scores, a.grad_out, width, a.grad_v + at);
   KeyProduct(block, a.grad_scores, a.q, width, a.grad_k + at);
@@ -238,17 +241,15 @@ void BackwardTask(const Problem<S>& p, const Task& task, const Gradients<S>& g, 
     Load(g.grad_output, g.grad_output_stride, token, all.queries, all.columns, head, depth, width, a.grad_out);
     T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
     for (int64_t i = 0; i < all.queries; ++i) log_sums[i] = g.log_sum_exp[(token + i) * p.num_heads + head];
-    Vectorised([&, output = g.output + token * g.output_stride + head * depth] {
+    Load(g.output, g.output_stride, token, all.queries, all.columns, head, depth, width, a.grad_q);
+    Vectorised([&] {
       TransposeRows(a.q, all.columns, width, width, score_scale, a.q_columns, kBlockQueries);
       TransposeRows(a.grad_out, all.columns, width, width, T(1), a.grad_out_columns, kBlockQueries);
-      RowDots(output, g.output_stride, a.grad_out, all.queries, depth, width, delta);
+      RowDots(a.grad_q, a.grad_out, all.columns, width, delta);
     });
-    ColumnMask mask;
-    if (p.drop_threshold > 0) mask = MaskAt(p, task, places, begin);
-    for (int64_t key = 0; key < last_key; key += kBlockKeys) {
-      mask.places = places + key;
-      BackwardBlock(p, task, BlockAt(p, task, begin, key, std::min(last_key, key + kBlockKeys)), a, key, log_sums, delta,
-                    p.drop_threshold > 0 ? &mask : nullptr);
+    ColumnMask mask = MaskAt(p, task, places, begin);
+    for (int64_t key = 0; key < last_key; key += kBlockKeys, mask.places += kBlockKeys) {
+      BackwardBlock(p, task, BlockAt(p, task, begin, key, std::min(last_key, key + kBlockKeys)), a, key, log_sums, delta, mask);
     }
     std::fill_n(a.factors, all.queries, p.scale);
     Save(a.grad_q, all.queries, head, depth, width, a.factors, token, g.q, g.q_stride);

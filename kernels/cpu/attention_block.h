@@ -62,156 +62,153 @@ inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width,
   }
 }
 
-// Scores, in units of log 2, become exponentials of their distance to the query's maximum; log_sums[i] = log2 of the sum of 2^score,
-// inverse_sums[i] = 1 / the sum of exponentials.
-template <int kWidth, class T>
-inline void ExponentiateColumns(const ScoreBlock& block, T* scores, T* log_sums, T* inverse_sums) {
-  for (int64_t c = 0; c < block.columns; c += kWidth) {
-    const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
-    T max[kWidth], other_max[kWidth], sum[kWidth];
-    for (int l = 0; l < kWidth; ++l) max[l] = other_max[l] = -std::numeric_limits<T>::infinity();
-    T* s = scores + c;
-    int64_t j = 0;
-    for (; j + 2 <= all; j += 2, s += 2 * kBlockQueries) {
-      for (int l = 0; l < kWidth; ++l) max[l] = max[l] < s[l] ? s[l] : max[l];
-      for (int l = 0; l < kWidth; ++l) other_max[l] = other_max[l] < s[kBlockQueries + l] ? s[kBlockQueries + l] : other_max[l];
-    }
-    for (; j < any; ++j, s += kBlockQueries) {
-      const int32_t first = block.FirstLane(c, j);
-      for (int l = 0; l < kWidth; ++l) {
-        s[l] = l < first ? -std::numeric_limits<T>::infinity() : s[l];
-        max[l] = max[l] < s[l] ? s[l] : max[l];
-      }
-    }
-    for (int l = 0; l < kWidth; ++l) max[l] = max[l] < other_max[l] ? other_max[l] : max[l];
-    for (int l = 0; l < kWidth; ++l) sum[l] = T(0);
-    s = scores + c;
-    for (j = 0; j < any; ++j, s += kBlockQueries) {
-      for (int l = 0; l < kWidth; ++l) {
-        const T e = Exp2(s[l] - max[l]);
-        s[l] = e;
-        sum[l] += e;
-      }
-    }
-    for (; j < zeroed; ++j, s += kBlockQueries) {
-      for (int l = 0; l < kWidth; ++l) s[l] = T(0);
-    }
-    for (int l = 0; l < kWidth; ++l) {
-      log_sums[c + l] = max[l] + Log2(sum[l]);
-      inverse_sums[c + l] = T(1) / sum[l];
-    }
-  }
-}
-
-// Scores become probabilities P, and grad_scores, which holds dO V', becomes P (dO V' - delta); with dropout it is left alone but
-// for zeros where P is 0 for want of sight.
-template <int kWidth, bool kDropout, class T>
-inline void ProbabilityColumns(const ScoreBlock& block, const T* log_sums, const T* delta, T* scores, T* grad_scores) {
-  for (int64_t c = 0; c < block.columns; c += kWidth) {
-    const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
-    T log_sum[kWidth], shift[kWidth];
-    for (int l = 0; l < kWidth; ++l) log_sum[l] = log_sums[c + l];
-    for (int l = 0; l < kWidth; ++l) shift[l] = delta[c + l];
-    T *__restrict__ s = scores + c, *__restrict__ g = grad_scores + c;
-    int64_t j = 0;
-    for (; j < all; ++j, s += kBlockQueries, g += kBlockQueries) {
-      for (int l = 0; l < kWidth; ++l) {
-        const T p = Exp2(s[l] - log_sum[l]);
-        s[l] = p;
-        if constexpr (!kDropout) g[l] = p * (g[l] - shift[l]);
-      }
-    }
-    for (; j < any; ++j, s += kBlockQueries, g += kBlockQueries) {
-      const int32_t first = block.FirstLane(c, j);
-      for (int l = 0; l < kWidth; ++l) {
-        const T p = Exp2(s[l] - log_sum[l]);
-        s[l] = l < first ? T(0) : p;
-        g[l] = l < first ? T(0) : kDropout ? g[l] : p * (g[l] - shift[l]);
-      }
-    }
-    for (; j < zeroed; ++j, s += kBlockQueries, g += kBlockQueries) {
-      for (int l = 0; l < kWidth; ++l) s[l] = T(0);
-      for (int l = 0; l < kWidth; ++l) g[l] = T(0);
-    }
-  }
-}
-
-// delta[i] = sum over d of output grad_output, sixteen queries at a time: lane sums of each row (lanes.h), folded after a transpose.
-template <class S, class T>
-inline void RowDots(const S* output, int64_t stride, const T* grad_rows, int64_t rows, int64_t depth, int64_t width, T* delta) {
-  alignas(64) T lanes[kLanes * kLanes], columns[kLanes * kLanes];
-  for (int64_t r = 0; r < rows; r += kLanes) {
-    const int64_t here = std::min<int64_t>(kLanes, rows - r);
-    for (int64_t i = 0; i < here; ++i) {
-      const S* out = output + (r + i) * stride;
-      const T* grad = grad_rows + (r + i) * width;
-      T sum[kLanes] = {};
-      int64_t d = 0;
-      for (; d + kLanes <= depth; d += kLanes) {
-        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(static_cast<T>(Load(out[d + l])), grad[d + l], sum[l]);
-      }
-      for (int l = 0; d + l < depth; ++l) sum[l] = Fma(static_cast<T>(Load(out[d + l])), grad[d + l], sum[l]);
-      for (int l = 0; l < kLanes; ++l) lanes[i * kLanes + l] = sum[l];
-    }
-    for (int64_t i = here * kLanes; i < kLanes * kLanes; ++i) lanes[i] = T(0);
-    TransposeTile(lanes, kLanes, columns);
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half * kLanes; ++i) columns[i] += columns[i + half * kLanes];
-    }
-    for (int l = 0; l < kLanes; ++l) delta[r + l] = columns[l];
-  }
-}
-
-// The mask of one (sequence, head): entry (query i, key j) uses element base[i] + places[j] of the stream.
+// The dropout mask of one (sequence, head): the entry of query i and key j uses element base[i] + places[j] of the stream.
 struct ColumnMask {
   uint64_t folded_key = 0, step = 0;
   int32_t threshold = 0;
   const int64_t* places = nullptr;  // per key of the block
   bool contiguous = false;          // places are a run, so their words are one
+  uint32_t* room = nullptr;         // WordColumnsRoom(keys of the block)
   uint64_t base[kBlockQueries];
 
-  // Calls apply(j, kept) for keys [0, keys) of sixteen queries from `column` on; kept[l] is 0 or 1.
-  template <InstructionSet kSet, class Apply>
-  void ForEachKey(int64_t column, int64_t keys, const Apply& apply) const {
+  // Rows of kLanes words, a row per key in [0, keys), for the queries from `column` on.
+  template <InstructionSet kSet>
+  const uint32_t* Words(int64_t column, int64_t keys) const {
     uint64_t first[kLanes];
-    const auto columns = [&](int64_t from, int64_t count) {
-      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[from]);
-      ForEachWordColumn<kSet>(folded_key, step, first, count, [&](int64_t j, const uint32_t* words) {
-        int32_t kept[kLanes];
-        for (int l = 0; l < kLanes; ++l) kept[l] = static_cast<int32_t>(words[l] >> 8) >= threshold;
-        apply(from + j, kept);
-      });
-    };
-    if (contiguous) return columns(0, keys);
-    for (int64_t j = 0; j < keys; ++j) columns(j, 1);
+    if (contiguous) {
+      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[0]);
+      return WordColumns<kSet>(folded_key, step, first, keys, room);
+    }
+    uint32_t one[WordColumnsRoom(1)];
+    for (int64_t j = 0; j < keys; ++j) {
+      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[j]);
+      const uint32_t* words = WordColumns<kSet>(folded_key, step, first, 1, one);
+      for (int l = 0; l < kLanes; ++l) room[j * kLanes + l] = words[l];
+    }
+    return room;
   }
 };
 
-// Probabilities of dropped entries become 0.
-template <InstructionSet kSet, class T>
-inline void DropColumns(const ScoreBlock& block, const ColumnMask& mask, T* scores) {
-  for (int64_t c = 0; c < block.columns; c += kLanes) {
-    mask.ForEachKey<kSet>(c, block.SeenByAny(c, kLanes), [=](int64_t j, const int32_t* kept) {
-      T* s = scores + j * kBlockQueries + c;
-      for (int l = 0; l < kLanes; ++l) s[l] = kept[l] ? s[l] : T(0);
-    });
+// The largest score that each of kWidth queries sees; the scores that it does not see become minus infinity.
+template <int kWidth, class T>
+inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* maxima) {
+  const int64_t all = block.SeenByAll(column), any = block.SeenByAny(column, kWidth);
+  T max[kWidth], other[kWidth];  // two chains of comparisons, for they wait for each other
+  for (int l = 0; l < kWidth; ++l) max[l] = -std::numeric_limits<T>::infinity();
+  for (int l = 0; l < kWidth; ++l) other[l] = -std::numeric_limits<T>::infinity();
+  T* s = scores + column;
+  int64_t j = 0;
+  for (; j + 2 <= all; j += 2, s += 2 * kBlockQueries) {
+    for (int l = 0; l < kWidth; ++l) max[l] = max[l] < s[l] ? s[l] : max[l];
+    for (int l = 0; l < kWidth; ++l) other[l] = other[l] < s[kBlockQueries + l] ? s[kBlockQueries + l] : other[l];
+  }
+  for (; j < any; ++j, s += kBlockQueries) {
+    const int32_t first = block.FirstLane(column, j);
+    for (int l = 0; l < kWidth; ++l) {
+      const T score = s[l], seen = l < first ? -std::numeric_limits<T>::infinity() : score;
+      s[l] = seen;
+      max[l] = max[l] < seen ? seen : max[l];
+    }
+  }
+  for (int l = 0; l < kWidth; ++l) maxima[l] = max[l] < other[l] ? other[l] : max[l];
+}
+
+// Scores, in units of log 2, become exponentials of their distance to the query's maximum, or 0 where dropped; log_sums[i] = log2 of
+// the sum of 2^score, inverse_sums[i] = 1 / the sum of exponentials, dropped ones too.
+template <InstructionSet kSet, bool kDropout, class T>
+inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
+  constexpr int kWidth = kVectorLanes<kSet, T>;
+  for (int64_t first = 0; first < block.columns; first += kLanes) {
+    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, block.SeenByAny(first, kLanes)) : nullptr;
+    const int32_t threshold = mask.threshold;
+    for (int64_t c = first; c < first + kLanes; c += kWidth) {
+      const int64_t any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
+      T max[kWidth], sum[kWidth];
+      ColumnMaxima<kWidth>(block, c, scores, max);
+      for (int l = 0; l < kWidth; ++l) sum[l] = T(0);
+      const uint32_t* words = first_words + (c - first);
+      T* s = scores + c;
+      for (int64_t j = 0; j < any; ++j, s += kBlockQueries, words += kDropout ? kLanes : 0) {
+        for (int l = 0; l < kWidth; ++l) {
+          const T e = Exp2(s[l] - max[l]);
+          sum[l] += e;
+          s[l] = kDropout ? DropOrKeep(words[l], threshold, e) : e;
+        }
+      }
+      for (int64_t j = any; j < zeroed; ++j, s += kBlockQueries) {
+        for (int l = 0; l < kWidth; ++l) s[l] = T(0);
+      }
+      for (int l = 0; l < kWidth; ++l) {
+        log_sums[c + l] = max[l] + Log2(sum[l]);
+        inverse_sums[c + l] = T(1) / sum[l];
+      }
+    }
   }
 }
 
-// grad_scores, dO V', becomes P (m dO V' - delta) with the mask m of 0 and keep_scale; scores, P, becomes P without dropped entries.
-template <InstructionSet kSet, class T>
-inline void DropGradientColumns(const ScoreBlock& block, const ColumnMask& mask, T keep_scale, const T* delta, T* scores,
-                                T* grad_scores) {
-  for (int64_t c = 0; c < block.columns; c += kLanes) {
-    T shift[kLanes];
-    for (int l = 0; l < kLanes; ++l) shift[l] = delta[c + l];
-    mask.ForEachKey<kSet>(c, block.SeenByAny(c, kLanes), [&](int64_t j, const int32_t* kept) {
-      T *__restrict__ s = scores + j * kBlockQueries + c, *__restrict__ g = grad_scores + j * kBlockQueries + c;
-      for (int l = 0; l < kLanes; ++l) {
-        g[l] = s[l] * ((kept[l] ? keep_scale * g[l] : T(0)) - shift[l]);
-        s[l] = kept[l] ? s[l] : T(0);
+// One key of kWidth queries, with P = 2^(score - log_sum) and the mask m of 0 and keep_scale: the score becomes P or, if dropped, 0;
+// grad, which holds dO V', becomes P (m dO V' - delta). The first `hidden` lanes do not see the key and get 0.
+template <int kWidth, bool kDropout, class T>
+inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words, int32_t threshold, T keep_scale, int32_t hidden,
+                        T* __restrict__ score, T* __restrict__ grad) {
+  for (int l = 0; l < kWidth; ++l) {
+    const T raw = Exp2(score[l] - log_sum[l]), p = l < hidden ? T(0) : raw;
+    const T product = l < hidden ? T(0) : grad[l];
+    const T kept = kDropout ? DropOrKeep(words[l], threshold, product * keep_scale) : product;
+    grad[l] = p * (kept - delta[l]);
+    score[l] = kDropout ? DropOrKeep(words[l], threshold, p) : p;
+  }
+}
+
+template <InstructionSet kSet, bool kDropout, class T>
+inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, T keep_scale, const T* log_sums, const T* deltas,
+                            T* scores, T* grads) {
+  constexpr int kWidth = kVectorLanes<kSet, T>;
+  for (int64_t first = 0; first < block.columns; first += kLanes) {
+    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, block.SeenByAny(first, kLanes)) : nullptr;
+    const int32_t threshold = mask.threshold;
+    for (int64_t c = first; c < first + kLanes; c += kWidth) {
+      const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
+      T log_sum[kWidth], delta[kWidth];
+      for (int l = 0; l < kWidth; ++l) log_sum[l] = log_sums[c + l];
+      for (int l = 0; l < kWidth; ++l) delta[l] = deltas[c + l];
+      const uint32_t* words = first_words + (c - first);
+      T *s = scores + c, *g = grads + c;
+      int64_t j = 0;
+      for (; j < all; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
+        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, 0, s, g);
       }
-    });
+      for (; j < any; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
+        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, block.FirstLane(c, j), s, g);
+      }
+      for (; j < zeroed; ++j, s += kBlockQueries, g += kBlockQueries) {
+        for (int l = 0; l < kWidth; ++l) s[l] = T(0);
+        for (int l = 0; l < kWidth; ++l) g[l] = T(0);
+      }
+    }
+  }
+}
+
+// dots[i] = sum over d of x[i, d] y[i, d], sixteen rows at a time: lane sums (lanes.h), folded after a transpose.
+// REQUIRES: rows and width multiples of kLanes.
+template <class T>
+inline void RowDots(const T* x, const T* y, int64_t rows, int64_t width, T* dots) {
+  alignas(64) T sums[kTileElements], lanes[kTileElements];
+  for (int64_t r = 0; r < rows; r += kLanes) {
+    for (int64_t i = 0; i < kLanes; ++i) {
+      const T *x_row = x + (r + i) * width, *y_row = y + (r + i) * width;
+      T sum[kLanes];
+      for (int l = 0; l < kLanes; ++l) sum[l] = T(0);
+      for (int64_t d = 0; d < width; d += kLanes) {
+        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(x_row[d + l], y_row[d + l], sum[l]);
+      }
+      for (int l = 0; l < kLanes; ++l) sums[i * kLanes + l] = sum[l];
+    }
+    TransposeTile(sums, lanes);
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half * kLanes; ++i) lanes[i] += lanes[i + half * kLanes];
+    }
+    for (int l = 0; l < kLanes; ++l) dots[r + l] = lanes[l];
   }
 }
 

@@ -1,4 +1,4 @@
-// The random words behind dropout masks: runs of consecutive elements, and columns of sixteen runs side by side.
+// The random words behind dropout masks: runs of consecutive elements, alone or sixteen side by side.
 // Element e of the stream (key, step) has word PhiloxBlock(FoldKey(key), step, e / 4)[e % 4] wherever the run starts.
 // Inline bodies for Vectorised(); kSet is the argument of its loop.
 #pragma once
@@ -21,6 +21,11 @@ template <class T>
 inline T DropOrScale(uint32_t word, int32_t threshold, T value, T scale) {
   const T scaled = value * scale;
   return static_cast<int32_t>(word >> 8) < threshold ? T(0) : scaled;
+}
+
+template <class T>
+inline T DropOrKeep(uint32_t word, int32_t threshold, T value) {
+  return static_cast<int32_t>(word >> 8) < threshold ? T(0) : value;
 }
 
 inline constexpr int64_t kMaskBlocks = 64;
@@ -61,35 +66,36 @@ inline void ForEachRandomWord(uint64_t folded_key, uint64_t step, uint64_t first
   }
 }
 
-// Calls apply(j, words) for j in [0, count): words[l] is the word of element first[l] + j, l in [0, kLanes).
-template <InstructionSet kSet, class Apply>
-inline void ForEachWordColumn(uint64_t folded_key, uint64_t step, const uint64_t* first, int64_t count, const Apply& apply) {
+// Elements of room that WordColumns needs for `count` rows.
+constexpr int64_t WordColumnsRoom(int64_t count) { return (count + 8) * kLanes; }
+
+// Sixteen runs side by side: rows of kLanes words in `room`, where entry (j, l) is the word of element first[l] + j, j in [0, count).
+// Returns the first row.
+template <InstructionSet kSet>
+inline const uint32_t* WordColumns(uint64_t folded_key, uint64_t step, const uint64_t* first, int64_t count, uint32_t* room) {
   uint64_t blocks[kLanes];
-  uint32_t phase[kLanes], a0[kLanes], a1[kLanes], a2[kLanes], a3[kLanes], b0[kLanes], b1[kLanes], b2[kLanes], b3[kLanes];
+  uint32_t phase[kLanes], differing = 0;
   for (int l = 0; l < kLanes; ++l) {
     blocks[l] = first[l] / 4;
     phase[l] = static_cast<uint32_t>(first[l] % 4);
+    differing |= phase[l] ^ phase[0];
   }
-  PhiloxLanes<kSet>(folded_key, step, blocks, a0, a1, a2, a3);
-  // Lane l takes its words from place phase[l] on of those of two blocks.
-  const auto place = [&](int64_t j, const uint32_t* p0, const uint32_t* p1, const uint32_t* p2, const uint32_t* p3) {
-    if (j >= count) return;
-    uint32_t words[kLanes];
-    for (int l = 0; l < kLanes; ++l) {
-      const uint32_t lower = phase[l] == 0 ? p0[l] : p1[l], upper = phase[l] == 2 ? p2[l] : p3[l];
-      words[l] = phase[l] < 2 ? lower : upper;
-    }
-    apply(j, words);
-  };
-  for (int64_t j = 0; j < count; j += 4) {
+  for (int64_t j = 0; j < count + 3; j += 4) {
+    uint32_t* row = room + j * kLanes;
+    PhiloxLanes<kSet>(folded_key, step, blocks, row, row + kLanes, row + 2 * kLanes, row + 3 * kLanes);
     for (int l = 0; l < kLanes; ++l) ++blocks[l];
-    PhiloxLanes<kSet>(folded_key, step, blocks, b0, b1, b2, b3);
-    place(j, a0, a1, a2, a3);
-    place(j + 1, a1, a2, a3, b0);
-    place(j + 2, a2, a3, b0, b1);
-    place(j + 3, a3, b0, b1, b2);
-    for (int l = 0; l < kLanes; ++l) a0[l] = b0[l], a1[l] = b1[l], a2[l] = b2[l], a3[l] = b3[l];
   }
+  if (differing == 0) return room + phase[0] * kLanes;
+  for (int64_t j = 0; j < count; ++j) {
+    uint32_t* row = room + j * kLanes;
+#pragma GCC ivdep
+    for (int l = 0; l < kLanes; ++l) {
+      const uint32_t w0 = row[l], w1 = row[kLanes + l], w2 = row[2 * kLanes + l], w3 = row[3 * kLanes + l];
+      const uint32_t lower = phase[l] == 0 ? w0 : w1, upper = phase[l] == 2 ? w2 : w3;
+      row[l] = phase[l] < 2 ? lower : upper;
+    }
+  }
+  return room;
 }
 
 }  // namespace tandem::kernels
