@@ -87,8 +87,10 @@ TEST(TraceFileTest, OverlappingCallsGetRowsOfTheirOwnAndThreadsKeepTheirNesting)
   thread->set_number(4);
   thread->set_name("loop");
   trace.set_num_dropped(7);
+  const auto events = Write({trace}, folder);
+  EXPECT_EQ(events[0].name, "outer") << "of two that begin together a viewer takes the first for the outer one";
   std::map<std::string, std::string> rows;
-  for (const TraceEvent& event : Write({trace}, folder)) rows[event.name] = event.row;
+  for (const TraceEvent& event : events) rows[event.name] = event.row;
   EXPECT_EQ(rows, (std::map<std::string, std::string>{{"inner", "loop"}, {"outer", "loop"}, {"pull a", "pull"}, {"pull b", "pull 2"},
                                                       {"pull c", "pull"}, {"push", "push"}, {"Heartbeat", "call"}}));
   EXPECT_NE(ReadText(folder / "trace.json").find("7 spans found no room"), std::string::npos);
