@@ -265,6 +265,10 @@ TEST_F(RowFileTest, HostileFieldsAreRefused) {
   ExpectRefused(With(20, ~uint32_t{0}), "claims dim");
   ExpectRefused(With(20, uint32_t{65536}), "ends too early");
   ExpectRefused(With(24, ~uint32_t{0}), "slots");
+  // So many rows of 40 bytes that their product is that of one row again.
+  std::string many = With(40, uint64_t{1} << 61 | 1);
+  std::memcpy(many.data() + shard + 8, many.data() + 40, 8);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Read(many, /*wanted=*/false)));
   ExpectRefused(With(28, uint32_t{512}), "512 virtual shards");
   ExpectRefused(With(32, ~uint32_t{0}), "ends too early");
   ExpectRefused(With(36, ~uint32_t{0}), "claims dim");
