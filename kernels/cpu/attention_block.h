@@ -53,10 +53,12 @@ inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t padded
   for (int64_t i = rows * width; i < padded_rows * width; ++i) to[i] = T(0);
 }
 
+// Row r times factors[r * factor_stride].
 template <class S, class T>
-inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width, const T* factors, S* to, int64_t stride) {
+inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width, const T* factors, int64_t factor_stride, S* to,
+                      int64_t stride) {
   for (int64_t r = 0; r < rows; ++r) {
-    const T factor = factors[r];
+    const T factor = factors[r * factor_stride];
 #pragma GCC ivdep
     for (int64_t d = 0; d < depth; ++d) to[r * stride + d] = Store<S>(factor * from[r * width + d]);
   }
@@ -66,22 +68,22 @@ inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width,
 struct ColumnMask {
   uint64_t folded_key = 0, step = 0;
   int32_t threshold = 0;
-  const int64_t* places = nullptr;  // per key of the block
+  const int64_t* places = nullptr;  // per key
   bool contiguous = false;          // places are a run, so their words are one
-  uint32_t* room = nullptr;         // WordColumnsRoom(keys of the block)
+  uint32_t* room = nullptr;         // WordColumnsRoom(keys)
   uint64_t base[kBlockQueries];
 
-  // Rows of kLanes words, a row per key in [0, keys), for the queries from `column` on.
+  // Rows of kLanes words, a row per key in [key, key + keys), for the queries from `column` on.
   template <InstructionSet kSet>
-  const uint32_t* Words(int64_t column, int64_t keys) const {
+  const uint32_t* Words(int64_t column, int64_t key, int64_t keys) const {
     uint64_t first[kLanes];
     if (contiguous) {
-      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[0]);
+      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key]);
       return WordColumns<kSet>(folded_key, step, first, keys, room);
     }
     uint32_t one[WordColumnsRoom(1)];
     for (int64_t j = 0; j < keys; ++j) {
-      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[j]);
+      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key + j]);
       const uint32_t* words = WordColumns<kSet>(folded_key, step, first, 1, one);
       for (int l = 0; l < kLanes; ++l) room[j * kLanes + l] = words[l];
     }
@@ -119,14 +121,14 @@ template <InstructionSet kSet, bool kDropout, class T>
 inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
-    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, block.SeenByAny(first, kLanes)) : nullptr;
+    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, 0, block.SeenByAny(first, kLanes)) : nullptr;
     const int32_t threshold = mask.threshold;
     for (int64_t c = first; c < first + kLanes; c += kWidth) {
       const int64_t any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
       T max[kWidth], sum[kWidth];
       ColumnMaxima<kWidth>(block, c, scores, max);
       for (int l = 0; l < kWidth; ++l) sum[l] = T(0);
-      const uint32_t* words = first_words + (c - first);
+      const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
       T* s = scores + c;
       for (int64_t j = 0; j < any; ++j, s += kBlockQueries, words += kDropout ? kLanes : 0) {
         for (int l = 0; l < kWidth; ++l) {
@@ -160,19 +162,20 @@ inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words,
   }
 }
 
+// All of the block, whose keys begin with key first_key of the mask.
 template <InstructionSet kSet, bool kDropout, class T>
-inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, T keep_scale, const T* log_sums, const T* deltas,
-                            T* scores, T* grads) {
+inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
+                            const T* deltas, T* scores, T* grads) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
-    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, block.SeenByAny(first, kLanes)) : nullptr;
+    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, first_key, block.SeenByAny(first, kLanes)) : nullptr;
     const int32_t threshold = mask.threshold;
     for (int64_t c = first; c < first + kLanes; c += kWidth) {
       const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
       T log_sum[kWidth], delta[kWidth];
       for (int l = 0; l < kWidth; ++l) log_sum[l] = log_sums[c + l];
       for (int l = 0; l < kWidth; ++l) delta[l] = deltas[c + l];
-      const uint32_t* words = first_words + (c - first);
+      const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
       T *s = scores + c, *g = grads + c;
       int64_t j = 0;
       for (; j < all; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {

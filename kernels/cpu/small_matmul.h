@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/row_prefetch.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
@@ -70,13 +71,14 @@ inline void MultiplyTile(const T* __restrict__ a, int64_t a_row, int64_t a_depth
 }
 
 // c [rows, columns] = a b (plus the old c): extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows.
-// The last tile computes kTileRows rows whatever `rows` is: a and c have room for them.
+// The last tile computes kTileRows rows whatever `rows` is: a and c have room for them. Takes a step of `prefetch` per tile of rows.
 template <class T, class Extent>
-void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, bool accumulate, const Extent& extent) {
-  Vectorised([=, o = operands](auto set) {
+void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, bool accumulate, RowPrefetch& prefetch, const Extent& extent) {
+  Vectorised([=, o = operands, &prefetch](auto set) {
     constexpr int kWidth = kVectorLanes<set, T>, kVectors = kTileVectors<set>;
     for (int64_t i = 0; i < rows; i += kTileRows) {
       const TileExtent e = extent(i);
+      prefetch.Step();
       const T* a = o.a + i * o.a_row + e.depth_begin * o.a_depth;
       const int64_t depth = e.depth_end - e.depth_begin;
       const auto multiply = [&](auto vectors, int64_t column) {

@@ -50,7 +50,7 @@ inline void CallLoop(const Loop& loop) {
 #if defined(__x86_64__)
 
 template <class Loop>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prefer-vector-width=512"), flatten, noinline)) void
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void
 RunAvx512(const Loop& loop) {
   CallLoop<InstructionSet::AVX512>(loop);
 }
