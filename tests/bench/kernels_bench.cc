@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/cpu/vectorise.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"
@@ -59,36 +60,70 @@ BENCHMARK(BM_Gemm)
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 
-// 10,000 tokens in sequences of one length, 2 heads of 32; `dropout` in percent.
+// The processor's rate of fused multiply-adds on this thread now: what the GFLOP/s of the others are to be held against.
+void BM_FmaPeak(benchmark::State& state) {
+  constexpr int64_t kSteps = 4096, kChains = 12;
+  std::vector<float> x = Values(64), sums(kChains * 16);
+  for (auto _ : state) {
+    Vectorised([from = x.data(), to = sums.data()] {
+      float s0[16] = {}, s1[16] = {}, s2[16] = {}, s3[16] = {}, s4[16] = {}, s5[16] = {}, s6[16] = {}, s7[16] = {}, s8[16] = {},
+            s9[16] = {}, s10[16] = {}, s11[16] = {};
+      for (int64_t i = 0; i < kSteps; ++i) {
+        for (int l = 0; l < 16; ++l) {
+          const float a = from[l], b = from[16 + l];
+          s0[l] = __builtin_fmaf(a, s0[l], b), s1[l] = __builtin_fmaf(a, s1[l], b), s2[l] = __builtin_fmaf(a, s2[l], b);
+          s3[l] = __builtin_fmaf(a, s3[l], b), s4[l] = __builtin_fmaf(a, s4[l], b), s5[l] = __builtin_fmaf(a, s5[l], b);
+          s6[l] = __builtin_fmaf(a, s6[l], b), s7[l] = __builtin_fmaf(a, s7[l], b), s8[l] = __builtin_fmaf(a, s8[l], b);
+          s9[l] = __builtin_fmaf(a, s9[l], b), s10[l] = __builtin_fmaf(a, s10[l], b), s11[l] = __builtin_fmaf(a, s11[l], b);
+        }
+      }
+      for (int l = 0; l < 16; ++l) {
+        to[l] = s0[l] + s1[l] + s2[l] + s3[l] + s4[l] + s5[l] + s6[l] + s7[l] + s8[l] + s9[l] + s10[l] + s11[l];
+      }
+    });
+    benchmark::DoNotOptimize(sums.data());
+  }
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(2e-9 * 16 * kChains * kSteps, benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(BM_FmaPeak);
+
+// Causal self-attention over sequences of one length, queries, keys and values in one array; `dropout` in percent. Flops count
+// the pairs of a query and a key that it sees: two products forward, five backward.
 void BM_Attention(benchmark::State& state) {
-  const int64_t length = state.range(2), num_sequences = 10000 / length, num_tokens = num_sequences * length;
-  const int64_t heads = 2, depth = 32;
-  ThreadPool pool(static_cast<int>(state.range(3)));
+  const bool backward = state.range(0) != 0;
+  const int64_t num_sequences = state.range(1), length = state.range(2), heads = state.range(3), depth = state.range(4);
+  const int64_t num_tokens = num_sequences * length, width = heads * depth;
+  ThreadPool pool(static_cast<int>(state.range(6)));
   Stream stream(&pool);
-  std::vector<float> qkv = Values(num_tokens * 3 * kWidth), output(num_tokens * kWidth), log_sum(num_tokens * heads);
-  std::vector<float> grad_output = Values(num_tokens * kWidth), grad(num_tokens * 3 * kWidth);
+  std::vector<float> qkv = Values(num_tokens * 3 * width), output(num_tokens * width), log_sum(num_tokens * heads);
+  std::vector<float> grad_output = Values(num_tokens * width), grad(num_tokens * 3 * width);
   std::vector<int64_t> offsets = Range(num_sequences + 1), rows = Range(num_tokens);
   for (int64_t& offset : offsets) offset *= length;
   const auto part = [&](std::vector<float>& x, int64_t i) {
-    return ArrayView(x.data() + i * kWidth, DType::F32, {num_tokens, heads, depth}, {3 * kWidth, depth, 1});
+    return ArrayView(x.data() + i * width, DType::F32, {num_tokens, heads, depth}, {3 * width, depth, 1});
   };
   const auto dense = [&](std::vector<float>& x) { return DenseView(x.data(), {num_tokens, heads, depth}); };
   AttentionArgs common{part(qkv, 0), part(qkv, 1), part(qkv, 2), DenseView(offsets.data(), {num_sequences + 1}),
-                       DenseView(rows.data(), {num_tokens}), length, true, 0.17, state.range(1) / 100.0f, {1, 2}, 3};
+                       DenseView(rows.data(), {num_tokens}), length, true, 0.17, state.range(5) / 100.0f, {1, 2}, 3};
   const AttentionForwardArgs forward{common, dense(output), DenseView(log_sum.data(), {num_tokens, heads})};
-  const AttentionBackwardArgs backward{common, dense(output), DenseView(log_sum.data(), {num_tokens, heads}), dense(grad_output),
-                                       part(grad, 0), part(grad, 1), part(grad, 2)};
+  const AttentionBackwardArgs backward_args{common, dense(output), DenseView(log_sum.data(), {num_tokens, heads}),
+                                            dense(grad_output), part(grad, 0), part(grad, 1), part(grad, 2)};
   AttentionForward(forward, stream);
   for (auto _ : state) {
-    if (state.range(0) == 0) AttentionForward(forward, stream);
-    else AttentionBackward(backward, stream);
+    if (backward) AttentionBackward(backward_args, stream);
+    else AttentionForward(forward, stream);
   }
+  const double pairs = static_cast<double>(num_sequences * heads * length * (length + 1) / 2);
+  state.counters["GFLOP/s"] = benchmark::Counter((backward ? 5 : 2) * 2e-9 * pairs * static_cast<double>(depth),
+                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(BM_Attention)
-    ->ArgNames({"backward", "dropout", "length", "threads"})
-    ->ArgsProduct({{0, 1}, {0, 50}, {50, 200, 1000}, {1}})
-    ->ArgsProduct({{0, 1}, {50}, {50}, {2}})
-    ->UseRealTime()
+    ->ArgNames({"backward", "sequences", "length", "heads", "depth", "dropout", "threads"})
+    ->ArgsProduct({{0, 1}, {8}, {256}, {4}, {64}, {0}, {1}})     // a small language model
+    ->ArgsProduct({{0, 1}, {128}, {200}, {1}, {64}, {20}, {1}})  // recommenders, long and short histories
+    ->ArgsProduct({{0, 1}, {200}, {50}, {2}, {32}, {50}, {1}})
+    ->ArgsProduct({{0, 1}, {2}, {2048}, {2}, {64}, {0}, {1}})
     ->Unit(benchmark::kMicrosecond);
 
 void BM_Dropout(benchmark::State& state) {
