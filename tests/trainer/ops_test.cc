@@ -127,5 +127,20 @@ TEST(ParameterSetTest, InitialValuesDependOnSeedNameAndElementOnly) {
   EXPECT_NE(HashTensor("w", 0, in_a.value()), HashTensor("w", 1, in_a.value()));
 }
 
+TEST(ParameterSetTest, ShadowsAreRoundedMatricesAndFollowWhenRefreshed) {
+  StepFixture fixture;
+  ParameterSet parameters(1, DType::F32);
+  const Variable matrix = parameters.Normal("w", Shape{3, 5}, 1), bias = parameters.Constant("b", Shape{5}, 1);
+  parameters.MakeShadows(fixture.stream());
+  EXPECT_FALSE(bias.leaf().shadow().defined());
+  matrix.value().Set(4, 1.01);
+  parameters.RefreshShadows(fixture.stream());
+  const Tensor& shadow = matrix.leaf().shadow();
+  ASSERT_TRUE(shadow.shape() == matrix.shape());
+  for (int64_t i = 0; i < shadow.num_elements(); ++i) {
+    EXPECT_EQ(shadow.data<BFloat16>()[i].bits, ToBFloat16(matrix.value().data<float>()[i]).bits);
+  }
+}
+
 }  // namespace
 }  // namespace tandem

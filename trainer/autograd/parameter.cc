@@ -4,6 +4,7 @@
 
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
+#include "kernels/cast.h"
 
 namespace tandem {
 
@@ -41,6 +42,21 @@ int64_t ParameterSet::num_elements() const {
 
 void ParameterSet::ClearGradients() {
   for (const auto& parameter : parameters_) parameter->variable.leaf().ClearGradient();
+}
+
+void ParameterSet::MakeShadows(Stream& stream) {
+  for (const auto& parameter : parameters_) {
+    if (parameter->shape.num_dims() < 2) continue;
+    parameter->variable.leaf().set_shadow(Tensor::Empty(parameter->shape, DType::BF16));
+  }
+  RefreshShadows(stream);
+}
+
+void ParameterSet::RefreshShadows(Stream& stream) {
+  for (const auto& parameter : parameters_) {
+    const Tensor& shadow = parameter->variable.leaf().shadow();
+    if (shadow.defined()) kernels::Cast(shadow.view(), parameter->variable.value().view(), stream);
+  }
 }
 
 absl::uint128 HashTensor(const std::string& parameter_name, uint32_t slot, const Tensor& tensor) {
