@@ -249,14 +249,17 @@ void BM_Triad(benchmark::State& state) {
 BENCHMARK(BM_Triad)->ArgName("n")->Arg(2048 * 256)->Arg(25600 * 64)->Arg(2048 * 1024)->Arg(7400000)->Unit(benchmark::kMicrosecond);
 
 void BM_DenseAdam(benchmark::State& state) {
-  const int64_t n = state.range(0);
+  const int64_t n = 7400000;
   std::vector<float> w = Values(n), m(n), v(n), g = Values(n);
+  std::vector<BFloat16> shadow(state.range(0) == 0 ? 0 : n);
   AdamArgs args;
   args.learning_rate = 1e-3;
-  for (auto _ : state) AdamUpdate(w.data(), m.data(), v.data(), g.data(), n, args);
-  Bytes(state, 28.0 * n);
+  for (auto _ : state) {
+    AdamUpdate(w.data(), m.data(), v.data(), g.data(), n, args, shadow.empty() ? nullptr : shadow.data());
+  }
+  Bytes(state, (shadow.empty() ? 28.0 : 30.0) * n);
 }
-BENCHMARK(BM_DenseAdam)->ArgName("n")->Arg(7400000)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_DenseAdam)->ArgName("shadow")->Arg(0)->Arg(1)->Unit(benchmark::kMicrosecond);
 
 void BM_SumOfSquares(benchmark::State& state) {
   ThreadPool pool(1);

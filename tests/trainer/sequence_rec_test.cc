@@ -222,7 +222,7 @@ TEST(SequenceRecTest, StepsAfterTheFirstTakeNoMemoryFromTheSystem) {
       const Variable items = Variable::Leaf(RandomTensor(Shape{kItems, 4}, 7, DType::F32), "items");
       parameters.ClearGradients();
       Backward(context, model.LossSum(context, items, input));
-      optimizer.Update(context.step(), 1e-3, 1);
+      optimizer.Update(context.step(), 1e-3, 1, fixture.stream());
       made.clear();
     }
     changed.notify_all();
