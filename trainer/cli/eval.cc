@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/notification.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
@@ -62,24 +61,16 @@ class Dump {
 };
 
 // The tables as they were saved: also an absent row's first values are those of the run.
-absl::Status LoadTables(const checkpoint::Checkpoint& saved, ps::TableHost& host, ps::Client& client,
-                        absl::Duration timeout) {
-  absl::Status status = client.CreateTables({saved.manifest.tables().begin(), saved.manifest.tables().end()}, timeout);
-  if (status.ok()) {
-    absl::Notification loaded;  // without a deadline: reading a file ends by itself
-    host.Load(saved.RowPaths(), [&](absl::Status result) {
-      status = std::move(result);
-      loaded.Notify();
-    });
-    loaded.WaitForNotification();
-  }
-  if (status.ok()) return status;
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", status.message()));
+absl::Status LoadTables(const checkpoint::Checkpoint& saved, ps::Client& client, absl::Duration timeout) {
+  const absl::Status created =
+      client.CreateTables({saved.manifest.tables().begin(), saved.manifest.tables().end()}, timeout);
+  if (!created.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", created.message()));
+  return checkpoint::LoadRows(saved, client, absl::InfiniteFuture());  // reading a file ends by itself
 }
 
 absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint));
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
   ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
   Dump dump(options.dump);
@@ -88,7 +79,7 @@ absl::Status Run(const EvalOptions& options) {
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
   ps::TableHost host(job.ps().threads());
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
-  RETURN_IF_ERROR(LoadTables(saved, host, client, timeout));
+  RETURN_IF_ERROR(LoadTables(saved, client, timeout));
   const auto groups = comm::ThreadGroup::Create(1, "dp", timeout);
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
