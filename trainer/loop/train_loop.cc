@@ -110,10 +110,7 @@ absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
   }
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
-  if (environment_.group->rank() == 0) {
-    const auto loaded = environment_.client->Load(saved.manifest.step(), saved.folder, saved.RowFiles());
-    RETURN_IF_ERROR(loaded.Wait(Deadline()).status());
-  }
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, Deadline()));
   return Barrier("loaded");  // nobody pulls before
 }
 
