@@ -27,7 +27,7 @@ struct AttentionArgs {
 
 struct AttentionForwardArgs : AttentionArgs {
   ArrayView output;       // [T, H, D]
-  ArrayView log_sum_exp;  // [T, H], same dtype; saved for the backward pass
+  ArrayView log_sum_exp;  // [T, H], in units of log 2 (base 2); f32 for bf16, else the same dtype; saved for the backward pass
 };
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream);
 
@@ -36,5 +36,16 @@ struct AttentionBackwardArgs : AttentionArgs {
   ArrayView grad_q, grad_k, grad_v;  // overwritten
 };
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream);
+
+// Inference with a cache of keys and values: the queries are the last Tq tokens of one sequence of Tk, query i sees keys
+// 0 .. Tk - Tq + i. The result is that of AttentionForward on the whole sequence, bit for bit, however the queries are split
+// over calls.
+struct CachedAttentionArgs {
+  ArrayView q;       // [Tq, H, D]
+  ArrayView k, v;    // [Tk, H, D], Tk >= Tq; strides as above
+  ArrayView output;  // [Tq, H, D], dense
+  double scale = 1;
+};
+void CachedAttention(const CachedAttentionArgs& args, Stream& stream);
 
 }  // namespace tandem::kernels

@@ -1,7 +1,7 @@
 // exp, log, tanh, erf and friends of one element, written without branches so that loops over them vectorise. The f32 versions
 // are ours: the C library's differ between versions and processors, and bits are part of the contract. Every constant was
 // interpolated at Chebyshev nodes in extended precision; the error of each is stated. The f64 overloads, the reference, call std.
-// Only +, -, *, / and comparisons are used, so scalar and vector code agree bit for bit.
+// Only +, -, *, /, comparisons and written fused multiply-adds are used, so scalar and vector code agree bit for bit.
 #pragma once
 
 #include <bit>
@@ -10,6 +10,10 @@
 #include <limits>
 
 namespace tandem::kernels {
+
+// a b + c, rounded once: one instruction where the processor has it, and a slow call in the baseline copy.
+inline float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline double Fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
 inline double Exp(double x) { return std::exp(x); }
 inline double Log(double x) { return std::log(x); }
@@ -42,6 +46,23 @@ inline float Exp(float x) {
   return x > kHigh ? std::numeric_limits<float>::infinity() : result;
 }
 
+inline double Exp2(double x) { return std::exp2(x); }
+// 2^x, relative error below 1e-7 and 1 at 0; 0 below -125.5 (no denormals). REQUIRES: x < 127. x = n + r with an integer n,
+// 2^r = 1 + r q(r), and n goes into the exponent's bits.
+inline float Exp2(float x) {
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
+  const float shifted = x + kRound;
+  const float r = x - (shifted - kRound);
+  float q = 1.545316295e-04f;
+  q = Fma(q, r, 1.339086336e-03f);
+  q = Fma(q, r, 9.618082557e-03f);
+  q = Fma(q, r, 5.550357114e-02f);
+  q = Fma(q, r, 2.402265076e-01f);
+  q = Fma(q, r, 6.931471880e-01f);
+  const uint32_t bits = std::bit_cast<uint32_t>(Fma(q, r, 1.0f)) + (std::bit_cast<uint32_t>(shifted) << 23);
+  return std::bit_cast<float>(x < -125.5f ? 0u : bits);
+}
+
 // Natural logarithm of a positive normal number, relative error below 2e-7 (absolute near 1). x = 2^k m with
 // m in [sqrt 1/2, sqrt 2), log m = 2 atanh((m - 1) / (m + 1)) by its series. Minus infinity at 0, NaN below it.
 inline float Log(float x) {
@@ -61,6 +82,9 @@ inline float Log(float x) {
   result = x == 0.0f ? -std::numeric_limits<float>::infinity() : result;
   return x >= 0.0f ? result : std::numeric_limits<float>::quiet_NaN();
 }
+
+inline double Log2(double x) { return std::log2(x); }
+inline float Log2(float x) { return Log(x) * 1.442695041f; }
 
 // log(1 + x) for x >= 0, accurate for small x: the rounding of 1 + x is put back to first order.
 inline float Log1p(float x) {

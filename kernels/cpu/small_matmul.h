@@ -1,73 +1,103 @@
-// A product of small padded matrices in plain loops that vectorise: the inside of attention, where operands are slices of one
-// sequence in scratch and a library call per slice would cost more than it does. Each element of c adds its terms in ascending k.
+// A product of small matrices in scratch: the inside of attention, where operands are slices of one sequence, a library call per
+// slice would cost more than it does, and half of a causal product is not wanted. Each element of c adds its terms in ascending
+// depth by fused multiply-adds, so neither the shape of a tile nor what else is computed shows in its bits.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/lanes.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/row_prefetch.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
 
-inline constexpr int64_t kTileRows = 8;
+// Rows of a tile: with 4 vectors a row, 24 of AVX-512's 32 registers hold sums.
+inline constexpr int64_t kTileRows = 6;
 
-template <bool kAccumulate, class T>
-inline void StartSums(const T* c, T* sums) {
-  for (int l = 0; l < kLanes; ++l) sums[l] = kAccumulate ? c[l] : T(0);
-}
-
+// Element (i, d) of a is a[i * a_row + d * a_depth]; rows of b and c are contiguous, b_row and c_row apart.
 template <class T>
-inline void StoreSums(const T* sums, T* c) {
-  for (int l = 0; l < kLanes; ++l) c[l] = sums[l];
-}
+struct SmallOperands {
+  const T* a;
+  int64_t a_row, a_depth;
+  const T* b;
+  int64_t b_row;
+  T* c;
+  int64_t c_row;
+};
 
-// A tile c [kTileRows, kLanes]. Eight named arrays, for the compiler keeps these in registers and not one [8][16] array.
-template <bool kAccumulate, class T>
-inline void MultiplyTile(int64_t k, const T* __restrict__ a, int64_t a_row, int64_t a_depth, const T* __restrict__ b,
-                         int64_t b_row, T* __restrict__ c, int64_t c_row) {
-  T s0[kLanes], s1[kLanes], s2[kLanes], s3[kLanes], s4[kLanes], s5[kLanes], s6[kLanes], s7[kLanes];
-  StartSums<kAccumulate>(c, s0);
-  StartSums<kAccumulate>(c + c_row, s1);
-  StartSums<kAccumulate>(c + 2 * c_row, s2);
-  StartSums<kAccumulate>(c + 3 * c_row, s3);
-  StartSums<kAccumulate>(c + 4 * c_row, s4);
-  StartSums<kAccumulate>(c + 5 * c_row, s5);
-  StartSums<kAccumulate>(c + 6 * c_row, s6);
-  StartSums<kAccumulate>(c + 7 * c_row, s7);
-  for (int64_t d = 0; d < k; ++d, a += a_depth, b += b_row) {
-    const T f0 = a[0], f1 = a[a_row], f2 = a[2 * a_row], f3 = a[3 * a_row];
-    const T f4 = a[4 * a_row], f5 = a[5 * a_row], f6 = a[6 * a_row], f7 = a[7 * a_row];
-    for (int l = 0; l < kLanes; ++l) {
-      const T value = b[l];
-      s0[l] += f0 * value;
-      s1[l] += f1 * value;
-      s2[l] += f2 * value;
-      s3[l] += f3 * value;
-      s4[l] += f4 * value;
-      s5[l] += f5 * value;
-      s6[l] += f6 * value;
-      s7[l] += f7 * value;
+// What is computed of a tile of rows: the sum over depth [depth_begin, depth_end) in columns [column_begin, column_end), which
+// are multiples of kLanes.
+struct TileExtent {
+  int64_t depth_begin, depth_end, column_begin, column_end;
+};
+
+// Vectors of the copy's width: elements in one, and vectors in a row of a tile.
+template <InstructionSet kSet, class T>
+inline constexpr int kVectorLanes = (kSet == InstructionSet::AVX512 ? 64 : kSet == InstructionSet::AVX2 ? 32 : 16) / sizeof(T);
+template <InstructionSet kSet>
+inline constexpr int kTileVectors = kSet == InstructionSet::AVX512 ? 4 : kSet == InstructionSet::AVX2 ? 2 : 1;
+
+// A tile of kTileRows x (kVectors kWidth). `sums` are kTileRows * kVectors arrays, made one by one: the compiler keeps named
+// arrays of one vector each in registers, and not an array of arrays.
+template <int kVectors, int kWidth, class T, class... Sums>
+inline void MultiplyTile(const T* __restrict__ a, int64_t a_row, int64_t a_depth, const T* __restrict__ b, int64_t b_row,
+                         int64_t depth, bool accumulate, T* __restrict__ c, int64_t c_row, Sums&... sums) {
+  constexpr int kMade = sizeof...(Sums);
+  if constexpr (kMade < kTileRows * kVectors) {
+    T sum[kWidth];
+    const T* old = c + kMade / kVectors * c_row + kMade % kVectors * kWidth;
+    for (int l = 0; l < kWidth; ++l) sum[l] = accumulate ? old[l] : T(0);
+    MultiplyTile<kVectors, kWidth>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, sums..., sum);
+  } else {
+    for (int64_t d = 0; d < depth; ++d, a += a_depth, b += b_row) {
+      int i = 0;
+      const auto add = [&](T* sum) {
+        const T factor = a[i / kVectors * a_row];
+        const T* row = b + i % kVectors * kWidth;
+        for (int l = 0; l < kWidth; ++l) sum[l] = Fma(factor, row[l], sum[l]);
+        ++i;
+      };
+      (add(sums), ...);
     }
+    int i = 0;
+    const auto store = [&](const T* sum) {
+      for (int l = 0; l < kWidth; ++l) c[i / kVectors * c_row + i % kVectors * kWidth + l] = sum[l];
+      ++i;
+    };
+    (store(sums), ...);
   }
-  StoreSums(s0, c);
-  StoreSums(s1, c + c_row);
-  StoreSums(s2, c + 2 * c_row);
-  StoreSums(s3, c + 3 * c_row);
-  StoreSums(s4, c + 4 * c_row);
-  StoreSums(s5, c + 5 * c_row);
-  StoreSums(s6, c + 6 * c_row);
-  StoreSums(s7, c + 7 * c_row);
 }
 
-// c [m, n] = a [m, k] b [k, n] (plus the old c). Element (i, d) of a is a[i * a_row + d * a_depth]; rows of b and c are
-// contiguous, b_row and c_row apart. REQUIRES: m a multiple of kTileRows, n of kLanes.
-template <bool kAccumulate, class T>
-void SmallMatmul(int64_t m, int64_t n, int64_t k, const T* a, int64_t a_row, int64_t a_depth, const T* b, int64_t b_row,
-                 T* c, int64_t c_row) {
-  Vectorised([=] {
-    for (int64_t i = 0; i < m; i += kTileRows) {
-      for (int64_t j = 0; j < n; j += kLanes) {
-        MultiplyTile<kAccumulate>(k, a + i * a_row, a_row, a_depth, b + j, b_row, c + i * c_row + j, c_row);
+// c [rows, columns] = a b (plus the old c): extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows.
+// The last tile computes kTileRows rows whatever `rows` is: a and c have room for them. Takes a step of `prefetch` per tile of rows.
+template <class T, class Extent>
+void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, bool accumulate, RowPrefetch& prefetch, const Extent& extent) {
+  Vectorised([=, o = operands, &prefetch](auto set) {
+    constexpr int kWidth = kVectorLanes<set, T>, kVectors = kTileVectors<set>;
+    for (int64_t i = 0; i < rows; i += kTileRows) {
+      const TileExtent e = extent(i);
+      prefetch.Step();
+      const T* a = o.a + i * o.a_row + e.depth_begin * o.a_depth;
+      const int64_t depth = e.depth_end - e.depth_begin;
+      const auto multiply = [&](auto vectors, int64_t column) {
+        MultiplyTile<vectors, kWidth>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, accumulate,
+                                      o.c + i * o.c_row + column, o.c_row);
+      };
+      int64_t column = e.column_begin;
+      for (; column + kVectors * kWidth <= e.column_end; column += kVectors * kWidth) {
+        multiply(std::integral_constant<int, kVectors>{}, column);
+      }
+      const int64_t left = (e.column_end - column) / kWidth;
+      if constexpr (kVectors > 3) {
+        if (left == 3) multiply(std::integral_constant<int, 3>{}, column);
+      }
+      if constexpr (kVectors > 2) {
+        if (left == 2) multiply(std::integral_constant<int, 2>{}, column);
+      }
+      if constexpr (kVectors > 1) {
+        if (left == 1) multiply(std::integral_constant<int, 1>{}, column);
       }
     }
   });

@@ -1,41 +1,76 @@
 // Runs a loop compiled for the widest vectors that the processor has: the same source three times (AVX-512, AVX2, baseline),
 // chosen at run time. The loop and all it calls are flattened into each copy, so it must hold no calls that cannot be inlined
 // and no CHECKs. Bits do not depend on the copy: contraction to FMA is off, and sums run over a fixed number of lanes (lanes.h).
+// A loop that takes an argument gets its copy's instruction set as a type, to choose shapes that fit the registers.
 #pragma once
 
+#include <type_traits>
+
 namespace tandem::kernels {
+
+enum class InstructionSet { BASELINE, AVX2, AVX512 };
+
+template <InstructionSet kSet>
+using InstructionSetTag = std::integral_constant<InstructionSet, kSet>;
+
+inline InstructionSet WidestInstructionSet() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
+    return InstructionSet::AVX512;
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    return InstructionSet::AVX2;
+  }
+#endif
+  return InstructionSet::BASELINE;
+}
+
+// For tests that compare the copies: while one lives, Vectorised() on its thread (and on no other of the pool) takes nothing
+// wider than `set`.
+class InstructionSetLimit {
+ public:
+  explicit InstructionSetLimit(InstructionSet set) : previous_(current) { current = set; }
+  ~InstructionSetLimit() { current = previous_; }
+  InstructionSetLimit(const InstructionSetLimit&) = delete;
+  InstructionSetLimit& operator=(const InstructionSetLimit&) = delete;
+
+  static InstructionSet Current() { return current; }
+
+ private:
+  static inline constinit thread_local InstructionSet current = InstructionSet::AVX512;
+  const InstructionSet previous_;
+};
+
+template <InstructionSet kSet, class Loop>
+inline void CallLoop(const Loop& loop) {
+  if constexpr (std::is_invocable_v<const Loop&, InstructionSetTag<kSet>>) loop(InstructionSetTag<kSet>{});
+  else loop();
+}
 
 #if defined(__x86_64__)
 
 template <class Loop>
-__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prefer-vector-width=512"), flatten, noinline)) void
+__attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void
 RunAvx512(const Loop& loop) {
-  loop();
+  CallLoop<InstructionSet::AVX512>(loop);
 }
 
 template <class Loop>
 __attribute__((target("avx2,fma,bmi2"), flatten, noinline)) void RunAvx2(const Loop& loop) {
-  loop();
-}
-
-template <class Loop>
-void Vectorised(const Loop& loop) {
-  if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
-    RunAvx512(loop);
-  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    RunAvx2(loop);
-  } else {
-    loop();
-  }
-}
-
-#else
-
-template <class Loop>
-void Vectorised(const Loop& loop) {
-  loop();
+  CallLoop<InstructionSet::AVX2>(loop);
 }
 
 #endif
+
+template <class Loop>
+void Vectorised(const Loop& loop) {
+#if defined(__x86_64__)
+  const InstructionSet widest = WidestInstructionSet(), limit = InstructionSetLimit::Current();
+  const InstructionSet set = limit < widest ? limit : widest;
+  if (set == InstructionSet::AVX512) return RunAvx512(loop);
+  if (set == InstructionSet::AVX2) return RunAvx2(loop);
+#endif
+  CallLoop<InstructionSet::BASELINE>(loop);
+}
 
 }  // namespace tandem::kernels

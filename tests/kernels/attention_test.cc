@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
 
 namespace tandem::kernels {
@@ -133,6 +134,21 @@ TEST(AttentionTest, F32GradientsMatchF64AndDoNotDependOnThreads) {
   }
 }
 
+TEST(AttentionTest, BitsAreTheSameInEveryInstructionSet) {
+  TestStream stream;
+  for (const Setting& setting : kSettings) {
+    AttentionCase<float> wanted(setting);
+    wanted.Both(stream);
+    ForEachInstructionSet([&](InstructionSet) {
+      AttentionCase<float> run(setting);
+      run.Both(stream);
+      ExpectSameBits(run.output, wanted.output);
+      ExpectSameBits(run.log_sum_exp, wanted.log_sum_exp);
+      ExpectSameBits(run.grad_qkv, wanted.grad_qkv);
+    });
+  }
+}
+
 TEST(AttentionTest, GradientsMatchDifferences) {
   TestStream stream;
   for (bool causal : {false, true}) {
@@ -161,6 +177,28 @@ TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
   alone.Both(stream);
   for (int64_t i = 0; i < 45 * 32; ++i) ASSERT_EQ(packed.output[20 * 32 + i], alone.output[i]);
   for (int64_t i = 0; i < 45 * width; ++i) ASSERT_EQ(packed.grad_qkv[20 * width + i], alone.grad_qkv[i]);
+}
+
+// A prompt of 41 tokens, then one at a time, then seven: the bits of the whole sequence at once.
+TEST(CachedAttentionTest, QueriesInPiecesGiveTheBitsOfTheWholeSequence) {
+  TestStream stream(2);
+  for (int64_t depth : {5, 16, 64}) {
+    AttentionCase<float> run({{50}, 3, depth, true, 0, false});
+    run.Forward(stream);
+    const int64_t width = 3 * depth;
+    Array<float> output(run.output.shape, 7);
+    int64_t begin = 0;
+    for (int64_t end : {41, 42, 43, 50}) {
+      const auto rows = [&](ArrayView view, int64_t first, int64_t stride) {
+        return ArrayView(static_cast<float*>(view.data) + first * stride, DType::F32, {end - first, 3, depth}, view.strides);
+      };
+      CachedAttention({rows(run.Third(run.qkv, 0), begin, 3 * width), rows(run.Third(run.qkv, 1), 0, 0),
+                       rows(run.Third(run.qkv, 2), 0, 0), rows(output, begin, width), run.Common().scale},
+                      stream);
+      begin = end;
+    }
+    ExpectSameBits(output, run.output);
+  }
 }
 
 TEST(AttentionTest, LargeScoresDoNotOverflow) {

@@ -99,8 +99,9 @@ TEST(OpsGradientTest, Losses) {
 
 TEST(LayersGradientTest, PostNormBlockWithDropout) {
   ParameterSet parameters(3, DType::F64);
+  const nn::LinearOptions linear{.stddev = 0.5};
   const nn::BlockOptions options{.dim = 4, .heads = 2, .ffn_dim = 6, .dropout = 0.3f, .norm_epsilon = 1e-5,
-                                 .init_stddev = 0.5};
+                                 .qkv = linear, .up = linear, .residual = linear};
   const nn::PostNormBlock block(parameters, "block", options);
   const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 2, 5}), Tensor::FromVector<int64_t>({2, 3, 1, 2, 3}),
                             Tensor::FromVector<int64_t>({2, 3, 5, 6, 7}), 4};
@@ -110,11 +111,39 @@ TEST(LayersGradientTest, PostNormBlockWithDropout) {
   CheckGradients([&](Context& c) { return block.Forward(c, x, rows); }, leaves, 1e-5);
 }
 
+TEST(LayersTest, AttentionDropsProbabilitiesInTrainingOnly) {
+  ParameterSet parameters(3, DType::F64);
+  const nn::SelfAttention attention(parameters, "attention", {.dim = 4, .heads = 2, .dropout = 0.5f});
+  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 3}), Tensor::FromVector<int64_t>({0, 1, 2}),
+                            Tensor::FromVector<int64_t>({0, 1, 2}), 4};
+  const Variable x = Leaf({3, 4}, 12);
+  StepFixture fixture;
+  Context training(fixture.Options()), evaluation(fixture.Options(1, /*training=*/false));
+  Context again(fixture.Options(2, /*training=*/false));
+  const Tensor kept = attention.Forward(evaluation, x, rows).value();
+  EXPECT_NE(HashTensor("", 0, attention.Forward(training, x, rows).value()), HashTensor("", 0, kept));
+  EXPECT_EQ(HashTensor("", 0, attention.Forward(again, x, rows).value()), HashTensor("", 0, kept));
+}
+
 TEST(LayersGradientTest, RmsNormLayer) {
   ParameterSet parameters(3, DType::F64);
   const nn::RmsNorm norm(parameters, "norm", 4, 1e-5);
   const Variable x = Leaf({3, 4}, 12);
   CheckGradients([&](Context& c) { return norm.Forward(c, x); }, {x, parameters.all()[0]->variable});
+}
+
+TEST(ParameterSetTest, UniformFillsItsRangeEvenly) {
+  ParameterSet parameters(1, DType::F64);
+  const Tensor values = parameters.Uniform("w", Shape{100, 100}, 0.5).value();
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < values.num_elements(); ++i) {
+    ASSERT_LT(std::abs(values.At(i)), 0.5);
+    sum += values.At(i);
+    squares += values.At(i) * values.At(i);
+  }
+  EXPECT_NEAR(sum / 1e4, 0, 0.01);               // sd 0.0029
+  EXPECT_NEAR(squares / 1e4, 0.25 / 3, 0.003);   // sd 0.0007
+  EXPECT_NE(HashTensor("w", 0, values), HashTensor("w", 0, parameters.Uniform("v", Shape{100, 100}, 0.5).value()));
 }
 
 TEST(ParameterSetTest, InitialValuesDependOnSeedNameAndElementOnly) {

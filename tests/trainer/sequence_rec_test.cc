@@ -3,9 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <condition_variable>
 #include <map>
+#include <mutex>
+#include <thread>
 
+#include "kernels/base/block_cache.h"
 #include "tests/trainer/gradient_check.h"
+#include "trainer/optim/dense_optimizer.h"
 
 namespace tandem {
 namespace {
@@ -183,6 +188,47 @@ TEST(SequenceRecTest, ABatchWithoutTokensHasZeroLossAndZeroGradients) {
       EXPECT_EQ(parameter->variable.leaf().gradient().At(i), 0) << parameter->name;
     }
   }
+}
+
+// A loader thread makes the batches, the step's thread frees them.
+TEST(SequenceRecTest, StepsAfterTheFirstTakeNoMemoryFromTheSystem) {
+#ifdef TANDEM_SANITIZED
+  GTEST_SKIP() << "sanitizer builds keep no idle blocks";
+#endif
+  ParameterSet parameters(5, DType::F32);
+  const models::SequenceRec model(SmallOptions(models::SequenceLossKind::BCE, 0.5f), parameters);
+  optim::DenseOptimizer optimizer({.kind = optim::Kind::ADAMW}, &parameters);
+  StepFixture fixture;
+  constexpr int kSteps = 6;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<models::SequenceInput> made;
+  uint64_t blocks = 0;
+  std::thread loader([&] {
+    for (int step = 0; step < kSteps; ++step) {
+      std::unique_lock<std::mutex> lock(mutex);
+      changed.wait(lock, [&] { return made.empty(); });
+      made.push_back(MakeInput(true));
+      changed.notify_all();
+    }
+  });
+  for (int step = 1; step <= kSteps; ++step) {
+    if (step == 3) blocks = BlockCache::num_system_blocks();
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      changed.wait(lock, [&] { return !made.empty(); });
+      const models::SequenceInput input = made.back();
+      Context context(fixture.Options(static_cast<uint64_t>(step)));
+      const Variable items = Variable::Leaf(RandomTensor(Shape{kItems, 4}, 7, DType::F32), "items");
+      parameters.ClearGradients();
+      Backward(context, model.LossSum(context, items, input));
+      optimizer.Update(context.step(), 1e-3, 1, fixture.stream());
+      made.clear();
+    }
+    changed.notify_all();
+  }
+  loader.join();
+  EXPECT_EQ(BlockCache::num_system_blocks(), blocks);
 }
 
 }  // namespace

@@ -22,4 +22,6 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 // What only training reads (dropout, loss, optimizers, first values) may differ.
 absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
 
+inline absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest) { return CheckSameModel(job, manifest); }
+
 }  // namespace tandem::checkpoint

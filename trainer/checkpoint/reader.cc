@@ -49,20 +49,20 @@ std::vector<std::string> ListCheckpoints(const std::string& folder) {
   return paths;
 }
 
-std::vector<std::string> Checkpoint::RowPaths() const {
-  std::vector<std::string> paths;
-  for (const SavedFile& file : manifest.rows()) paths.push_back(folder + "/" + file.name());
-  return paths;
+std::vector<std::string> Checkpoint::RowFiles() const {
+  std::vector<std::string> names;
+  for (const SavedFile& file : manifest.rows()) names.push_back(file.name());
+  return names;
 }
 
-absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path) {
+absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Which) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     return absl::FailedPreconditionError(
         absl::StrCat("checkpoint ", path, ": no such folder; give a run's OUT/checkpoints or one of its step-XXXXXXXX"));
   }
   const std::vector<std::string> steps = ListCheckpoints(path);
-  Checkpoint checkpoint{steps.empty() ? path : steps.back(), {}};
+  Checkpoint checkpoint{fs::absolute(steps.empty() ? path : steps.back(), ignored).lexically_normal().string(), {}};
   ASSIGN_OR_RETURN(checkpoint.manifest, ReadManifest(checkpoint.folder));
   RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.dense()));
   for (const SavedFile& file : checkpoint.manifest.rows()) RETURN_IF_ERROR(Checked(checkpoint.folder, file));
@@ -94,6 +94,20 @@ absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& paramete
   for (const auto& parameter : parameters.all()) {
     const Tensor& value = parameter->variable.value();
     std::memcpy(value.raw(), saved.at(parameter->name).raw(), value.num_bytes());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer) {
+  RETURN_IF_ERROR(LoadParameters(checkpoint, parameters));
+  auto content = ReadSafetensors(checkpoint.folder + "/" + checkpoint.manifest.dense().name());
+  std::map<std::string, Tensor> saved;
+  for (NamedTensor& named : content->tensors) saved[named.name] = std::move(named.tensor);
+  for (size_t i = 0; i < parameters.all().size(); ++i) {
+    for (size_t s = 0; s < optimizer.slots(i).size(); ++s) {
+      const Tensor& slot = optimizer.slots(i)[s];
+      std::memcpy(slot.raw(), saved.at(parameters.all()[i]->name + "#" + optimizer.slot_names()[s]).raw(), slot.num_bytes());
+    }
   }
   return absl::OkStatus();
 }

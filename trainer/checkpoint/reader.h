@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/checkpoint.pb.h"
-#include "trainer/autograd/parameter.h"
+#include "trainer/optim/dense_optimizer.h"
 
 namespace tandem::checkpoint {
 
@@ -17,15 +17,18 @@ namespace tandem::checkpoint {
 std::vector<std::string> ListCheckpoints(const std::string& folder);
 
 struct Checkpoint {
-  std::string folder;
+  std::string folder;  // absolute
   CheckpointManifest manifest;
 
-  // For ps, which reads rows.
-  std::vector<std::string> RowPaths() const;
+  // Names of the files that ps::Client::Load reads, in `folder`.
+  std::vector<std::string> RowFiles() const;
 };
 
-// `path` is a checkpoint or a folder of checkpoints, of which the newest is taken. Every file has been checked.
-absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path);
+enum class Which { NEWEST, BEST };
+// `path` is a checkpoint or a folder of checkpoints, of which `which` is taken. Every file has been checked.
+absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Which which = Which::BEST);
+// Like LoadParameters, with the optimizer's slots.
+absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer);
 // Overwrites the values of all parameters. Each must be there with its name, type and shape; all else but optimizer slots is an
 // error, and then nothing has changed.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);

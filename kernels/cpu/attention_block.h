@@ -1,0 +1,218 @@
+// The loops of attention over one block of scores: row j holds key j's, one query in each of kBlockQueries columns. So maxima, sums
+// and gradients of a query run down a column, sixteen queries side by side, and no loop folds a vector.
+// Inline bodies for Vectorised().
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "kernels/cpu/dropout_mask.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/small_matmul.h"
+#include "kernels/cpu/storage.h"
+#include "kernels/cpu/transpose.h"
+
+namespace tandem::kernels {
+
+inline constexpr int64_t kBlockQueries = 64;
+
+inline int64_t RoundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+
+// Query i of a block sees keys j <= position + i. A block of one vector width is computed up to `SeenByAny`; the rows behind, which
+// products over whole tiles still read, are zeroed up to `ZeroedTo`.
+struct ScoreBlock {
+  int64_t queries;   // rows of the block
+  int64_t columns;   // queries, rounded up to kLanes
+  int64_t keys;      // rows of scores
+  int64_t position;  // place of query 0 among the keys; `keys` if every query sees every key; negative: some see none
+
+  int64_t SeenByAll(int64_t column) const { return std::clamp<int64_t>(position + column + 1, 0, keys); }
+  int64_t SeenByAny(int64_t column, int64_t width) const { return std::clamp<int64_t>(position + column + width, 0, keys); }
+  int64_t ZeroedTo(int64_t column, int64_t width) const {
+    return std::clamp<int64_t>(position + column + width + kTileRows, 0, RoundUp(keys, kTileRows));
+  }
+  // The first lane at `column` that sees key j.
+  int32_t FirstLane(int64_t column, int64_t j) const { return static_cast<int32_t>(j - position - column); }
+
+  // Of a tile of keys from j on: the queries that see one of them.
+  int64_t FirstQuery(int64_t j) const { return std::max<int64_t>(0, j - position); }
+  // Of a tile of queries from i on: the keys that one of them sees.
+  int64_t LastKey(int64_t i) const { return std::clamp<int64_t>(position + i + kTileRows, 0, keys); }
+};
+
+// Rows of one head, token after token, into rows of `to` that are `width` long: zeros behind `depth` and behind `rows`.
+template <class S, class T>
+inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t padded_rows, int64_t depth, int64_t width, T* to) {
+  for (int64_t r = 0; r < rows; ++r) {
+    T* row = to + r * width;
+#pragma GCC ivdep
+    for (int64_t d = 0; d < depth; ++d) row[d] = Load(from[r * stride + d]);
+    for (int64_t d = depth; d < width; ++d) row[d] = T(0);
+  }
+  for (int64_t i = rows * width; i < padded_rows * width; ++i) to[i] = T(0);
+}
+
+// Row r times factors[r * factor_stride].
+template <class S, class T>
+inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width, const T* factors, int64_t factor_stride, S* to,
+                      int64_t stride) {
+  for (int64_t r = 0; r < rows; ++r) {
+    const T factor = factors[r * factor_stride];
+#pragma GCC ivdep
+    for (int64_t d = 0; d < depth; ++d) to[r * stride + d] = Store<S>(factor * from[r * width + d]);
+  }
+}
+
+// The dropout mask of one (sequence, head): the entry of query i and key j uses element base[i] + places[j] of the stream.
+struct ColumnMask {
+  uint64_t folded_key = 0, step = 0;
+  int32_t threshold = 0;
+  const int64_t* places = nullptr;  // per key
+  bool contiguous = false;          // places are a run, so their words are one
+  uint32_t* room = nullptr;         // WordColumnsRoom(keys)
+  uint64_t base[kBlockQueries];
+
+  // Rows of kLanes words, a row per key in [key, key + keys), for the queries from `column` on.
+  template <InstructionSet kSet>
+  const uint32_t* Words(int64_t column, int64_t key, int64_t keys) const {
+    uint64_t first[kLanes];
+    if (contiguous) {
+      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key]);
+      return WordColumns<kSet>(folded_key, step, first, keys, room);
+    }
+    uint32_t one[WordColumnsRoom(1)];
+    for (int64_t j = 0; j < keys; ++j) {
+      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key + j]);
+      const uint32_t* words = WordColumns<kSet>(folded_key, step, first, 1, one);
+      for (int l = 0; l < kLanes; ++l) room[j * kLanes + l] = words[l];
+    }
+    return room;
+  }
+};
+
+// The largest score that each of kWidth queries sees; the scores that it does not see become minus infinity.
+template <int kWidth, class T>
+inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* maxima) {
+  const int64_t all = block.SeenByAll(column), any = block.SeenByAny(column, kWidth);
+  T max[kWidth], other[kWidth];  // two chains of comparisons, for they wait for each other
+  for (int l = 0; l < kWidth; ++l) max[l] = -std::numeric_limits<T>::infinity();
+  for (int l = 0; l < kWidth; ++l) other[l] = -std::numeric_limits<T>::infinity();
+  T* s = scores + column;
+  int64_t j = 0;
+  for (; j + 2 <= all; j += 2, s += 2 * kBlockQueries) {
+    for (int l = 0; l < kWidth; ++l) max[l] = max[l] < s[l] ? s[l] : max[l];
+    for (int l = 0; l < kWidth; ++l) other[l] = other[l] < s[kBlockQueries + l] ? s[kBlockQueries + l] : other[l];
+  }
+  for (; j < any; ++j, s += kBlockQueries) {
+    const int32_t first = block.FirstLane(column, j);
+    for (int l = 0; l < kWidth; ++l) {
+      const T score = s[l], seen = l < first ? -std::numeric_limits<T>::infinity() : score;
+      s[l] = seen;
+      max[l] = max[l] < seen ? seen : max[l];
+    }
+  }
+  for (int l = 0; l < kWidth; ++l) maxima[l] = max[l] < other[l] ? other[l] : max[l];
+}
+
+// Scores, in units of log 2, become exponentials of their distance to the query's maximum, or 0 where dropped; log_sums[i] = log2 of
+// the sum of 2^score, inverse_sums[i] = 1 / the sum of exponentials, dropped ones too.
+template <InstructionSet kSet, bool kDropout, class T>
+inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
+  constexpr int kWidth = kVectorLanes<kSet, T>;
+  for (int64_t first = 0; first < block.columns; first += kLanes) {
+    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, 0, block.SeenByAny(first, kLanes)) : nullptr;
+    const int32_t threshold = mask.threshold;
+    for (int64_t c = first; c < first + kLanes; c += kWidth) {
+      const int64_t any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
+      T max[kWidth], sum[kWidth];
+      ColumnMaxima<kWidth>(block, c, scores, max);
+      for (int l = 0; l < kWidth; ++l) sum[l] = T(0);
+      const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
+      T* s = scores + c;
+      for (int64_t j = 0; j < any; ++j, s += kBlockQueries, words += kDropout ? kLanes : 0) {
+        for (int l = 0; l < kWidth; ++l) {
+          const T e = Exp2(s[l] - max[l]);
+          sum[l] += e;
+          s[l] = kDropout ? DropOrKeep(words[l], threshold, e) : e;
+        }
+      }
+      for (int64_t j = any; j < zeroed; ++j, s += kBlockQueries) {
+        for (int l = 0; l < kWidth; ++l) s[l] = T(0);
+      }
+      for (int l = 0; l < kWidth; ++l) {
+        log_sums[c + l] = max[l] + Log2(sum[l]);
+        inverse_sums[c + l] = T(1) / sum[l];
+      }
+    }
+  }
+}
+
+// One key of kWidth queries, with P = 2^(score - log_sum) and the mask m of 0 and keep_scale: the score becomes P or, if dropped, 0;
+// grad, which holds dO V', becomes P (m dO V' - delta). The first `hidden` lanes do not see the key and get 0.
+template <int kWidth, bool kDropout, class T>
+inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words, int32_t threshold, T keep_scale, int32_t hidden,
+                        T* __restrict__ score, T* __restrict__ grad) {
+  for (int l = 0; l < kWidth; ++l) {
+    const T raw = Exp2(score[l] - log_sum[l]), p = l < hidden ? T(0) : raw;
+    const T product = l < hidden ? T(0) : grad[l];
+    const T kept = kDropout ? DropOrKeep(words[l], threshold, product * keep_scale) : product;
+    grad[l] = p * (kept - delta[l]);
+    score[l] = kDropout ? DropOrKeep(words[l], threshold, p) : p;
+  }
+}
+
+// All of the block, whose keys begin with key first_key of the mask.
+template <InstructionSet kSet, bool kDropout, class T>
+inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
+                            const T* deltas, T* scores, T* grads) {
+  constexpr int kWidth = kVectorLanes<kSet, T>;
+  for (int64_t first = 0; first < block.columns; first += kLanes) {
+    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, first_key, block.SeenByAny(first, kLanes)) : nullptr;
+    const int32_t threshold = mask.threshold;
+    for (int64_t c = first; c < first + kLanes; c += kWidth) {
+      const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
+      T log_sum[kWidth], delta[kWidth];
+      for (int l = 0; l < kWidth; ++l) log_sum[l] = log_sums[c + l];
+      for (int l = 0; l < kWidth; ++l) delta[l] = deltas[c + l];
+      const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
+      T *s = scores + c, *g = grads + c;
+      int64_t j = 0;
+      for (; j < all; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
+        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, 0, s, g);
+      }
+      for (; j < any; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
+        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, block.FirstLane(c, j), s, g);
+      }
+      for (; j < zeroed; ++j, s += kBlockQueries, g += kBlockQueries) {
+        for (int l = 0; l < kWidth; ++l) s[l] = T(0);
+        for (int l = 0; l < kWidth; ++l) g[l] = T(0);
+      }
+    }
+  }
+}
+
+// dots[i] = sum over d of x[i, d] y[i, d], sixteen rows at a time: lane sums (lanes.h), folded after a transpose.
+// REQUIRES: rows and width multiples of kLanes.
+template <class T>
+inline void RowDots(const T* x, const T* y, int64_t rows, int64_t width, T* dots) {
+  alignas(64) T sums[kTileElements], lanes[kTileElements];
+  for (int64_t r = 0; r < rows; r += kLanes) {
+    for (int64_t i = 0; i < kLanes; ++i) {
+      const T *x_row = x + (r + i) * width, *y_row = y + (r + i) * width;
+      T sum[kLanes];
+      for (int l = 0; l < kLanes; ++l) sum[l] = T(0);
+      for (int64_t d = 0; d < width; d += kLanes) {
+        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(x_row[d + l], y_row[d + l], sum[l]);
+      }
+      for (int l = 0; l < kLanes; ++l) sums[i * kLanes + l] = sum[l];
+    }
+    TransposeTile(sums, lanes);
+    for (int half = kLanes / 2; half > 0; half /= 2) {
+      for (int i = 0; i < half * kLanes; ++i) lanes[i] += lanes[i + half * kLanes];
+    }
+    for (int l = 0; l < kLanes; ++l) dots[r + l] = lanes[l];
+  }
+}
+
+}  // namespace tandem::kernels

@@ -1,0 +1,302 @@
+// Attention of one (sequence, head), forward and backward: a walk over blocks of queries, in scratch of the calling thread. Keys and
+// values are copied into scratch when the first block sees them; what the next block reads and this one writes is fetched while
+// this one computes. Scores exist for one block at a time and stay in the cache. Sums run over keys or queries, ascending.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/attention_block.h"
+#include "kernels/cpu/row_prefetch.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/small_matmul.h"
+#include "kernels/cpu/storage.h"
+#include "kernels/cpu/vectorise.h"
+
+namespace tandem::kernels {
+
+inline constexpr double kLog2E = 1.4426950408889634;
+
+// Keys per block of scores in the backward pass: two blocks of scores and what they meet of k, v and their gradients fit in the cache.
+inline constexpr int64_t kBlockKeys = 86 * kTileRows;
+
+// A [T, H, D] array whose tokens lie `stride` elements apart and heads D.
+template <class S>
+struct TokenRows {
+  S* data = nullptr;
+  int64_t stride = 0;
+};
+
+// The arguments in one storage type.
+template <class S>
+struct AttentionProblem {
+  using T = Compute<S>;
+  TokenRows<const S> q, k, v;
+  TokenRows<S> output;
+  T* log_sum_exp = nullptr;  // forward: may be null
+  TokenRows<const S> grad_output;
+  TokenRows<S> grad_q, grad_k, grad_v;
+  int64_t num_heads = 0, depth = 0;
+  bool causal = true;
+  T scale = 1;
+  const int64_t *offsets = nullptr, *row_index = nullptr;
+  int64_t max_length = 0;
+  int32_t drop_threshold = 0;
+  T keep_scale = 1;  // 1 / (1 - dropout)
+  uint64_t folded_key = 0, step = 0;
+};
+
+// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`, in blocks of nearly equal numbers of vectors.
+struct AttentionTask {
+  int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0;
+
+  int64_t NumBlocks() const { return (num_queries + kBlockQueries - 1) / kBlockQueries; }
+  int64_t BlockBegin(int64_t block) const {
+    return std::min(num_queries, block * ((num_queries + kLanes - 1) / kLanes) / NumBlocks() * kLanes);
+  }
+  int64_t BlockQueries(int64_t block) const { return BlockBegin(block + 1) - BlockBegin(block); }
+  // Keys that some query of the block sees: [0, KeysInSight).
+  int64_t KeysInSight(int64_t block, bool causal) const {
+    if (block < 0) return 0;
+    return causal ? num_keys - num_queries + BlockBegin(block + 1) : num_keys;
+  }
+  // The block against keys [key_begin, key_end).
+  ScoreBlock Scores(int64_t block, bool causal, int64_t key_begin, int64_t key_end) const {
+    const int64_t queries = BlockQueries(block), keys = key_end - key_begin;
+    return {queries, RoundUp(queries, kLanes), keys, causal ? num_keys - num_queries + BlockBegin(block) - key_begin : keys};
+  }
+};
+
+// Cuts scratch into arrays; a dry run without memory counts what they need.
+template <class T>
+class Arena {
+ public:
+  explicit Arena(T* memory = nullptr) : memory_(memory) {}
+  T* Take(int64_t count) {
+    T* array = memory_ == nullptr ? nullptr : memory_ + used_;
+    used_ += RoundUp(count, kLanes);
+    return array;
+  }
+  int64_t used() const { return used_; }
+
+ private:
+  T* memory_;
+  int64_t used_ = 0;
+};
+
+// Scratch of one task. Rows of a head are `width` long: depth, padded with zeros. Blocks have room for whole tiles.
+template <class T>
+struct AttentionScratch {
+  int64_t width;
+  T *k, *v, *scores, *q, *q_columns, *out;                      // out: forward the output, backward also the gradient of q
+  T *grad_k, *grad_v, *grad_scores, *grad_out, *grad_out_columns;  // backward only
+
+  AttentionScratch(const AttentionTask& task, int64_t depth, bool backward, Arena<T>& arena) : width(RoundUp(depth, kLanes)) {
+    const int64_t keys = RoundUp(task.num_keys, kTileRows), all_keys = keys * width;
+    const int64_t score_keys = backward ? std::min(keys, kBlockKeys) : keys;
+    const int64_t scores_room = (score_keys + 1) * kBlockQueries;  // the last tile of queries reads into the next row
+    const int64_t rows_room = (kBlockQueries + kTileRows) * width;
+    k = arena.Take(all_keys);
+    v = arena.Take(all_keys);
+    scores = arena.Take(scores_room);
+    q = arena.Take(rows_room);
+    q_columns = arena.Take(width * kBlockQueries);
+    out = arena.Take(rows_room);
+    if (!backward) return;
+    grad_k = arena.Take(all_keys);
+    grad_v = arena.Take(all_keys);
+    grad_scores = arena.Take(scores_room);
+    grad_out = arena.Take(rows_room);
+    grad_out_columns = arena.Take(width * kBlockQueries);
+  }
+
+  static AttentionScratch Take(const AttentionTask& task, int64_t depth, bool backward) {
+    Arena<T> dry;
+    AttentionScratch(task, depth, backward, dry);
+    Arena<T> arena(Scratch<T>(ScratchSlot::TASK_A, dry.used()));
+    return AttentionScratch(task, depth, backward, arena);
+  }
+};
+
+// The walk over the blocks of one task. `next` is the task that this thread will probably run next; may have no queries.
+template <class S>
+class AttentionWalk {
+ public:
+  using T = Compute<S>;
+  AttentionWalk(const AttentionProblem<S>& p, const AttentionTask& task, const AttentionTask& next, bool backward)
+      : p_(p), task_(task), next_(next), backward_(backward), a_(AttentionScratch<T>::Take(task, p.depth, backward)),
+        score_scale_(p.scale * static_cast<T>(kLog2E)) {
+    if (p.drop_threshold > 0) PrepareMask();
+  }
+
+  void Forward() {
+    for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
+      const ScoreBlock scores = Begin(block);
+      const int64_t token = task_.first_query + task_.BlockBegin(block);
+      Expect(p_.output, token, scores.queries, true);
+      T log_sums[kBlockQueries], factors[kBlockQueries];
+      ScoreProduct(scores, a_.k, a_.q_columns, a_.scores);
+      if (p_.drop_threshold == 0) {
+        Vectorised([&](auto set) { ExponentiateColumns<set, false>(scores, mask_, a_.scores, log_sums, factors); });
+      } else {
+        Vectorised([&](auto set) { ExponentiateColumns<set, true>(scores, mask_, a_.scores, log_sums, factors); });
+      }
+      for (T& factor : factors) factor *= p_.keep_scale;
+      QueryProduct(scores, a_.scores, a_.v, false);
+      Save(a_.out, scores.queries, factors, 1, p_.output, token);
+      if (p_.log_sum_exp == nullptr) continue;
+      for (int64_t i = 0; i < scores.queries; ++i) p_.log_sum_exp[(token + i) * p_.num_heads + task_.head] = log_sums[i];
+    }
+  }
+
+  // With P the probabilities, m the dropout mask and delta[i] = sum_d output grad_output: dV = (m P)' dO, dS = P (m (dO V') - delta),
+  // dQ = scale dS K, dK = scale dS' Q. P comes from the saved log-sum-exp.
+  void Backward() {
+    const int64_t all_keys = RoundUp(task_.num_keys, kTileRows) * a_.width;
+    std::fill_n(a_.grad_k, all_keys, T(0));
+    std::fill_n(a_.grad_v, all_keys, T(0));
+    for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
+      const ScoreBlock scores = Begin(block);
+      const int64_t token = task_.first_query + task_.BlockBegin(block), last_key = task_.KeysInSight(block, p_.causal);
+      Expect(p_.grad_q, token, scores.queries, true);
+      if (block + 1 == task_.NumBlocks()) {
+        Expect(p_.grad_k, task_.first_key, task_.num_keys, true);
+        Expect(p_.grad_v, task_.first_key, task_.num_keys, true);
+      }
+      T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
+      for (int64_t i = 0; i < scores.queries; ++i) log_sums[i] = p_.log_sum_exp[(token + i) * p_.num_heads + task_.head];
+      Load(TokenRows<const S>{p_.output.data, p_.output.stride}, token, scores.queries, scores.columns, a_.out);
+      Load(p_.grad_output, token, scores.queries, scores.columns, a_.grad_out);
+      Vectorised([&] {
+        TransposeRows(a_.grad_out, scores.columns, a_.width, a_.width, T(1), a_.grad_out_columns, kBlockQueries);
+        RowDots(a_.out, a_.grad_out, scores.columns, a_.width, delta);
+      });
+      for (int64_t key = 0; key < last_key; key += kBlockKeys) {
+        BackwardBlock(task_.Scores(block, p_.causal, key, std::min(last_key, key + kBlockKeys)), key, log_sums, delta);
+      }
+      Save(a_.out, scores.queries, &p_.scale, 0, p_.grad_q, token);
+    }
+    Save(a_.grad_k, task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
+    Save(a_.grad_v, task_.num_keys, &p_.keep_scale, 0, p_.grad_v, task_.first_key);
+  }
+
+ private:
+  // Loads what the block is the first to need, and lists what the block after it will.
+  ScoreBlock Begin(int64_t block) {
+    const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), last_key = task_.KeysInSight(block, p_.causal);
+    const int64_t padded = RoundUp(last_key, kTileRows) - loaded;
+    const ScoreBlock scores = task_.Scores(block, p_.causal, 0, last_key);
+    Load(p_.k, task_.first_key + loaded, last_key - loaded, padded, a_.k + loaded * a_.width);
+    Load(p_.v, task_.first_key + loaded, last_key - loaded, padded, a_.v + loaded * a_.width);
+    Load(p_.q, task_.first_query + task_.BlockBegin(block), scores.queries, scores.columns, a_.q);
+    Vectorised([&] { TransposeRows(a_.q, scores.columns, a_.width, a_.width, score_scale_, a_.q_columns, kBlockQueries); });
+    if (p_.drop_threshold > 0) StartMask(block);
+    prefetch_ = RowPrefetch();
+    const bool last = block + 1 == task_.NumBlocks();
+    if (!last) ExpectInputs(task_, block + 1);
+    else if (next_.num_queries > 0) ExpectInputs(next_, 0);
+    return scores;
+  }
+
+  void ExpectInputs(const AttentionTask& task, int64_t block) {
+    const int64_t seen = task.KeysInSight(block - 1, p_.causal), keys = task.KeysInSight(block, p_.causal) - seen;
+    const int64_t token = task.first_query + task.BlockBegin(block), queries = task.BlockQueries(block);
+    Expect(p_.k, task.first_key + seen, keys, false, task.head);
+    Expect(p_.q, token, queries, false, task.head);
+    Expect(p_.v, task.first_key + seen, keys, false, task.head);
+    if (!backward_) return;
+    Expect(p_.grad_output, token, queries, false, task.head);
+    Expect(p_.output, token, queries, false, task.head);
+  }
+
+  template <class Element>
+  void Expect(const TokenRows<Element>& rows, int64_t token, int64_t count, bool write, int64_t head) {
+    prefetch_.Add(rows.data + token * rows.stride + head * p_.depth, rows.stride * static_cast<int64_t>(sizeof(S)), count,
+                  p_.depth * static_cast<int64_t>(sizeof(S)), write);
+  }
+  template <class Element>
+  void Expect(const TokenRows<Element>& rows, int64_t token, int64_t count, bool write) {
+    Expect(rows, token, count, write, task_.head);
+  }
+
+  void Load(const TokenRows<const S>& from, int64_t token, int64_t rows, int64_t padded_rows, T* to) {
+    Vectorised([=, first = from.data + token * from.stride + task_.head * p_.depth, stride = from.stride, depth = p_.depth,
+                width = a_.width] { LoadRows(first, stride, rows, padded_rows, depth, width, to); });
+  }
+
+  // Row i times factors[i * factor_stride].
+  void Save(const T* from, int64_t rows, const T* factors, int64_t factor_stride, const TokenRows<S>& to, int64_t token) {
+    Vectorised([=, first = to.data + token * to.stride + task_.head * p_.depth, stride = to.stride, depth = p_.depth,
+                width = a_.width] { StoreRows(from, rows, depth, width, factors, factor_stride, first, stride); });
+  }
+
+  // to [keys, queries] = rows [keys, width] columns [width, queries], of the pairs in sight.
+  void ScoreProduct(const ScoreBlock& block, const T* rows, const T* columns, T* to) {
+    SmallMatmul(block.keys, SmallOperands<T>{rows, a_.width, 1, columns, kBlockQueries, to, kBlockQueries}, false, prefetch_,
+                [=, depth = p_.depth](int64_t j) {
+                  return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns};
+                });
+  }
+
+  // out [queries, width] (plus its old value) = scores' rows, over the keys in sight.
+  void QueryProduct(const ScoreBlock& block, const T* scores, const T* rows, bool accumulate) {
+    SmallMatmul(block.queries, SmallOperands<T>{scores, 1, kBlockQueries, rows, a_.width, a_.out, a_.width}, accumulate, prefetch_,
+                [=, width = a_.width](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width}; });
+  }
+
+  // to [keys, width] += scores rows, over the queries that see the key.
+  void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, T* to) {
+    SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, a_.width, to, a_.width}, true, prefetch_,
+                [=, width = a_.width](int64_t j) {
+                  return TileExtent{std::min(block.FirstQuery(j), block.queries), block.queries, 0, width};
+                });
+  }
+
+  void BackwardBlock(const ScoreBlock& block, int64_t key, const T* log_sums, const T* delta) {
+    const int64_t at = key * a_.width;
+    ScoreProduct(block, a_.k + at, a_.q_columns, a_.scores);
+    ScoreProduct(block, a_.v + at, a_.grad_out_columns, a_.grad_scores);
+    if (p_.drop_threshold == 0) {
+      Vectorised([&](auto set) { GradientColumns<set, false>(block, mask_, key, T(1), log_sums, delta, a_.scores, a_.grad_scores); });
+    } else {
+      Vectorised([&](auto set) {
+        GradientColumns<set, true>(block, mask_, key, p_.keep_scale, log_sums, delta, a_.scores, a_.grad_scores);
+      });
+    }
+    KeyProduct(block, a_.scores, a_.grad_out, a_.grad_v + at);
+    KeyProduct(block, a_.grad_scores, a_.q, a_.grad_k + at);
+    QueryProduct(block, a_.grad_scores, a_.k + at, key > 0);
+  }
+
+  void PrepareMask() {
+    int64_t* places = Scratch<int64_t>(ScratchSlot::TASK_B, task_.num_keys);
+    mask_.contiguous = true;
+    for (int64_t j = 0; j < task_.num_keys; ++j) {
+      places[j] = p_.row_index[task_.first_key + j] % p_.max_length;
+      mask_.contiguous &= j == 0 || places[j] == places[j - 1] + 1;
+    }
+    mask_.folded_key = p_.folded_key;
+    mask_.step = p_.step;
+    mask_.threshold = p_.drop_threshold;
+    mask_.places = places;
+    mask_.room = Scratch<uint32_t>(ScratchSlot::TASK_C, WordColumnsRoom(task_.num_keys));
+  }
+
+  void StartMask(int64_t block) {
+    for (int64_t i = 0; i < kBlockQueries; ++i) {
+      const int64_t token = task_.first_query + std::min(task_.BlockBegin(block) + i, task_.num_queries - 1);
+      mask_.base[i] = (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
+                       static_cast<uint64_t>(task_.head)) * static_cast<uint64_t>(p_.max_length);
+    }
+  }
+
+  const AttentionProblem<S>& p_;
+  const AttentionTask &task_, &next_;
+  const bool backward_;
+  const AttentionScratch<T> a_;
+  const T score_scale_;
+  ColumnMask mask_;
+  RowPrefetch prefetch_;
+};
+
+}  // namespace tandem::kernels
