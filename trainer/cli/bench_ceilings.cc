@@ -39,15 +39,26 @@ Ceilings MeasureCeilings(int threads) {
   ThreadPool pool(threads);
   Ceilings ceilings;
   const size_t elements = kSize * kSize, count = static_cast<size_t>(threads);
+  // Ones in whatever order are the same matrix, so that no operand has to be packed.
   std::vector<std::vector<float>> f32(count, std::vector<float>(3 * elements, 1.0f));
   std::vector<std::vector<BFloat16>> bf16(count, std::vector<BFloat16>(2 * elements, ToBFloat16(1.0f)));
   constexpr int kCalls = 8;
   const double flops = kCalls * 2.0 * kSize * kSize * kSize;
-  ceilings.f32_matmul = Rate(pool, flops, [&](int64_t t) {
-    float* m = f32[static_cast<size_t>(t)].data();
-    for (int i = 0; i < kCalls; ++i) kernels::OneThreadMatmul({kSize, kSize, kSize}, m, m + elements, m + 2 * elements);
-  });
-  ceilings.bf16_matmul = ceilings.f32_matmul;
+  const auto matmul = [&](DType operand, int64_t thread) {
+    const kernels::MatmulShape shape{.m = kSize, .n = kSize, .k = kSize, .operand = operand,
+                                     .panels = kernels::MatmulTakesPanels(operand)};
+    float* floats = f32[static_cast<size_t>(thread)].data();
+    const BFloat16* halves = bf16[static_cast<size_t>(thread)].data();
+    const bool is_f32 = operand == DType::F32;
+    const void *a = is_f32 ? static_cast<const void*>(floats) : halves;
+    const void *b = is_f32 ? static_cast<const void*>(floats + elements) : halves + elements;
+    for (int i = 0; i < kCalls; ++i) kernels::OneThreadMatmul(shape, a, b, nullptr, floats + 2 * elements);
+  };
+  ceilings.f32_matmul = Rate(pool, flops, [&](int64_t thread) { matmul(DType::F32, thread); });
+  ceilings.bf16_matmul = ceilings.f32_matmul;  // where bf16 has no product, gemm's is f32's
+  if (kernels::MatmulTakesPanels(DType::BF16)) {
+    ceilings.bf16_matmul = Rate(pool, flops, [&](int64_t thread) { matmul(DType::BF16, thread); });
+  }
   ceilings.f32_fma = Rate(pool, kernels::kFmaPeakFlops, [&](int64_t) { kernels::RunFmaPeak(); });
   std::vector<std::vector<char>> memory(count, std::vector<char>(2 * kCopyBytes, 1));
   ceilings.copy_bytes = Rate(pool, 2.0 * kCopyBytes, [&](int64_t t) {
