@@ -79,7 +79,7 @@ void MultiplyInChunks(const Product<T>& p, const Chain& chain, ProductTarget tar
   for (int64_t d = chain.begin; d < chain.end; d += kDepthChunk) {
     const int64_t depth = std::min(kDepthChunk, chain.end - d), padded = RoundUp(depth, kDepthQuantum);
     T* a = Scratch<T>(ScratchSlot::TASK_A, chain.rows * padded);
-    TransposeRows(p.a + d * p.m, p.m, depth, chain.first_row, chain.rows, padded, a);
+    PackRows(p.a + d * p.m, p.m, depth, chain.first_row, chain.rows, padded, a);
     MultiplyHere(a, chain.rows, PackedMatrix<T>{Depths(p.b, p.n, d, depth, ScratchSlot::TASK_B), padded, p.n}, target);
     target.bias = nullptr;
     target.accumulate = true;
@@ -163,7 +163,7 @@ Product<T> WithRowsOfA(const Product<T>& p, Stream& stream) {
   straight.a = memory;
   stream.pool().ParallelFor((p.m + kTransposedRows - 1) / kTransposedRows, [&](int64_t task) {
     const int64_t begin = task * kTransposedRows, rows = std::min(kTransposedRows, p.m - begin);
-    TransposeRows(p.a, p.m, p.k, begin, rows, straight.depth, memory + begin * straight.depth);
+    PackRows(p.a, p.m, p.k, begin, rows, straight.depth, memory + begin * straight.depth);
   });
   return straight;
 }

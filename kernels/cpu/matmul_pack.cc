@@ -130,7 +130,7 @@ void PackPanel(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t e
 }
 
 template <class T>
-void TransposeRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows) {
+void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows) {
   constexpr int64_t kPerVector = kPanelDepth<T>, kSize = sizeof(T);
   Vectorised([=] {
     for (int64_t d = 0; d < depth; d += kPerVector) {
@@ -161,7 +161,7 @@ void TransposeRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t
 
 template void PackPanel(const StoredMatrix<float>&, int64_t, int64_t, int64_t, float*);
 template void PackPanel(const StoredMatrix<BFloat16>&, int64_t, int64_t, int64_t, BFloat16*);
-template void TransposeRows(const float*, int64_t, int64_t, int64_t, int64_t, int64_t, float*);
-template void TransposeRows(const BFloat16*, int64_t, int64_t, int64_t, int64_t, int64_t, BFloat16*);
+template void PackRows(const float*, int64_t, int64_t, int64_t, int64_t, int64_t, float*);
+template void PackRows(const BFloat16*, int64_t, int64_t, int64_t, int64_t, int64_t, BFloat16*);
 
 }  // namespace tandem::kernels

@@ -33,6 +33,6 @@ void PackPanel(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t e
 // rows[i, d] = a[d, first + i] for i < count and d < k, zero for d from k to depth. a is stored [k, stride], rows [count, depth].
 // REQUIRES: depth a multiple of kPanelDepth.
 template <class T>
-void TransposeRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows);
+void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows);
 
 }  // namespace tandem::kernels

@@ -7,6 +7,7 @@
 
 #include "kernels/base/bfloat16.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/cpu/fma_peak.h"
 #include "kernels/cpu/onednn_matmul.h"
@@ -33,32 +34,30 @@ double Rate(ThreadPool& pool, double work_per_call, const std::function<void(int
   return rates[kRepeats / 2];
 }
 
+// Of oneDNN alone on every thread, with a dense c of f32.
+template <class T>
+double MatmulRate(ThreadPool& pool, T one) {
+  constexpr size_t kElements = kSize * kSize;
+  constexpr int kCalls = 8;
+  const size_t count = static_cast<size_t>(pool.num_threads());
+  std::vector<std::vector<T>> operands(count, std::vector<T>(2 * kElements, one));
+  std::vector<std::vector<float>> results(count, std::vector<float>(kElements));
+  const kernels::MatmulShape shape{.m = kSize, .n = kSize, .k = kSize, .operand = DTypeOf<T>()};
+  return Rate(pool, kCalls * 2.0 * kSize * kSize * kSize, [&](int64_t t) {
+    const T* a = operands[static_cast<size_t>(t)].data();
+    float* c = results[static_cast<size_t>(t)].data();
+    for (int i = 0; i < kCalls; ++i) kernels::OneThreadMatmul(shape, a, a + kElements, /*bias=*/nullptr, c);
+  });
+}
+
 }  // namespace
 
 Ceilings MeasureCeilings(int threads) {
   ThreadPool pool(threads);
   Ceilings ceilings;
-  const size_t elements = kSize * kSize, count = static_cast<size_t>(threads);
-  // Ones in whatever order are the same matrix, so that no operand has to be packed.
-  std::vector<std::vector<float>> f32(count, std::vector<float>(3 * elements, 1.0f));
-  std::vector<std::vector<BFloat16>> bf16(count, std::vector<BFloat16>(2 * elements, ToBFloat16(1.0f)));
-  constexpr int kCalls = 8;
-  const double flops = kCalls * 2.0 * kSize * kSize * kSize;
-  const auto matmul = [&](DType operand, int64_t thread) {
-    const kernels::MatmulShape shape{.m = kSize, .n = kSize, .k = kSize, .operand = operand,
-                                     .panels = kernels::MatmulTakesPanels(operand)};
-    float* floats = f32[static_cast<size_t>(thread)].data();
-    const BFloat16* halves = bf16[static_cast<size_t>(thread)].data();
-    const bool is_f32 = operand == DType::F32;
-    const void *a = is_f32 ? static_cast<const void*>(floats) : halves;
-    const void *b = is_f32 ? static_cast<const void*>(floats + elements) : halves + elements;
-    for (int i = 0; i < kCalls; ++i) kernels::OneThreadMatmul(shape, a, b, nullptr, floats + 2 * elements);
-  };
-  ceilings.f32_matmul = Rate(pool, flops, [&](int64_t thread) { matmul(DType::F32, thread); });
-  ceilings.bf16_matmul = ceilings.f32_matmul;  // where bf16 has no product, gemm's is f32's
-  if (kernels::MatmulTakesPanels(DType::BF16)) {
-    ceilings.bf16_matmul = Rate(pool, flops, [&](int64_t thread) { matmul(DType::BF16, thread); });
-  }
+  const size_t count = static_cast<size_t>(threads);
+  ceilings.f32_matmul = MatmulRate<float>(pool, 1.0f);
+  ceilings.bf16_matmul = kernels::MatmulTakesPanels(DType::BF16) ? MatmulRate(pool, ToBFloat16(1.0f)) : ceilings.f32_matmul;
   ceilings.f32_fma = Rate(pool, kernels::kFmaPeakFlops, [&](int64_t) { kernels::RunFmaPeak(); });
   std::vector<std::vector<char>> memory(count, std::vector<char>(2 * kCopyBytes, 1));
   ceilings.copy_bytes = Rate(pool, 2.0 * kCopyBytes, [&](int64_t t) {
