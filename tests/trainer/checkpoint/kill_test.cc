@@ -53,22 +53,22 @@ class KillTest : public testing::Test {
 };
 
 TEST_F(KillTest, NewestAndBestCheckpointSurviveEveryKill) {
-  uint64_t newest = 0;
+  // Two steps undisturbed: what there is to lose, and how long it takes on this machine.
+  const support::Ended first = support::Process(temp_.path(), Command(2)).Wait(60);
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  uint64_t newest = ExpectWhole(2);
   size_t interrupted = 0;
   for (int round = 0; round < kKills; ++round) {
     support::Process writer(temp_.path(), Command(kForEver));
-    // A folder of its own appears with the first checkpoint; until then there is nothing to lose.
-    if (newest == 0) {
-      ASSERT_TRUE(support::Eventually(60, [&] { return !ListCheckpoints(folder_).empty(); }));
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(Fmix64(static_cast<uint64_t>(round)) % 250'000));
+    const double moment = 1.5 * first.seconds * UnitFloat(Fmix64(static_cast<uint64_t>(round) + 1) >> 32);
+    std::this_thread::sleep_for(std::chrono::duration<double>(moment));
     kill(writer.pid(), SIGKILL);
     const support::Ended ended = writer.Wait(60);
     ASSERT_EQ(ended.exit_code, 128 + SIGKILL) << ended.err;
     interrupted += HiddenNames(folder_).empty() ? 0 : 1;
     newest = ExpectWhole(newest);
   }
-  EXPECT_GT(newest, uint64_t{kKills} / 2) << "the writer must get on between kills";
+  EXPECT_GT(newest, uint64_t{kKills} / 8) << "the writer must get on between kills";
   EXPECT_GT(interrupted, size_t{kKills} / 4) << "kills must hit the writing";
   const support::Ended last = support::Process(temp_.path(), Command(3)).Wait(60);
   EXPECT_EQ(last.exit_code, 0) << last.err;
