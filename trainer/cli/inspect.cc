@@ -18,6 +18,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
+#include "trainer/loop/progress.h"
 
 namespace tandem::cli {
 namespace {
@@ -25,11 +26,7 @@ namespace {
 constexpr size_t kMaxColumns = 110;  // of a line; only paths may be longer
 
 // 1234567 as "1,234,567".
-std::string Grouped(uint64_t number) {
-  std::string text = absl::StrCat(number);
-  for (size_t i = text.size(); i > 3;) text.insert(i -= 3, ",");
-  return text;
-}
+std::string Grouped(uint64_t number) { return loop::CountText(static_cast<double>(number)); }
 
 // Lines of cells under a heading; the first column is aligned left, and those that begin with '<' in the heading.
 class TextTable {
