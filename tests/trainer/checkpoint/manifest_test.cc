@@ -65,7 +65,8 @@ Job GptJob() {
 TEST(ManifestTest, SymbolsOfAnyAlphabetComeBack) {
   const support::TempFolder folder;
   CheckpointManifest manifest = SmallManifest();
-  manifest.set_symbols(std::string("\n\t \"\\#'aé中🜂\0", 20));
+  constexpr char kSymbols[] = "\0\n\t \"\\#'aé中🜂";
+  manifest.set_symbols(std::string(kSymbols, sizeof kSymbols - 1));
   ASSERT_TRUE(WriteManifest(folder.path(), manifest).ok());
   const auto read = ReadManifest(folder.path());
   ASSERT_TRUE(read.ok()) << read.status();
