@@ -201,7 +201,7 @@ Supervisor::Outcome Supervisor::Run() {
       killed_by_us_ = first_failed_ < 0 && (ReceivedSignal() != 0 || !lingering.empty());
       if (first_failed_ >= 0 || killed_by_us_) {
         ending_since = now;
-        SignalAll(SIGTERM);
+        SignalAll(ReceivedSignal() != 0 ? ReceivedSignal() : SIGTERM);
       }
     } else if (!killed && now - ending_since > (Stopping() ? kStopSeconds : kTermSeconds)) {
       killed = true;
