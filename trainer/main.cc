@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   tandem::cli::EvalOptions eval;
   auto* eval_command = app.add_subcommand("eval", "evaluate a checkpoint on the test split");
   AddJobFlags(*eval_command, eval);
-  eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the newest) or one step's folder in it")
+  eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
       ->required();
   eval_command->add_option("--dump", eval.dump, "write one line per user: user, target, rank, the 20 best items")
@@ -109,6 +109,14 @@ int main(int argc, char** argv) {
   bench_step_command->add_option("--steps", bench_step.steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   bench_step_command->add_option("--json", bench_step.json, "write the figures as JSON")->type_name("FILE");
   bench_step_command->callback([&] { code = tandem::cli::BenchStep(bench_step); });
+
+  tandem::cli::InspectOptions inspect;
+  auto* inspect_command = app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");
+  inspect_command
+      ->add_option("checkpoint", inspect.checkpoint, "a run's OUT/checkpoints (all are checked) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  inspect_command->callback([&] { code = tandem::cli::Inspect(inspect); });
 
   tandem::cli::SynthesizeOptions synthesize;
   auto* synthesize_command =

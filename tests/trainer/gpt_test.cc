@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tests/trainer/gradient_check.h"
+#include "tests/trainer/plain_layers.h"
 
 namespace tandem {
 namespace {
@@ -185,12 +186,11 @@ TEST(GptTest, GradientsOfTokenRowsFromOutside) {
 
 // An independent forward pass in double precision: one window at a time, full attention matrices, straight from the
 // recipes' words and sharing no code with the kernels.
-class Reference {
+class Reference : private PlainLayers {
  public:
-  using Matrix = std::vector<std::vector<double>>;
+  using PlainLayers::Matrix;
 
-  Reference(const GptOptions& options, const ParameterSet& parameters)
-      : options_(options), parameters_(ByName(parameters)) {}
+  Reference(const GptOptions& options, const ParameterSet& parameters) : PlainLayers(parameters, 1e-5), options_(options) {}
 
   // Logits after each symbol.
   Matrix Logits(const std::vector<int64_t>& symbols) const {
@@ -223,36 +223,6 @@ class Reference {
   }
 
  private:
-  double At(const std::string& name, int64_t i) const { return parameters_.at(name).At(i); }
-  double AtOrZero(const std::string& name, int64_t i) const { return parameters_.count(name) == 0 ? 0 : At(name, i); }
-  static Matrix Plus(Matrix a, const Matrix& b) {
-    for (size_t t = 0; t < a.size(); ++t) {
-      for (size_t f = 0; f < a[t].size(); ++f) a[t][f] += b[t][f];
-    }
-    return a;
-  }
-  Matrix Norm(Matrix x, const std::string& name) const {
-    for (auto& row : x) {
-      double mean = 0, variance = 0;
-      for (double v : row) mean += v / static_cast<double>(row.size());
-      for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
-      for (size_t f = 0; f < row.size(); ++f) {
-        row[f] = (row[f] - mean) / std::sqrt(variance + 1e-5) * At(name + ".gamma", f) + AtOrZero(name + ".beta", f);
-      }
-    }
-    return x;
-  }
-  Matrix Project(const Matrix& x, const std::string& name) const {
-    const int64_t in = parameters_.at(name + ".weight").dim(0), out = parameters_.at(name + ".weight").dim(1);
-    Matrix y(x.size(), std::vector<double>(out));
-    for (size_t t = 0; t < x.size(); ++t) {
-      for (int64_t o = 0; o < out; ++o) {
-        y[t][o] = AtOrZero(name + ".bias", o);
-        for (int64_t i = 0; i < in; ++i) y[t][o] += x[t][i] * At(name + ".weight", i * out + o);
-      }
-    }
-    return y;
-  }
   Matrix Attend(const Matrix& qkv) const {
     constexpr int64_t kWidth = kDim / kHeads;
     // Mini GPT divides by the root of the whole width (4), nanoGPT by that of a head's (2).
@@ -278,7 +248,6 @@ class Reference {
   }
 
   GptOptions options_;
-  std::map<std::string, Tensor> parameters_;
 };
 
 TEST(GptTest, LogitsAndLossesAgreeWithAnIndependentDoubleForwardInBothRecipes) {

@@ -88,7 +88,7 @@ absl::StatusOr<Measured> Measure(const std::string& preset, int threads, bool bf
   job.mutable_runtime()->set_threads(threads);
   job.mutable_train()->set_precision(bf16 ? Train::BF16 : Train::F32);
   job.mutable_train()->set_max_epochs(0);
-  job.mutable_train()->set_max_steps(kWarmUpSteps + num_steps + kTracedSteps);
+  job.mutable_train()->set_max_steps(kWarmUpSteps + num_steps + kTracedSteps + 1);  // the evaluation after the last is not traced
   job.mutable_train()->set_eval_every_steps(job.train().max_steps());
   job.mutable_train()->set_log_every_steps(static_cast<int>(job.train().max_steps()));
   job.mutable_trace()->set_first_step(kWarmUpSteps + num_steps + 1);

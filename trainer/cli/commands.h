@@ -19,7 +19,7 @@ int RunTrainer(const RoleOptions& options);
 struct EvalOptions {
   std::string job_path;
   std::vector<std::string> sets;  // "path=value"
-  std::string checkpoint;         // a step's folder, or one that holds some: the newest
+  std::string checkpoint;         // a step's folder, or one that holds some: the best
   std::string dump;               // file for one line per evaluated example; empty: none
 };
 int Eval(const EvalOptions& options);
@@ -42,6 +42,11 @@ struct GenerateOptions {
   uint64_t seed = 1;
 };
 int Generate(const GenerateOptions& options);
+
+struct InspectOptions {
+  std::string checkpoint;  // a step's folder, or one that holds some: all are checked, the newest is described
+};
+int Inspect(const InspectOptions& options);
 
 struct SynthesizeOptions {
   std::string out;

@@ -53,7 +53,7 @@ class Dump {
 
 absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint));
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   Dump dump(options.dump);

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 
 namespace tandem::cli {
@@ -12,7 +13,7 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const R
   if (checkpoint::ListCheckpoints(folder).empty()) {
     return absl::FailedPreconditionError(absl::StrCat("nothing to resume: no checkpoint in ", folder, "; start without --resume"));
   }
-  ASSIGN_OR_RETURN(checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(folder, checkpoint::Which::NEWEST));
+  ASSIGN_OR_RETURN(checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(folder, checkpoint::Choice::NEWEST));
   RETURN_IF_ERROR(checkpoint::CheckSameRun(job, saved.manifest));
   return saved;
 }

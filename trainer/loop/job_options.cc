@@ -71,6 +71,7 @@ optim::DenseOptions DenseOptionsOf(const Job& job) {
   options.beta2 = optimizer.beta2();
   options.epsilon = optimizer.epsilon();
   options.weight_decay = optimizer.weight_decay();
+  options.decay_all = optimizer.decay_all();
   return options;
 }
 

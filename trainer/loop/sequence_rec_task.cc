@@ -135,7 +135,7 @@ void SequenceRecTask::RankUsers(data::Split split, const Tensor& items, const Ev
     input.rows = PackedRowsOf(batch, job_.model().sequence_rec().max_length());
     input.inputs = Tensor::Empty(Shape{batch.num_tokens()}, DType::I64);
     std::copy(batch.inputs.begin(), batch.inputs.end(), input.inputs.data<int64_t>());
-    Context context({.stream = args.stream, .seed = job_.seed(), .training = false, .compute = args.compute});
+    Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
     const Tensor states = model_.LastStates(context, table, input);
     Tensor scores = Tensor::Empty(Shape{batch.num_samples(), num_scores}, DType::F32);
     kernels::Gemm({.a = states.view(), .b = items.view(), .c = scores.view(), .transpose_b = true}, *args.stream);

@@ -39,10 +39,9 @@ struct Evaluation {
 
 enum class EvaluationSplit { VALID, TEST };
 
-// What an evaluation is run with. `dump`, if given, gets a line without its end for every example of this replica, in order.
+// What an evaluation is run with; it computes in f32 whatever the training does. `dump`, if given, gets a line without its end for every example of this replica, in order.
 struct EvaluationArgs {
   Stream* stream = nullptr;
-  DType compute = DType::F32;
   absl::Time deadline = absl::InfiniteFuture();
   std::function<void(const std::string& line)> dump = nullptr;
 };

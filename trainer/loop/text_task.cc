@@ -85,7 +85,7 @@ void TextTask::WindowLosses(const Variable& rows, const EvaluationArgs& args, st
   const int64_t end = (rank + 1) * windows / size;
   for (int64_t begin = rank * windows / size; begin < end; begin += block) {
     const data::WindowBatch batch = sampler_.EvalBatch(begin, std::min(end, begin + block));
-    Context context({.stream = args.stream, .seed = job_.seed(), .training = false, .compute = args.compute});
+    Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
     const Tensor tokens = model_.Losses(context, rows, InputOf(batch, length));
     for (int64_t w = 0; w < batch.num_samples(); ++w) {
       const float* token = tokens.data<float>() + w * length;

@@ -8,6 +8,7 @@
 #include "trainer/autograd/engine.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/job_options.h"
+#include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/run_trace.h"
 #include "trainer/loop/step_loader.h"
@@ -85,6 +86,7 @@ class Replica {
   const int64_t total_steps_;
   remote::DistOptimizer optimizer_;
   RunState state_;
+  DType compute_ = DType::F32;  // of the training steps
   std::unique_ptr<parallel::Ddp> ddp_;
   std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
@@ -100,6 +102,10 @@ absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, environment_.group, &stream_, {}));
   if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
+  ASSIGN_OR_RETURN(const Precision precision, ChoosePrecision(job_, stream_, *environment_.group, Deadline()));
+  compute_ = precision.compute;
+  if (compute_ == DType::BF16) parameters_.MakeShadows(stream_);
+  if (environment_.output != nullptr && !precision.reason.empty()) environment_.output->Note(precision.reason);
   return ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline());
 }
 
@@ -110,10 +116,7 @@ absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
   }
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
-  if (environment_.group->rank() == 0) {
-    const auto loaded = environment_.client->Load(saved.manifest.step(), saved.folder, saved.RowFiles());
-    RETURN_IF_ERROR(loaded.Wait(Deadline()).status());
-  }
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, Deadline()));
   return Barrier("loaded");  // nobody pulls before
 }
 
@@ -211,6 +214,7 @@ absl::Status Replica::TrainStep(int64_t step) {
                    .seed = job_.seed(),
                    .step = static_cast<uint64_t>(step),
                    .training = true,
+                   .compute = compute_,
                    .deadline = Deadline()});
   remote::DistAutogradContext autograd(environment_.client, context.step(),
                                        static_cast<uint32_t>(environment_.group->rank()));

@@ -32,8 +32,7 @@ Variable Linear::Forward(Context& context, const Variable& x) const { return ops
 
 LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias)
     : gamma_(parameters.Constant(name + ".gamma", Shape{dim}, 1)),
-      beta_(bias ? parameters.Constant(name + ".beta", Shape{dim}, 0)
-                 : Variable::Constant(Tensor::Zeros(Shape{dim}, parameters.dtype()))),
+      beta_(bias ? parameters.Constant(name + ".beta", Shape{dim}, 0) : Variable()),
       epsilon_(epsilon) {}
 
 Variable LayerNorm::Forward(Context& context, const Variable& x) const {

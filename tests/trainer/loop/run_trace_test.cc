@@ -1,5 +1,6 @@
 // trace.json of whole runs in this process: a master, two servers, two trainers; and how trainers' clocks come together.
 #include "trainer/loop/run_trace.h"
+#include "trainer/loop/trace_file.h"
 
 #include <filesystem>
 #include <set>
@@ -49,13 +50,15 @@ class RunTraceTest : public testing::Test {
     ASSERT_TRUE(client->CreateTables({ps::MakeTableSpec(1, 4)}, absl::Seconds(30)).ok());
     ThreadPool pool(1);
     Stream stream(&pool);
+    std::function<absl::Status(std::vector<RoleTrace>)> write;
+    if (rank == 0) write = [this](std::vector<RoleTrace> traces) { return WriteTraceFile(folder_ / "trace.json", std::move(traces)); };
     RunTrace trace({.first_step = setting.first_step,
                     .num_steps = setting.num_steps,
                     .stream = &stream,
                     .group = &group,
                     .client = client.get(),
                     .master = setting.local ? nullptr : master->get(),
-                    .path = rank == 0 ? folder_ / "trace.json" : ""});
+                    .deliver = write});
     for (int64_t step = 1; step <= setting.run_steps; ++step) {
       ASSERT_TRUE(trace.BeforeStep(step, Soon()).ok());
       const TraceSpan span(stream.tracer(), SpanKind::STEP, "step");
@@ -137,8 +140,7 @@ TEST_F(RunTraceTest, LocalTablesAreARoleToo) {
   EXPECT_TRUE(SpansOf(events, "Heartbeat").empty());
 }
 
-TEST_F(RunTraceTest, WithoutTracedStepsThereIsNoFileAndAnOlderOneGoes) {
-  folder_.Write("trace.json", "old");
+TEST_F(RunTraceTest, WithoutTracedStepsThereIsNoFile) {
   EXPECT_TRUE(Run({.first_step = 2, .num_steps = -1, .run_steps = 4}).empty());
   EXPECT_FALSE(std::filesystem::exists(folder_ / "trace.json"));
 }

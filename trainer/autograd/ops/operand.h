@@ -6,11 +6,15 @@
 
 namespace tandem::ops {
 
+inline Tensor OfType(Context& context, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor cast = Tensor::Empty(x.shape(), dtype);
+  kernels::Cast(cast.view(), x.view(), context.stream());
+  return cast;
+}
+
 inline Tensor Operand(Context& context, const Tensor& x) {
-  if (context.compute() != DType::BF16 || x.dtype() != DType::F32) return x;
-  const Tensor rounded = Tensor::Empty(x.shape(), DType::BF16);
-  kernels::Cast(rounded.view(), x.view(), context.stream());
-  return rounded;
+  return context.compute() == DType::BF16 ? OfType(context, x, DType::BF16) : x;
 }
 
 // A parameter's copy is its shadow.
