@@ -50,6 +50,10 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
 
 // logits [R, V], target i64 [R] -> the sum of the rows' cross entropies, a scalar.
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target);
+// The same of the logits hidden [T, D] W + bias [V] (undefined: none), which are never held all at once; W is weight [D, V] or, if
+// it is a table of embeddings, weight [V, D] transposed. Gradients are formed with the loss, in the forward pass.
+Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
+                               const Variable& bias, const Tensor& target);
 // logits [R] against one label (0 or 1) for all -> the sum of binary cross entropies, a scalar.
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label);
 
