@@ -4,7 +4,6 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/loss.h"
 
 namespace tandem::models {
 
@@ -77,22 +76,26 @@ Variable Gpt::Encode(Context& context, const Variable& tokens, const GptInput& i
 
 Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {
   if (head_.has_value()) return head_->Forward(context, hidden);
+  return ops::MatMulTransposed(context, hidden, HeadOf(tokens).weight);
+}
+
+Gpt::Head Gpt::HeadOf(const Variable& tokens) const {
+  if (head_.has_value()) return {head_->weight(), /*is_table=*/false, head_->bias()};
   const Variable& rows = TokenRows(tokens);
   TANDEM_CHECK_EQ(rows.shape()[0], options_.vocabulary_size);
-  return ops::MatMulTransposed(context, hidden, rows);
+  return {rows, /*is_table=*/true, Variable()};
 }
 
 Variable Gpt::LossSum(Context& context, const Variable& tokens, const GptInput& input) const {
-  const Variable hidden = Encode(context, tokens, input);
-  return ops::CrossEntropySum(context, Logits(context, tokens, hidden), input.targets);
+  const Head head = HeadOf(tokens);
+  return ops::LinearCrossEntropySum(context, Encode(context, tokens, input), head.weight, head.is_table, head.bias,
+                                    input.targets);
 }
 
 Tensor Gpt::Losses(Context& context, const Variable& tokens, const GptInput& input) const {
-  const Tensor logits = Logits(context, tokens, Encode(context, tokens, input)).value();
-  const Tensor losses = Tensor::Empty(Shape{logits.dim(0)}, logits.dtype());
-  kernels::CrossEntropy({.logits = logits.view(), .target = input.targets.view(), .loss = losses.view(), .grad = {}},
-                        context.stream());
-  return losses;
+  const Head head = HeadOf(tokens);
+  return ops::LinearCrossEntropyLosses(context, Encode(context, tokens, input), head.weight, head.is_table, head.bias,
+                                       input.targets);
 }
 
 Variable Gpt::Extend(Context& context, const Variable& tokens, const Tensor& symbols,

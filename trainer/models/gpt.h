@@ -63,6 +63,13 @@ class Gpt {
   // Rows [n, dim] that enter the blocks, before dropout.
   Variable Embed(Context& context, const Variable& tokens, const Tensor& inputs, const Tensor& positions) const;
   const Variable& TokenRows(const Variable& tokens) const;
+  // What turns hidden states into scores.
+  struct Head {
+    Variable weight;  // [dim, V], or [V, dim] if it is the token table
+    bool is_table;
+    Variable bias;  // undefined: none
+  };
+  Head HeadOf(const Variable& tokens) const;
 
   GptOptions options_;
   Variable tokens_;     // [V, dim]; undefined: rows come from outside

@@ -75,7 +75,7 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items, const Seq
     }
     case SequenceLossKind::SAMPLED_SOFTMAX: return SampledSoftmax(context, hidden, items, input);
     case SequenceLossKind::FULL_SOFTMAX:
-      return ops::CrossEntropySum(context, ops::MatMulTransposed(context, hidden, items), input.targets);
+      return ops::LinearCrossEntropySum(context, hidden, items, /*weight_is_table=*/true, Variable(), input.targets);
   }
   return Variable();
 }

@@ -27,6 +27,19 @@ Variable RecordSum(Context& context, const char* name, std::vector<Variable> inp
 
 ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
 
+// The rows' losses, and the gradients of hidden, weight and bias that are defined.
+Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table, const Variable& bias,
+                    const Tensor& target, const std::vector<Tensor>& gradients) {
+  const Tensor rows = Operand(context, hidden);
+  const Tensor loss = Tensor::Empty(target.shape(), rows.dtype() == DType::BF16 ? DType::F32 : rows.dtype());
+  kernels::LinearCrossEntropy({.hidden = rows.view(), .weight = Operand(context, weight).view(),
+                               .weight_is_table = weight_is_table, .bias = ViewOf(bias.value()), .target = target.view(),
+                               .loss = loss.view(), .grad_hidden = ViewOf(gradients[0]),
+                               .grad_weight = ViewOf(gradients[1]), .grad_bias = ViewOf(gradients[2])},
+                              context.stream());
+  return loss;
+}
+
 }  // namespace
 
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target) {
@@ -40,19 +53,18 @@ Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor&
 
 Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
                                const Variable& bias, const Tensor& target) {
-  const Tensor rows = Operand(context, hidden);
-  Tensor loss = Tensor::Empty(target.shape(), rows.dtype() == DType::BF16 ? DType::F32 : rows.dtype());
   std::vector<Tensor> gradients;
   for (const Variable* input : {&hidden, &weight, &bias}) {
     const bool wanted = context.training() && input->requires_gradient();
     gradients.push_back(wanted ? input->node()->GradientMemory(input->shape(), input->dtype()) : Tensor());
   }
-  kernels::LinearCrossEntropy({.hidden = rows.view(), .weight = Operand(context, weight).view(),
-                               .weight_is_table = weight_is_table, .bias = ViewOf(bias.value()), .target = target.view(),
-                               .loss = loss.view(), .grad_hidden = ViewOf(gradients[0]),
-                               .grad_weight = ViewOf(gradients[1]), .grad_bias = ViewOf(gradients[2])},
-                              context.stream());
+  const Tensor loss = LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
   return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, loss, std::move(gradients));
+}
+
+Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
+                                const Variable& bias, const Tensor& target) {
+  return LinearLosses(context, hidden, weight, weight_is_table, bias, target, std::vector<Tensor>(3));
 }
 
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label) {

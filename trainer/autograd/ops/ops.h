@@ -54,6 +54,9 @@ Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor&
 // it is a table of embeddings, weight [V, D] transposed. Gradients are formed with the loss, in the forward pass.
 Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
                                const Variable& bias, const Tensor& target);
+// The cross entropy of every row, [T], for evaluation: no gradients.
+Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
+                                const Variable& bias, const Tensor& target);
 // logits [R] against one label (0 or 1) for all -> the sum of binary cross entropies, a scalar.
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label);
 
