@@ -1,8 +1,12 @@
 // Optimizer updates on flat f32 or f64 runs: one formula for dense parameters and for the rows of a parameter server.
 // `gradient_scale` multiplies every gradient first (1 / global count, times the clipping factor). Step counts from 1.
+// `shadow`, if not null, gets the new weights rounded to bf16 in the same pass. An element's new value depends neither on its place
+// in the run nor on the instruction set.
 #pragma once
 
 #include <cstdint>
+
+#include "kernels/base/bfloat16.h"
 
 namespace tandem::kernels {
 
@@ -22,10 +26,10 @@ struct AdamArgs {
 };
 
 template <class T>
-void SgdUpdate(T* weight, const T* gradient, int64_t n, const SgdArgs& args);
+void SgdUpdate(T* weight, const T* gradient, int64_t n, const SgdArgs& args, BFloat16* shadow = nullptr);
 template <class T>
-void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, const AdagradArgs& args);
+void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, const AdagradArgs& args, BFloat16* shadow = nullptr);
 template <class T>
-void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args);
+void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args, BFloat16* shadow = nullptr);
 
 }  // namespace tandem::kernels

@@ -12,8 +12,13 @@ void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Str
 void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 // output[r, c] = x[r, c] * scale[r], plus the old output if `accumulate`.
 void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate, Stream& stream);
-// Sum of all elements and of their squares, accumulated in f64.
+// Sum of all elements and of their squares, accumulated in f64: in blocks of kSumBlock elements, added in order.
 double Sum(const ArrayView& x, Stream& stream);
 double SumOfSquares(const ArrayView& x, Stream& stream);
+
+inline constexpr int64_t kSumBlock = 16384;
+// The sum of squares of one block; T is float or double. REQUIRES: n <= kSumBlock.
+template <class T>
+double SquaredNorm(const T* x, int64_t n);
 
 }  // namespace tandem::kernels

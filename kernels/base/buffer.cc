@@ -1,6 +1,5 @@
 #include "kernels/base/buffer.h"
 
-#include <cstdlib>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -9,17 +8,23 @@ namespace tandem {
 
 std::shared_ptr<Buffer> Buffer::Allocate(size_t num_bytes, Device device) {
   TANDEM_CHECK(device.kind == DeviceKind::CPU);
-  const size_t rounded = (num_bytes + 63) / 64 * 64;
-  void* data = std::aligned_alloc(64, rounded == 0 ? 64 : rounded);
-  TANDEM_CHECK(data != nullptr) << "no memory for a buffer of " << num_bytes << " bytes";
-  return std::shared_ptr<Buffer>(new Buffer(data, num_bytes, [data] { std::free(data); }));
+  std::shared_ptr<Buffer> buffer(new Buffer);
+  buffer->home_ = BlockCache::OfThisThread();
+  buffer->block_ = buffer->home_->Take(num_bytes);
+  buffer->num_bytes_ = num_bytes;
+  return buffer;
 }
 
 std::shared_ptr<Buffer> Buffer::Adopt(void* data, size_t num_bytes, std::function<void()> release) {
-  return std::shared_ptr<Buffer>(new Buffer(data, num_bytes, std::move(release)));
+  std::shared_ptr<Buffer> buffer(new Buffer);
+  buffer->block_.data = data;
+  buffer->num_bytes_ = num_bytes;
+  buffer->release_ = std::move(release);
+  return buffer;
 }
 
 Buffer::~Buffer() {
+  if (home_) home_->Return(block_);
   if (release_) release_();
 }
 

@@ -1,12 +1,13 @@
 // A block of memory, 64-byte aligned, freed with its last owner; `Allocate` makes private memory and `Adopt` wraps
-// memory that somebody else frees (a shared-memory bucket, a receive slice). Thread rule: the handle is shared freely;
-// the bytes follow their user's rule.
+// memory that somebody else frees (a shared-memory bucket, a receive slice). Private memory goes back to the cache of the thread
+// that allocated it (block_cache.h). Thread rule: the handle is shared freely; the bytes follow their user's rule.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 #include <memory>
 
+#include "kernels/base/block_cache.h"
 #include "kernels/base/device.h"
 
 namespace tandem {
@@ -22,16 +23,16 @@ class Buffer {
   Buffer& operator=(const Buffer&) = delete;
   ~Buffer();
 
-  void* data() const { return data_; }
+  void* data() const { return block_.data; }
   size_t num_bytes() const { return num_bytes_; }
 
  private:
-  Buffer(void* data, size_t num_bytes, std::function<void()> release)
-      : data_(data), num_bytes_(num_bytes), release_(std::move(release)) {}
+  Buffer() = default;
 
-  void* data_;
-  size_t num_bytes_;
-  std::function<void()> release_;
+  BlockCache::Block block_;
+  size_t num_bytes_ = 0;
+  std::shared_ptr<BlockCache> home_;  // null: adopted memory
+  std::function<void()> release_;     // null: allocated memory
 };
 
 }  // namespace tandem

@@ -1,5 +1,7 @@
 // A fixed set of threads for one process's compute. ParallelFor cuts work into tasks that the caller numbers; because
 // the cut never depends on the number of threads, neither do the bits of the result.
+// A training step is thousands of short loops, and waking a sleeping thread takes longer than many of them: so a thread that has
+// run out of work watches for the next loop for some tens of microseconds before it sleeps, if the machine has a core for it.
 // Thread rule: ParallelFor may be called from any thread; calls from inside a task run inline.
 #pragma once
 
@@ -30,14 +32,25 @@ class ThreadPool {
 
  private:
   struct Loop;  // one ParallelFor in flight
+  // `state_`: the loop's number, whether threads may still join it, and how many are in it, the caller not counted.
+  static constexpr uint64_t kHelpers = (uint64_t{1} << 31) - 1, kOpen = uint64_t{1} << 31, kOneLoop = uint64_t{1} << 32;
+
   void Work();
+  // Joins the loop in flight, if it is open and not `seen`.
+  void Help(uint64_t& seen);
+  // True as soon as `ready` holds, false after the time that watching is worth.
+  bool Watch(absl::FunctionRef<bool()> ready) const;
   static void RunTasks(Loop& loop);
 
   const int num_threads_;
-  absl::Mutex mutex_;
-  Loop* loop_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  const bool watches_;  // false: sleep at once
+  std::atomic<bool> busy_{false};  // a caller has the threads
+  Loop* loop_ = nullptr;           // written by that caller while the state is closed
+  alignas(64) std::atomic<uint64_t> state_{0};
+  alignas(64) std::atomic<int> sleeping_workers_{0};
+  std::atomic<bool> caller_sleeps_{false}, stopping_{false};
+  absl::Mutex mutex_;        // of the sleepers alone
+  absl::CondVar work_, done_;
   std::vector<std::thread> threads_;
 };
 

@@ -9,9 +9,16 @@ namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kSumBlock = 16384;
+// Sum of term(x[i]) in f64 over one block.
+template <class T, class Term>
+double BlockTotal(const T* x, int64_t n, const Term& term) {
+  double total = 0;
+  Vectorised([&] { total = LaneSum<double>(n, [=](int64_t i) { return term(static_cast<double>(x[i])); }); });
+  return total;
+}
 
-// Sum of term(x[i]) in f64: blocks of a fixed size, added in order.
+constexpr auto Square = [](double v) { return v * v; };
+
 template <class Term>
 double BlockSum(const ArrayView& x, Stream& stream, const Term& term) {
   TANDEM_CHECK(x.is_dense()) << x.shape;
@@ -20,11 +27,8 @@ double BlockSum(const ArrayView& x, Stream& stream, const Term& term) {
   WithFloatType(x.dtype, [&](auto zero) {
     const auto* data = x.as<decltype(zero)>();
     stream.pool().ParallelFor(num_blocks, [&](int64_t block) {
-      const int64_t begin = block * kSumBlock, count = std::min(kSumBlock, n - begin);
-      Vectorised([&] {
-        partial[block] =
-            LaneSum<double>(count, [&](int64_t i) { return term(static_cast<double>(data[begin + i])); });
-      });
+      const int64_t begin = block * kSumBlock;
+      partial[block] = BlockTotal(data + begin, std::min(kSumBlock, n - begin), term);
     });
   });
   double sum = 0;
@@ -98,8 +102,13 @@ double Sum(const ArrayView& x, Stream& stream) {
   return BlockSum(x, stream, [](double v) { return v; });
 }
 
-double SumOfSquares(const ArrayView& x, Stream& stream) {
-  return BlockSum(x, stream, [](double v) { return v * v; });
+double SumOfSquares(const ArrayView& x, Stream& stream) { return BlockSum(x, stream, Square); }
+
+template <class T>
+double SquaredNorm(const T* x, int64_t n) {
+  return BlockTotal(x, n, Square);
 }
+template double SquaredNorm(const float*, int64_t);
+template double SquaredNorm(const double*, int64_t);
 
 }  // namespace tandem::kernels

@@ -2,6 +2,8 @@
 // Gemm prints flops per second; the others the time of a call. Argument `threads` is the size of the pool.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -212,6 +214,163 @@ void BM_ColumnSum(benchmark::State& state) {
   for (auto _ : state) ColumnSum(DenseView(y.data(), {kWidth}), DenseView(x.data(), {kTokens, kWidth}), false, stream);
 }
 BENCHMARK(BM_ColumnSum)->Unit(benchmark::kMicrosecond);
+
+// The passes around the matmuls, at the sizes of a GPT step (2048 tokens, widths 256 and 1024, 7.4 million parameters) and of a
+// SASRec step (25,600 tokens, width 64, a table of 3,417 rows). GB/s counts the bytes that must be read and written at least
+// once; BM_Copy and BM_Triad, at the same sizes, are what the memory gives.
+void Bytes(benchmark::State& state, double bytes) {
+  state.counters["GB/s"] = benchmark::Counter(1e-9 * bytes, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void BM_Copy(benchmark::State& state) {
+  const int64_t n = state.range(0);
+  std::vector<float> x = Values(n), y(n);
+  for (auto _ : state) {
+    std::copy(x.begin(), x.end(), y.begin());
+    benchmark::DoNotOptimize(y.data());
+    benchmark::ClobberMemory();
+  }
+  Bytes(state, 8.0 * n);
+}
+BENCHMARK(BM_Copy)->ArgName("n")->Arg(2048 * 256)->Arg(25600 * 64)->Arg(2048 * 1024)->Arg(7400000)->Unit(benchmark::kMicrosecond);
+
+// Three arrays in, one out of them: the pattern of an optimizer without its arithmetic.
+void BM_Triad(benchmark::State& state) {
+  const int64_t n = state.range(0);
+  std::vector<float> x = Values(n), y = Values(n), z = Values(n);
+  float *a = x.data(), *b = y.data(), *c = z.data();
+  for (auto _ : state) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) a[i] = b[i] + 0.5f * c[i];
+    benchmark::ClobberMemory();
+  }
+  Bytes(state, 12.0 * n);
+}
+BENCHMARK(BM_Triad)->ArgName("n")->Arg(2048 * 256)->Arg(25600 * 64)->Arg(2048 * 1024)->Arg(7400000)->Unit(benchmark::kMicrosecond);
+
+void BM_DenseAdam(benchmark::State& state) {
+  const int64_t n = 7400000;
+  std::vector<float> w = Values(n), m(n), v(n), g = Values(n);
+  std::vector<BFloat16> shadow(state.range(0) == 0 ? 0 : n);
+  AdamArgs args;
+  args.learning_rate = 1e-3;
+  for (auto _ : state) {
+    AdamUpdate(w.data(), m.data(), v.data(), g.data(), n, args, shadow.empty() ? nullptr : shadow.data());
+  }
+  Bytes(state, (shadow.empty() ? 28.0 : 30.0) * n);
+}
+BENCHMARK(BM_DenseAdam)->ArgName("shadow")->Arg(0)->Arg(1)->Unit(benchmark::kMicrosecond);
+
+void BM_SumOfSquares(benchmark::State& state) {
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(state.range(0));
+  for (auto _ : state) benchmark::DoNotOptimize(SumOfSquares(DenseView(x.data(), {state.range(0)}), stream));
+  Bytes(state, 4.0 * state.range(0));
+}
+BENCHMARK(BM_SumOfSquares)->Arg(7400000)->Unit(benchmark::kMicrosecond);
+
+void BM_Elementwise(benchmark::State& state) {
+  const int64_t n = state.range(1), columns = state.range(2), rows = n / columns;
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(n), y = Values(n), z(n), bias = Values(columns), scale = Values(rows);
+  std::vector<int64_t> index = Range(rows);
+  const auto wide = [&](std::vector<float>& v) { return DenseView(v.data(), {rows, columns}); };
+  const ArrayView row_bias = DenseView(bias.data(), {columns}), row_scale = DenseView(scale.data(), {rows});
+  double bytes = 0;
+  for (auto _ : state) {
+    switch (state.range(0)) {
+      case 0: Add(wide(z), wide(x), wide(y), stream), bytes = 12.0 * n; break;
+      case 1: AddScaled(wide(z), wide(x), 0.5, stream), bytes = 12.0 * n; break;
+      case 2: Scale(wide(z), wide(x), 0.5, stream), bytes = 8.0 * n; break;
+      case 3: AddBias(wide(z), wide(x), row_bias, stream), bytes = 8.0 * n; break;
+      case 4: ColumnSum(row_bias, wide(x), false, stream), bytes = 4.0 * n; break;
+      case 5: RowDot(row_scale, wide(x), wide(y), stream), bytes = 8.0 * n; break;
+      case 6: ScaleRows(wide(z), wide(x), row_scale, false, stream), bytes = 8.0 * n; break;
+      case 7:
+        Dropout({wide(x), wide(z), DenseView(index.data(), {rows}), 0.2f, {1, 2}, 3}, stream), bytes = 8.0 * n;
+        break;
+    }
+  }
+  Bytes(state, bytes);
+}
+BENCHMARK(BM_Elementwise)
+    ->ArgNames({"op", "n", "columns"})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {25600 * 64}, {64}})
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {2048 * 256}, {256}})
+    ->ArgsProduct({{3, 4}, {2048 * 1024}, {1024}})
+    ->Unit(benchmark::kMicrosecond);
+
+void BM_WideActivation(benchmark::State& state) {
+  const int64_t n = 2048 * 1024;
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(n), y(n), grad = Values(n);
+  for (float& v : x) v *= 6;
+  const ArrayView xv = DenseView(x.data(), {n}), yv = DenseView(y.data(), {n}), gv = DenseView(grad.data(), {n});
+  const Activation activation = static_cast<Activation>(state.range(0));
+  for (auto _ : state) {
+    if (state.range(1) == 0) ActivationForward(yv, xv, activation, stream);
+    else ActivationBackward(yv, gv, xv, activation, stream);
+  }
+  Bytes(state, (state.range(1) == 0 ? 8.0 : 12.0) * n);
+}
+BENCHMARK(BM_WideActivation)->ArgNames({"kind", "backward"})->ArgsProduct({{0, 1, 2, 3}, {0, 1}})->Unit(benchmark::kMicrosecond);
+
+void BM_Rows(benchmark::State& state) {
+  const int64_t count = state.range(1), num_rows = state.range(2), columns = state.range(3);
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> rows = Values(count * columns), table = Values(num_rows * columns);
+  std::vector<int64_t> index(count);
+  for (int64_t i = 0; i < count; ++i) index[i] = static_cast<int64_t>(RandomBelow({1, 2}, 0, i, num_rows));
+  const ArrayView rv = DenseView(rows.data(), {count, columns}), tv = DenseView(table.data(), {num_rows, columns});
+  const ArrayView iv = DenseView(index.data(), {count});
+  for (auto _ : state) {
+    if (state.range(0) == 0) GatherRows(rv, tv, iv, stream);
+    else ScatterAddRows(tv, rv, iv, false, stream);
+  }
+  Bytes(state, 8.0 * count + 4.0 * columns * (state.range(0) == 0 ? 2 * count : count + num_rows));
+}
+BENCHMARK(BM_Rows)
+    ->ArgNames({"scatter", "count", "table", "columns"})
+    ->ArgsProduct({{0, 1}, {25600}, {3417}, {64}})
+    ->ArgsProduct({{0, 1}, {2048}, {4096, 50257}, {256}})
+    ->Unit(benchmark::kMicrosecond);
+
+void BM_BinaryCrossEntropy(benchmark::State& state) {
+  const int64_t n = 25600;
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(n), label(n, 1), loss(n), grad(n);
+  const auto flat = [&](std::vector<float>& v) { return DenseView(v.data(), {n}); };
+  for (auto _ : state) BinaryCrossEntropy({flat(x), flat(label), flat(loss), flat(grad)}, stream);
+  Bytes(state, 16.0 * n);
+}
+BENCHMARK(BM_BinaryCrossEntropy)->Unit(benchmark::kMicrosecond);
+
+void BM_WideCrossEntropy(benchmark::State& state) {
+  const int64_t rows = 2048, columns = 4096;
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  std::vector<float> x = Values(rows * columns), grad(x.size()), loss(rows);
+  std::vector<int64_t> target = Range(rows);
+  for (auto _ : state) {
+    CrossEntropy({DenseView(x.data(), {rows, columns}), DenseView(target.data(), {rows}), DenseView(loss.data(), {rows}),
+                  DenseView(grad.data(), {rows, columns})}, stream);
+  }
+  Bytes(state, 8.0 * rows * columns);
+}
+BENCHMARK(BM_WideCrossEntropy)->Unit(benchmark::kMicrosecond);
+
+// The cost of a loop of `tasks` empty tasks: what a pool of two adds to every kernel.
+void BM_ParallelFor(benchmark::State& state) {
+  ThreadPool pool(static_cast<int>(state.range(0)));
+  std::atomic<int64_t> done{0};
+  for (auto _ : state) pool.ParallelFor(state.range(1), [&](int64_t) { done.fetch_add(1, std::memory_order_relaxed); });
+}
+BENCHMARK(BM_ParallelFor)->ArgNames({"threads", "tasks"})->ArgsProduct({{1, 2}, {2, 16}})->UseRealTime();
 
 }  // namespace
 }  // namespace tandem::kernels

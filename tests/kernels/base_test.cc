@@ -1,11 +1,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstring>
+#include <mutex>
 #include <numeric>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "kernels/base/block_cache.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/params_hash.h"
@@ -106,6 +110,73 @@ TEST(BufferTest, AdoptedMemoryIsReleasedOnceWithTheLastOwner) {
   EXPECT_EQ(released, 1);
 }
 
+// Blocks from the system while `body` runs.
+template <class Body>
+uint64_t SystemBlocksDuring(const Body& body) {
+  const uint64_t before = BlockCache::num_system_blocks();
+  body();
+  return BlockCache::num_system_blocks() - before;
+}
+
+#ifdef TANDEM_SANITIZED
+#define SKIP_UNDER_SANITIZERS() GTEST_SKIP() << "sanitizer builds keep no idle blocks"
+#else
+#define SKIP_UNDER_SANITIZERS() static_cast<void>(0)
+#endif
+
+TEST(BlockCacheTest, FreedMemoryServesTheNextRequestOfUpToHalfItsSize) {
+  SKIP_UNDER_SANITIZERS();
+  const size_t size = 12345678;  // nobody else's
+  void* first = Buffer::Allocate(size)->data();
+  for (size_t next : {size, size - 1000, size / 2 + 1}) {
+    EXPECT_EQ(SystemBlocksDuring([&] { EXPECT_EQ(Buffer::Allocate(next)->data(), first) << next; }), 0u);
+  }
+  EXPECT_EQ(SystemBlocksDuring([&] { Buffer::Allocate(size / 4); }), 1u) << "a quarter would waste the rest";
+}
+
+TEST(BlockCacheTest, EveryByteOfEverySizeBelongsToOneBufferAlone) {
+  std::vector<std::shared_ptr<Buffer>> held;
+  for (size_t size = 0; size < 3000; size += 7) {
+    held.push_back(Buffer::Allocate(size));
+    std::memset(held.back()->data(), static_cast<int>(held.size() % 251), size);
+    if (held.size() % 3 == 0) held[held.size() / 2].reset();
+  }
+  for (size_t i = 0; i < held.size(); ++i) {
+    if (!held[i]) continue;
+    const auto* bytes = static_cast<const unsigned char*>(held[i]->data());
+    for (size_t b = 0; b < held[i]->num_bytes(); ++b) ASSERT_EQ(bytes[b], (i + 1) % 251) << "buffer " << i << ", byte " << b;
+  }
+}
+
+TEST(BlockCacheTest, MemoryFreedOnAnotherThreadComesHome) {
+  SKIP_UNDER_SANITIZERS();
+  const size_t size = 23456789;
+  std::shared_ptr<Buffer> buffer = Buffer::Allocate(size);
+  void* data = buffer->data();
+  std::thread([moved = std::move(buffer)]() mutable { moved.reset(); }).join();
+  EXPECT_EQ(SystemBlocksDuring([&] { EXPECT_EQ(Buffer::Allocate(size)->data(), data); }), 0u);
+}
+
+TEST(BlockCacheTest, BufferOutlivesTheThreadThatAllocatedIt) {
+  std::shared_ptr<Buffer> buffer;
+  std::thread([&] { buffer = Buffer::Allocate(1 << 20); }).join();
+  std::memset(buffer->data(), 1, buffer->num_bytes());
+  buffer.reset();
+}
+
+TEST(BlockCacheTest, IdleMemoryIsBoundedByTwiceWhatWasEverInUse) {
+  SKIP_UNDER_SANITIZERS();
+  std::thread([] {  // a fresh cache
+    for (size_t size : {4u << 20, 1u << 20, 256u << 10}) Buffer::Allocate(size).reset();
+    EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(4 << 20); }), 0u) << "5.25 MiB idle are below twice 4 MiB";
+    std::vector<std::shared_ptr<Buffer>> held;
+    for (int i = 0; i < 4; ++i) held.push_back(Buffer::Allocate(1 << 20));
+    held.clear();  // 8.25 MiB
+    EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(4 << 20); }), 0u);
+    EXPECT_EQ(SystemBlocksDuring([] { Buffer::Allocate(256 << 10); }), 1u) << "the block that rested longest was not freed";
+  }).join();
+}
+
 TEST(ThreadPoolTest, RunsEachTaskOnce) {
   for (int num_threads : {1, 2, 3, 7}) {
     ThreadPool pool(num_threads);
@@ -114,6 +185,40 @@ TEST(ThreadPoolTest, RunsEachTaskOnce) {
       pool.ParallelFor(num_tasks, [&](int64_t i) { runs[i].fetch_add(1); });
       for (int64_t i = 0; i < num_tasks; ++i) ASSERT_EQ(runs[i].load(), 1) << i << " of " << num_tasks;
     }
+  }
+}
+
+// Threads that watch for the next loop, that fall asleep between two, and more of them than cores.
+TEST(ThreadPoolTest, LoopsFindTheThreadsAwakeAndAsleep) {
+  for (int num_threads : {2, 3, 2 * static_cast<int>(std::thread::hardware_concurrency()) + 1}) {
+    ThreadPool pool(num_threads);
+    int64_t expected = 0;
+    std::atomic<int64_t> sum{0};
+    std::mutex mutex;
+    std::set<std::thread::id> seen;
+    for (int round = 0; round < 300; ++round) {
+      if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::microseconds(round));
+      pool.ParallelFor(num_threads, [&](int64_t i) {
+        sum.fetch_add(i + 1);
+        const std::lock_guard<std::mutex> lock(mutex);
+        seen.insert(std::this_thread::get_id());
+      });
+      expected += num_threads * (num_threads + 1) / 2;
+      ASSERT_EQ(sum.load(), expected) << "round " << round << " returned before its last task";
+    }
+    EXPECT_LE(static_cast<int>(seen.size()), num_threads);
+  }
+}
+
+TEST(ThreadPoolTest, WaitingTasksOccupyEveryThread) {
+  ThreadPool pool(3);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> inside{0};
+    pool.ParallelFor(3, [&](int64_t) {
+      inside.fetch_add(1);
+      while (inside.load() < 3) std::this_thread::yield();  // only ends if three threads take part
+    });
+    if (round % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <thread>
 
 #include "tests/trainer/gradient_check.h"
@@ -175,6 +177,57 @@ TEST(EngineTest, PlacedGradientsLandInTheirStorage) {
   Backward(context, ops::Scale(context, x, 3));
   EXPECT_EQ(storage.At(0), 3);
   EXPECT_EQ(storage.At(1), 3);
+}
+
+// A use of `leaf` whose gradient is `value`, formed in the memory that the leaf offers; `memory` tells which.
+Variable Use(Context& context, const Variable& leaf, double value, std::vector<void*>& memory) {
+  return Record(context, "use", Tensor::Zeros(Shape{1}, DType::F64),
+                {.inputs = {leaf}, .backward_input = [node = leaf.node().get(), value, &memory](Context&, const Tensor&) {
+                   Tensor gradient = node->GradientMemory(Shape{1}, DType::F64);
+                   gradient.Set(0, value);
+                   memory.push_back(gradient.raw());
+                   return std::vector<Tensor>{gradient};
+                 }});
+}
+
+TEST(EngineTest, OneProducerFormsItsGradientInTheLeafsStorage) {
+  for (const int uses : {1, 2, 3}) {
+    StepFixture fixture;
+    const Variable x = LeafOf({0});
+    const Tensor storage = Tensor::FromVector<double>({7});
+    x.leaf().PlaceGradient(storage);
+    for (int step = 0; step < 2; ++step) {
+      x.leaf().ClearGradient();
+      for (int pass = 0; pass < 2; ++pass) {
+        Context context(fixture.Options());
+        std::vector<void*> memory;
+        Variable sum = Use(context, x, 1, memory);
+        for (int i = 1; i < uses; ++i) sum = ops::Add(context, sum, Use(context, x, i + 1, memory));
+        Backward(context, sum);
+        EXPECT_EQ(std::count(memory.begin(), memory.end(), storage.raw()), pass == 0 ? 1 : 0);
+        EXPECT_EQ(storage.At(0), (pass + 1) * uses * (uses + 1) / 2) << uses << " uses, pass " << pass;
+      }
+    }
+  }
+}
+
+TEST(EngineTest, ASumSparesTheTermsThatOthersHold) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable x = LeafOf({0});
+  std::vector<Tensor> held;
+  const auto use = [&](double value) {
+    return Record(context, "use", Tensor::Zeros(Shape{1}, DType::F64),
+                  {.inputs = {x}, .backward_input = [&held, value](Context&, const Tensor&) {
+                     held.push_back(Tensor::FromVector<double>({value}));
+                     return std::vector<Tensor>{held.back()};
+                   }});
+  };
+  Backward(context, ops::Add(context, ops::Add(context, use(1), use(2)), use(4)));
+  EXPECT_EQ(x.leaf().gradient().At(0), 7);
+  std::multiset<double> values;
+  for (const Tensor& tensor : held) values.insert(tensor.At(0));
+  EXPECT_EQ(values, (std::multiset<double>{1, 2, 4}));
 }
 
 }  // namespace

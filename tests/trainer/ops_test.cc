@@ -99,8 +99,9 @@ TEST(OpsGradientTest, Losses) {
 
 TEST(LayersGradientTest, PostNormBlockWithDropout) {
   ParameterSet parameters(3, DType::F64);
+  const nn::LinearOptions linear{.stddev = 0.5};
   const nn::BlockOptions options{.dim = 4, .heads = 2, .ffn_dim = 6, .dropout = 0.3f, .norm_epsilon = 1e-5,
-                                 .init_stddev = 0.5};
+                                 .qkv = linear, .up = linear, .residual = linear};
   const nn::PostNormBlock block(parameters, "block", options);
   const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 2, 5}), Tensor::FromVector<int64_t>({2, 3, 1, 2, 3}),
                             Tensor::FromVector<int64_t>({2, 3, 5, 6, 7}), 4};
@@ -110,11 +111,39 @@ TEST(LayersGradientTest, PostNormBlockWithDropout) {
   CheckGradients([&](Context& c) { return block.Forward(c, x, rows); }, leaves, 1e-5);
 }
 
+TEST(LayersTest, AttentionDropsProbabilitiesInTrainingOnly) {
+  ParameterSet parameters(3, DType::F64);
+  const nn::SelfAttention attention(parameters, "attention", {.dim = 4, .heads = 2, .dropout = 0.5f});
+  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 3}), Tensor::FromVector<int64_t>({0, 1, 2}),
+                            Tensor::FromVector<int64_t>({0, 1, 2}), 4};
+  const Variable x = Leaf({3, 4}, 12);
+  StepFixture fixture;
+  Context training(fixture.Options()), evaluation(fixture.Options(1, /*training=*/false));
+  Context again(fixture.Options(2, /*training=*/false));
+  const Tensor kept = attention.Forward(evaluation, x, rows).value();
+  EXPECT_NE(HashTensor("", 0, attention.Forward(training, x, rows).value()), HashTensor("", 0, kept));
+  EXPECT_EQ(HashTensor("", 0, attention.Forward(again, x, rows).value()), HashTensor("", 0, kept));
+}
+
 TEST(LayersGradientTest, RmsNormLayer) {
   ParameterSet parameters(3, DType::F64);
   const nn::RmsNorm norm(parameters, "norm", 4, 1e-5);
   const Variable x = Leaf({3, 4}, 12);
   CheckGradients([&](Context& c) { return norm.Forward(c, x); }, {x, parameters.all()[0]->variable});
+}
+
+TEST(ParameterSetTest, UniformFillsItsRangeEvenly) {
+  ParameterSet parameters(1, DType::F64);
+  const Tensor values = parameters.Uniform("w", Shape{100, 100}, 0.5).value();
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < values.num_elements(); ++i) {
+    ASSERT_LT(std::abs(values.At(i)), 0.5);
+    sum += values.At(i);
+    squares += values.At(i) * values.At(i);
+  }
+  EXPECT_NEAR(sum / 1e4, 0, 0.01);               // sd 0.0029
+  EXPECT_NEAR(squares / 1e4, 0.25 / 3, 0.003);   // sd 0.0007
+  EXPECT_NE(HashTensor("w", 0, values), HashTensor("w", 0, parameters.Uniform("v", Shape{100, 100}, 0.5).value()));
 }
 
 TEST(ParameterSetTest, InitialValuesDependOnSeedNameAndElementOnly) {
@@ -125,6 +154,21 @@ TEST(ParameterSetTest, InitialValuesDependOnSeedNameAndElementOnly) {
   EXPECT_EQ(HashTensor("w", 0, in_a.value()), HashTensor("w", 0, in_b.value()));
   EXPECT_NE(HashTensor("w", 0, in_a.value()), HashTensor("w", 0, in_other.value()));
   EXPECT_NE(HashTensor("w", 0, in_a.value()), HashTensor("w", 1, in_a.value()));
+}
+
+TEST(ParameterSetTest, ShadowsAreRoundedMatricesAndFollowWhenRefreshed) {
+  StepFixture fixture;
+  ParameterSet parameters(1, DType::F32);
+  const Variable matrix = parameters.Normal("w", Shape{3, 5}, 1), bias = parameters.Constant("b", Shape{5}, 1);
+  parameters.MakeShadows(fixture.stream());
+  EXPECT_FALSE(bias.leaf().shadow().defined());
+  matrix.value().Set(4, 1.01);
+  parameters.RefreshShadows(fixture.stream());
+  const Tensor& shadow = matrix.leaf().shadow();
+  ASSERT_TRUE(shadow.shape() == matrix.shape());
+  for (int64_t i = 0; i < shadow.num_elements(); ++i) {
+    EXPECT_EQ(shadow.data<BFloat16>()[i].bits, ToBFloat16(matrix.value().data<float>()[i]).bits);
+  }
 }
 
 }  // namespace

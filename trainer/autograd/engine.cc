@@ -41,6 +41,33 @@ struct LaterFirst {
 
 constexpr uint64_t kRootConsumer = ~uint64_t{0};
 
+// Where the sum of two gradients may go: the place that the leaf keeps for it, or a term that nobody else holds.
+Tensor SumTarget(Node& node, const Tensor& first, const Tensor& second) {
+  for (const Tensor* term : {&first, &second}) {
+    if (node.OwnsMemory(*term)) return *term;
+  }
+  for (const Tensor* term : {&first, &second}) {
+    if (term->unique()) return *term;
+  }
+  return node.GradientMemory(first.shape(), first.dtype());
+}
+
+// Sums in forward order of the consumers. A single gradient passes through untouched.
+Tensor SumArrivals(Context& context, Node& node, std::vector<Arrival> arrivals) {
+  if (arrivals.empty()) return Tensor();
+  std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
+    return a.consumer != b.consumer ? a.consumer < b.consumer : a.edge < b.edge;
+  });
+  if (arrivals.size() == 1) return std::move(arrivals[0].gradient);
+  const Tensor &first = arrivals[0].gradient, &second = arrivals[1].gradient;
+  Tensor sum = SumTarget(node, first, second);
+  kernels::Add(sum.view(), first.view(), second.view(), context.stream());
+  for (size_t i = 2; i < arrivals.size(); ++i) {
+    kernels::Add(sum.view(), sum.view(), arrivals[i].gradient.view(), context.stream());
+  }
+  return sum;
+}
+
 }  // namespace
 
 class BackwardPass {
@@ -112,26 +139,10 @@ class BackwardPass {
     if (--pending.missing == 0) ready_.push(node);
   }
 
-  // Sums in forward order of the consumers. A single gradient passes through untouched.
-  Tensor SumArrivals(Node* node) {
-    std::vector<Arrival> arrivals = std::move(pending_[node].arrivals);
-    if (arrivals.empty()) return Tensor();
-    std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
-      return a.consumer != b.consumer ? a.consumer < b.consumer : a.edge < b.edge;
-    });
-    if (arrivals.size() == 1) return std::move(arrivals[0].gradient);
-    Tensor sum = Tensor::Empty(arrivals[0].gradient.shape(), arrivals[0].gradient.dtype());
-    kernels::Add(sum.view(), arrivals[0].gradient.view(), arrivals[1].gradient.view(), context_.stream());
-    for (size_t i = 2; i < arrivals.size(); ++i) {
-      kernels::Add(sum.view(), sum.view(), arrivals[i].gradient.view(), context_.stream());
-    }
-    return sum;
-  }
-
   void RunNode(Node* node) {
     ++running_;
     running_name_ = node->name();
-    Tensor gradient = SumArrivals(node);
+    Tensor gradient = SumArrivals(context_, *node, std::move(pending_[node].arrivals));
     const bool is_leaf = node->inputs().empty() && node->weights().empty();
     if (!gradient.defined() && !is_leaf) {  // nothing flows here; leaves still hear that the pass is over
       Finish({node, {}}, /*skip_weights=*/true);
@@ -217,19 +228,13 @@ void DeferredWeights::Run(Context& context) {
     BackwardPass::DeliverWeights(context, *node, [&](Node* weight, int i, Tensor gradient) {
       auto [it, inserted] = place.emplace(weight, targets.size());
       if (inserted) targets.push_back({{}, node->weights()[i]});
-      targets[it->second].arrivals.push_back({node->sequence(), i, std::move(gradient)});
+      if (gradient.defined()) targets[it->second].arrivals.push_back({node->sequence(), i, std::move(gradient)});
     });
   }
   nodes_.clear();
   for (Target& target : targets) {
-    std::sort(target.arrivals.begin(), target.arrivals.end(),
-              [](const Arrival& a, const Arrival& b) { return a.consumer < b.consumer; });
-    Tensor sum = target.arrivals[0].gradient;
-    for (size_t i = 1; i < target.arrivals.size() && !context.failed(); ++i) {
-      Tensor next = Tensor::Empty(sum.shape(), sum.dtype());
-      kernels::Add(next.view(), sum.view(), target.arrivals[i].gradient.view(), context.stream());
-      sum = next;
-    }
+    const Tensor sum =
+        context.failed() ? Tensor() : SumArrivals(context, *target.node, std::move(target.arrivals));
     target.node->BackwardInput(context, sum, [](std::vector<Tensor>) {});
   }
 }

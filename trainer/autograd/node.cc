@@ -4,6 +4,13 @@
 
 namespace tandem {
 
+Tensor LeafNode::GradientMemory(Shape shape, DType dtype) {
+  if (!storage_.defined() || storage_lent_ || has_gradient_) return Tensor::Empty(shape, dtype);
+  TANDEM_CHECK(storage_.num_elements() == shape.num_elements() && storage_.dtype() == dtype) << name() << " " << shape;
+  storage_lent_ = true;
+  return storage_.Reshape(shape);
+}
+
 void LeafNode::BackwardInput(Context& context, const Tensor& gradient, Complete complete) {
   if (gradient.defined() && !context.failed()) {
     if (has_gradient_) {
@@ -11,7 +18,7 @@ void LeafNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
     } else {
       if (storage_.defined()) {
         gradient_ = storage_;
-        kernels::Copy(gradient_.view(), gradient.view(), context.stream());
+        if (!OwnsMemory(gradient)) kernels::Copy(gradient_.view(), gradient.view(), context.stream());
       } else {
         // A gradient's memory may be shared with another edge: adding to it later would change that one too.
         gradient_ = gradient.unique() ? gradient : gradient.Clone();

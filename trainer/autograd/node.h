@@ -30,6 +30,12 @@ class Node {
   // Drops whatever forward saved. Called once when both halves are done.
   virtual void Release() {}
 
+  // Memory, uninitialised, for a gradient that the caller forms and delivers to this node: where the node keeps its sum if that place
+  // is free, so that nothing is copied later.
+  virtual Tensor GradientMemory(Shape shape, DType dtype) { return Tensor::Empty(shape, dtype); }
+  // True if the gradient lies where this node keeps its sum: it may be overwritten though others hold the buffer.
+  virtual bool OwnsMemory(const Tensor& /*gradient*/) const { return false; }
+
   const std::string& name() const { return name_; }
   uint64_t sequence() const { return sequence_; }
   // Entries may be null: that input needs no gradient.
@@ -53,13 +59,18 @@ class LeafNode : public Node {
   explicit LeafNode(std::string name) : Node(std::move(name), ~uint64_t{0}, {}, {}) {}
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override;
+  Tensor GradientMemory(Shape shape, DType dtype) override;
+  bool OwnsMemory(const Tensor& gradient) const override {
+    return storage_.defined() && gradient.raw() == storage_.raw();
+  }
 
-  // Storage for the gradient, e.g. a place in a bucket; without it the first gradient's own memory is kept.
+  // Storage for the gradient, e.g. a place in a bucket; without it the first gradient's own memory is kept. It is lent to the
+  // first producer that asks for memory.
   void PlaceGradient(Tensor storage) { storage_ = std::move(storage); }
   // Declares the storage itself to be the gradient: whoever reduces it has filled it. REQUIRES: PlaceGradient.
   void AcceptStorage() {
     gradient_ = storage_;
-    has_gradient_ = true;
+    has_gradient_ = storage_lent_ = true;
   }
   // A BF16 copy of a parameter's value for matrix products, refreshed by whoever changes the value. Undefined in f32 runs.
   void set_shadow(Tensor shadow) { shadow_ = std::move(shadow); }
@@ -71,6 +82,7 @@ class LeafNode : public Node {
   const Tensor& gradient() const { return gradient_; }
   void ClearGradient() {
     has_gradient_ = false;
+    storage_lent_ = false;
     gradient_ = Tensor();
   }
 
@@ -79,6 +91,7 @@ class LeafNode : public Node {
   Tensor storage_;
   Tensor gradient_;
   bool has_gradient_ = false;
+  bool storage_lent_ = false;  // a gradient on its way to this leaf lies in the storage, or the sum does
   Hook hook_;
 };
 

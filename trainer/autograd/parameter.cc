@@ -4,6 +4,7 @@
 
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
+#include "kernels/cast.h"
 
 namespace tandem {
 
@@ -27,6 +28,15 @@ Variable ParameterSet::Normal(const std::string& name, Shape shape, double stdde
   return Add(name, std::move(value), shape.num_dims() >= 2);
 }
 
+Variable ParameterSet::Uniform(const std::string& name, Shape shape, double bound) {
+  Tensor value = Tensor::Empty(shape, dtype_);
+  const RandomKey key{seed_, StableHash(name)};
+  for (int64_t i = 0; i < value.num_elements(); ++i) {
+    value.Set(i, bound * (2.0 * UnitFloat(RandomBits(key, 0, static_cast<uint64_t>(i))) - 1));
+  }
+  return Add(name, std::move(value), shape.num_dims() >= 2);
+}
+
 Variable ParameterSet::Constant(const std::string& name, Shape shape, double value) {
   Tensor tensor = Tensor::Empty(shape, dtype_);
   for (int64_t i = 0; i < tensor.num_elements(); ++i) tensor.Set(i, value);
@@ -41,6 +51,21 @@ int64_t ParameterSet::num_elements() const {
 
 void ParameterSet::ClearGradients() {
   for (const auto& parameter : parameters_) parameter->variable.leaf().ClearGradient();
+}
+
+void ParameterSet::MakeShadows(Stream& stream) {
+  for (const auto& parameter : parameters_) {
+    if (parameter->shape.num_dims() < 2) continue;
+    parameter->variable.leaf().set_shadow(Tensor::Empty(parameter->shape, DType::BF16));
+  }
+  RefreshShadows(stream);
+}
+
+void ParameterSet::RefreshShadows(Stream& stream) {
+  for (const auto& parameter : parameters_) {
+    const Tensor& shadow = parameter->variable.leaf().shadow();
+    if (shadow.defined()) kernels::Cast(shadow.view(), parameter->variable.value().view(), stream);
+  }
 }
 
 absl::uint128 HashTensor(const std::string& parameter_name, uint32_t slot, const Tensor& tensor) {

@@ -31,12 +31,18 @@ class ParameterSet {
   ParameterSet(uint64_t seed, DType dtype) : seed_(seed), dtype_(dtype) {}
 
   Variable Normal(const std::string& name, Shape shape, double stddev);
+  Variable Uniform(const std::string& name, Shape shape, double bound);  // in (-bound, bound)
   Variable Constant(const std::string& name, Shape shape, double value);
 
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
   int64_t num_elements() const;
   void ClearGradients();
+  // Gives the leaf of every matrix a BF16 shadow of its value. Whoever changes values later refreshes them: an optimizer as it
+  // writes, everybody else (a checkpoint was loaded) by RefreshShadows. REQUIRES: F32 parameters.
+  void MakeShadows(Stream& stream);
+  // Computes all shadows anew; nothing to do where there are none.
+  void RefreshShadows(Stream& stream);
 
  private:
   Variable Add(const std::string& name, Tensor value, bool decay);

@@ -1,5 +1,7 @@
 #include "trainer/optim/dense_optimizer.h"
 
+#include <algorithm>
+
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
 
@@ -17,61 +19,78 @@ std::vector<std::string> DenseOptimizer::slot_names() const {
 
 DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters)
     : options_(options), parameters_(parameters) {
-  for (const auto& parameter : parameters_->all()) {
+  for (size_t p = 0; p < parameters_->all().size(); ++p) {
+    const Shape& shape = parameters_->all()[p]->shape;
     std::vector<Tensor> slots;
-    for (size_t i = 0; i < slot_names().size(); ++i) {
-      slots.push_back(Tensor::Zeros(parameter->shape, parameters_->dtype()));
-    }
+    for (size_t i = 0; i < slot_names().size(); ++i) slots.push_back(Tensor::Zeros(shape, parameters_->dtype()));
     slots_.push_back(std::move(slots));
+    for (int64_t begin = 0; begin < shape.num_elements(); begin += kernels::kSumBlock) {
+      runs_.push_back({p, begin, std::min(kernels::kSumBlock, shape.num_elements() - begin)});
+    }
   }
 }
-
-namespace {
 
 template <class T>
-void UpdateOne(const DenseOptions& options, const Parameter& parameter, const std::vector<Tensor>& slots,
-               uint64_t step, double learning_rate, double scale) {
-  T* weight = parameter.variable.value().data<T>();
-  const T* gradient = parameter.variable.leaf().gradient().data<T>();
-  const int64_t n = parameter.shape.num_elements();
-  const double decay = parameter.decay ? options.weight_decay : 0;
-  switch (options.kind) {
+void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_rate, double gradient_scale) const {
+  const Parameter& parameter = *parameters_->all()[run.parameter];
+  const LeafNode& leaf = parameter.variable.leaf();
+  if (!leaf.has_gradient()) return;
+  const auto at = [&run](const Tensor& tensor) { return tensor.data<T>() + run.begin; };
+  const std::vector<Tensor>& slots = slots_[run.parameter];
+  T* weight = at(parameter.variable.value());
+  const T* gradient = at(leaf.gradient());
+  BFloat16* shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() + run.begin : nullptr;
+  const double decay = parameter.decay || options_.decay_all ? options_.weight_decay : 0;
+  switch (options_.kind) {
     case Kind::SGD:
-      return kernels::SgdUpdate(weight, gradient, n,
-                                {.learning_rate = learning_rate, .weight_decay = decay, .gradient_scale = scale});
+      return kernels::SgdUpdate(
+          weight, gradient, run.count,
+          {.learning_rate = learning_rate, .weight_decay = decay, .gradient_scale = gradient_scale}, shadow);
     case Kind::ADAGRAD:
       return kernels::AdagradUpdate(
-          weight, slots[0].data<T>(), gradient, n,
-          {.learning_rate = learning_rate, .epsilon = options.epsilon, .gradient_scale = scale});
+          weight, at(slots[0]), gradient, run.count,
+          {.learning_rate = learning_rate, .epsilon = options_.epsilon, .gradient_scale = gradient_scale}, shadow);
     case Kind::ADAM:
     case Kind::ADAMW:
-      return kernels::AdamUpdate(weight, slots[0].data<T>(), slots[1].data<T>(), gradient, n,
-                                 {.learning_rate = learning_rate, .beta1 = options.beta1, .beta2 = options.beta2,
-                                  .epsilon = options.epsilon,
-                                  .weight_decay = options.kind == Kind::ADAMW ? decay : 0,
-                                  .gradient_scale = scale, .step = step});
+      return kernels::AdamUpdate(weight, at(slots[0]), at(slots[1]), gradient, run.count,
+                                 {.learning_rate = learning_rate, .beta1 = options_.beta1, .beta2 = options_.beta2,
+                                  .epsilon = options_.epsilon,
+                                  .weight_decay = options_.kind == Kind::ADAMW ? decay : 0,
+                                  .gradient_scale = gradient_scale, .step = step},
+                                 shadow);
   }
 }
 
-}  // namespace
-
-void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient_scale) {
-  const auto& all = parameters_->all();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i]->variable.leaf().has_gradient()) continue;
-    if (parameters_->dtype() == DType::F64) {
-      UpdateOne<double>(options_, *all[i], slots_[i], step, learning_rate, gradient_scale);
-    } else {
-      UpdateOne<float>(options_, *all[i], slots_[i], step, learning_rate, gradient_scale);
-    }
-  }
+void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) {
+  // Read: weights, slots, gradients; written: weights, slots.
+  const double bytes_each = static_cast<double>(SizeOf(parameters_->dtype())) * (3.0 + 2.0 * slot_names().size());
+  const TraceSpan span(stream.tracer(), SpanKind::OPTIMIZER, "dense_update", 0,
+                       bytes_each * static_cast<double>(parameters_->num_elements()));
+  stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
+    if (parameters_->dtype() == DType::F64) UpdateRun<double>(runs_[r], step, learning_rate, gradient_scale);
+    else UpdateRun<float>(runs_[r], step, learning_rate, gradient_scale);
+  });
 }
 
 double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
-  double sum = 0;
-  for (const auto& parameter : parameters_->all()) {
-    const LeafNode& leaf = parameter->variable.leaf();
-    if (leaf.has_gradient()) sum += kernels::SumOfSquares(leaf.gradient().view(), stream);
+  const TraceSpan span(stream.tracer(), SpanKind::OPTIMIZER, "gradient_norm", 0,
+                       static_cast<double>(SizeOf(parameters_->dtype())) * parameters_->num_elements());
+  std::vector<double> partials(runs_.size(), 0);
+  stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
+    const Run& run = runs_[r];
+    const LeafNode& leaf = parameters_->all()[run.parameter]->variable.leaf();
+    if (!leaf.has_gradient()) return;
+    partials[r] = parameters_->dtype() == DType::F64
+                      ? kernels::SquaredNorm(leaf.gradient().data<double>() + run.begin, run.count)
+                      : kernels::SquaredNorm(leaf.gradient().data<float>() + run.begin, run.count);
+  });
+  // Runs first, then parameters: the sum of each parameter's SumOfSquares.
+  double sum = 0, of_parameter = 0;
+  for (size_t r = 0; r < runs_.size(); ++r) {
+    of_parameter += partials[r];
+    if (r + 1 < runs_.size() && runs_[r + 1].parameter == runs_[r].parameter) continue;
+    sum += of_parameter;
+    of_parameter = 0;
   }
   return sum;
 }

@@ -48,7 +48,7 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   commit.skip = result.skipped;
   commit_ = client_->Commit(commit);
   result.learning_rate = options_.dense.At(static_cast<int64_t>(context.step()));
-  if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale);
+  if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale, context.stream());
   return result;
 }
 

@@ -9,9 +9,12 @@
 
 namespace tandem::ops {
 
-// x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out]. The weight's half is BackwardWeight.
+// In a BF16 run (Context::compute) matrix products take bf16 copies of f32 operands (of a parameter: its shadow).
+
+// x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out], in the type that the product takes: BF16 in a BF16
+// run. The weight's half is BackwardWeight.
 Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
-// a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows.
+// a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows, F32 in a BF16 run.
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
 Variable Add(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);

@@ -1,0 +1,107 @@
+#include "kernels/base/block_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+
+#include "kernels/base/check.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr size_t kUnit = 64;
+// A request takes an idle block of up to twice its size before it asks the system: steps differ in their numbers of tokens.
+constexpr int kClassesPerDoubling = 4;
+
+// Under a sanitizer every block comes from the system and goes back to it, so that a use after the end is found.
+#ifdef TANDEM_SANITIZED
+constexpr bool kKeepIdle = false;
+#else
+constexpr bool kKeepIdle = true;
+#endif
+
+std::atomic<uint64_t>& SystemBlocks() {
+  static std::atomic<uint64_t> count{0};
+  return count;
+}
+
+}  // namespace
+
+int BlockCache::ClassOf(size_t num_bytes) {
+  const size_t units = std::max<size_t>(1, num_bytes / kUnit + (num_bytes % kUnit != 0));
+  if (units <= kClassesPerDoubling) return static_cast<int>(units) - 1;
+  const int doublings = std::bit_width(units - 1) - 3;  // steps of 1 << doublings units
+  return kClassesPerDoubling * doublings + static_cast<int>((units - 1) >> doublings);
+}
+
+size_t BlockCache::BytesOf(int size_class) {
+  if (size_class < kClassesPerDoubling) return kUnit * static_cast<size_t>(size_class + 1);
+  const int doublings = size_class / kClassesPerDoubling - 1;
+  return kUnit * (static_cast<size_t>(size_class - kClassesPerDoubling * doublings + 1) << doublings);
+}
+
+const std::shared_ptr<BlockCache>& BlockCache::OfThisThread() {
+  thread_local const std::shared_ptr<BlockCache> cache = std::make_shared<BlockCache>();
+  return cache;
+}
+
+uint64_t BlockCache::num_system_blocks() { return SystemBlocks().load(std::memory_order_relaxed); }
+
+BlockCache::Block BlockCache::Take(size_t num_bytes) {
+  int size_class = ClassOf(num_bytes);
+  TANDEM_CHECK(size_class < kNumClasses) << "a buffer of " << num_bytes << " bytes";
+  {
+    absl::MutexLock lock(&mutex_);
+    const int last = std::min(kNumClasses, size_class + kClassesPerDoubling + 1);
+    for (int c = size_class; c < last; ++c) {
+      if (idle_[c].empty()) continue;
+      const Block block{idle_[c].back().data, c};
+      idle_[c].pop_back();
+      idle_bytes_ -= BytesOf(c);
+      used_bytes_ += BytesOf(c);
+      most_used_bytes_ = std::max(most_used_bytes_, used_bytes_);
+      return block;
+    }
+    used_bytes_ += BytesOf(size_class);
+    most_used_bytes_ = std::max(most_used_bytes_, used_bytes_);
+  }
+  SystemBlocks().fetch_add(1, std::memory_order_relaxed);
+  // Under a sanitizer the block ends where the request does.
+  const size_t size = kKeepIdle ? BytesOf(size_class) : std::max(kUnit, (num_bytes + kUnit - 1) / kUnit * kUnit);
+  void* data = std::aligned_alloc(kUnit, size);
+  TANDEM_CHECK(data != nullptr) << "no memory for a buffer of " << num_bytes << " bytes";
+  return {data, size_class};
+}
+
+void BlockCache::Return(Block block) {
+  absl::MutexLock lock(&mutex_);
+  used_bytes_ -= BytesOf(block.size_class);
+  if (!kKeepIdle) {
+    std::free(block.data);
+    return;
+  }
+  idle_bytes_ += BytesOf(block.size_class);
+  idle_[block.size_class].push_back({block.data, ++num_returns_});
+  while (idle_bytes_ > 2 * most_used_bytes_) EvictOldest();
+}
+
+void BlockCache::EvictOldest() {
+  int oldest = -1;
+  for (int c = 0; c < kNumClasses; ++c) {
+    if (idle_[c].empty()) continue;
+    if (oldest < 0 || idle_[c].front().since < idle_[oldest].front().since) oldest = c;
+  }
+  std::free(idle_[oldest].front().data);
+  idle_[oldest].erase(idle_[oldest].begin());
+  idle_bytes_ -= BytesOf(oldest);
+}
+
+BlockCache::~BlockCache() {
+  for (const std::vector<Idle>& blocks : idle_) {
+    for (const Idle& block : blocks) std::free(block.data);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,60 @@
+// The memory blocks that one thread's buffers gave back, kept for its next ones: a training step asks for the same sizes again and
+// again, and the system takes longer to map a large block and to fault its pages in than a kernel takes to fill it. A block goes
+// home to the cache that it came from, on whatever thread its buffer ends, so a loader may fill what the step frees.
+// Idle blocks hold at most twice the bytes that were ever in use at once; the one that has rested longest goes first.
+// Thread rule: any thread; a buffer shares the ownership of its cache, which may outlive its thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tandem {
+
+class BlockCache {
+ public:
+  struct Block {
+    void* data = nullptr;
+    int size_class = 0;
+  };
+
+  BlockCache() = default;
+  BlockCache(const BlockCache&) = delete;
+  BlockCache& operator=(const BlockCache&) = delete;
+  // Every block is idle by now: the others' buffers own the cache.
+  ~BlockCache();
+
+  static const std::shared_ptr<BlockCache>& OfThisThread();
+
+  // Uninitialised memory of at least `num_bytes`, 64-byte aligned. CHECKs that the system gives it.
+  Block Take(size_t num_bytes);
+  void Return(Block block);
+
+  // Blocks that all caches of the process have taken from the system so far.
+  static uint64_t num_system_blocks();
+
+ private:
+  struct Idle {
+    void* data;
+    uint64_t since;  // the count of returns
+  };
+  // Four sizes per doubling: at most a fifth of a block lies waste.
+  static constexpr int kNumClasses = 4 * 42;
+  static int ClassOf(size_t num_bytes);
+  static size_t BytesOf(int size_class);
+
+  void EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Mutex mutex_;
+  std::array<std::vector<Idle>, kNumClasses> idle_ ABSL_GUARDED_BY(mutex_);  // of a class: stacks, the oldest at the bottom
+  uint64_t num_returns_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0, used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t most_used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,27 @@
+// What enters a matrix product: in a BF16 run (Context::compute) the bf16 copy of an f32 tensor, otherwise the tensor itself.
+#pragma once
+
+#include "kernels/cast.h"
+#include "trainer/autograd/variable.h"
+
+namespace tandem::ops {
+
+inline Tensor OfType(Context& context, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor cast = Tensor::Empty(x.shape(), dtype);
+  kernels::Cast(cast.view(), x.view(), context.stream());
+  return cast;
+}
+
+inline Tensor Operand(Context& context, const Tensor& x) {
+  return context.compute() == DType::BF16 ? OfType(context, x, DType::BF16) : x;
+}
+
+// A parameter's copy is its shadow.
+inline Tensor Operand(Context& context, const Variable& x) {
+  const auto* leaf = dynamic_cast<const LeafNode*>(x.node().get());
+  if (context.compute() == DType::BF16 && leaf != nullptr && leaf->shadow().defined()) return leaf->shadow();
+  return Operand(context, x.value());
+}
+
+}  // namespace tandem::ops
