@@ -213,20 +213,25 @@ inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int
   }
 }
 
-// dots[i] = sum over d of x[i, d] y[i, d], sixteen rows at a time: lane sums (lanes.h), folded after a transpose.
-// REQUIRES: rows and width multiples of kLanes.
-template <class T>
-inline void RowDots(const T* x, const T* y, int64_t rows, int64_t width, T* dots) {
+// dots[i] = sum over d of x[i - begin, d] y[i, d] for i in [begin, end), 0 before; end a multiple of kLanes. Sixteen rows at a time:
+// lane sums (lanes.h), folded after a transpose.
+template <class S, class T>
+inline void RowDots(const S* x, int64_t x_stride, const T* y, int64_t begin, int64_t end, int64_t depth, int64_t width, T* dots) {
   alignas(64) T sums[kTileElements], lanes[kTileElements];
-  for (int64_t r = 0; r < rows; r += kLanes) {
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const T *x_row = x + (r + i) * width, *y_row = y + (r + i) * width;
+  const int64_t whole = depth / kLanes * kLanes;
+  for (int64_t r = 0; r < end; r += kLanes) {
+    for (int64_t i = r; i < r + kLanes; ++i) {
+      T* out = sums + (i - r) * kLanes;
       T sum[kLanes];
       for (int l = 0; l < kLanes; ++l) sum[l] = T(0);
-      for (int64_t d = 0; d < width; d += kLanes) {
-        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(x_row[d + l], y_row[d + l], sum[l]);
+      const bool wanted = begin <= i;
+      const S* x_row = x + std::max<int64_t>(0, i - begin) * x_stride;
+      const T* y_row = y + i * width;
+      for (int64_t d = 0; wanted && d < whole; d += kLanes) {
+        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(static_cast<T>(Load(x_row[d + l])), y_row[d + l], sum[l]);
       }
-      for (int l = 0; l < kLanes; ++l) sums[i * kLanes + l] = sum[l];
+      for (int l = 0; l < kLanes; ++l) out[l] = sum[l];
+      for (int64_t d = whole; wanted && d < depth; ++d) out[d - whole] = Fma(static_cast<T>(Load(x_row[d])), y_row[d], out[d - whole]);
     }
     TransposeTile(sums, lanes);
     for (int half = kLanes / 2; half > 0; half /= 2) {

@@ -180,11 +180,11 @@ class AttentionWalk {
       T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
       const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
       for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
-      LoadQueries(TokenRows<const S>{p_.output.data, p_.output.stride}, rows, a_.out);
       LoadQueries(p_.grad_output, rows, a_.grad_out);
+      const S* output = p_.output.data + rows.token * p_.output.stride + task_.head * p_.depth;
       Vectorised([&] {
         TransposeRows(a_.grad_out, scores.columns, a_.width, a_.width, T(1), a_.grad_out_columns, kBlockQueries);
-        RowDots(a_.out, a_.grad_out, scores.columns, a_.width, delta);
+        RowDots(output, p_.output.stride, a_.grad_out, rows.missing, scores.columns, p_.depth, a_.width, delta);
       });
       for (int64_t key = 0; key < scores.keys; key += kBlockKeys) {
         BackwardBlock(task_.Scores(block, p_.causal, key, std::min(scores.keys, key + kBlockKeys)), key, log_sums, delta);
