@@ -40,7 +40,8 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
   TANDEM_CHECK_EQ(qkv.shape()[1], 3 * options.heads * dim);
   const Shape heads_shape{tokens, options.heads, dim};
   Tensor output = Tensor::Empty(Shape{tokens, width}, qkv.dtype());
-  Tensor log_sum_exp = Tensor::Empty(Shape{tokens, options.heads}, qkv.dtype());
+  Tensor log_sum_exp =
+      Tensor::Empty(Shape{tokens, options.heads}, qkv.dtype() == DType::BF16 ? DType::F32 : qkv.dtype());
   kernels::AttentionForwardArgs forward{CommonArgs(context, qkv.value(), offsets, row_index, options),
                                         output.Reshape(heads_shape).view(), log_sum_exp.view()};
   kernels::AttentionForward(forward, context.stream());
