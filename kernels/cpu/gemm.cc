@@ -14,7 +14,7 @@
 // How one product becomes one-thread calls on dense operands; each cut is a function of (M, N, K, flags) alone:
 //  - a transposed, b not (weight gradients, K = tokens): blocks of rows of c and, if c is small, chains of K, each a partial
 //    product, added in order;
-//  - few rows and many columns: slices of columns;
+//  - few rows: one call, for packing b would cost more than it saves, or slices of columns;
 //  - otherwise: b is packed once, then blocks of rows.
 // Numbers of tokens differ from step to step, so a remainder is padded with zeros to a multiple of 16 rows or 64 of K: the set of
 // shapes stays small and their primitives are made once. Zeros change no bit of a sum.
@@ -26,6 +26,7 @@ constexpr int64_t kDepthQuantum = 64, kDepthChunk = 512;
 constexpr int64_t kMinChain = 1024, kMaxChains = 8, kChainRows = 256;
 constexpr int64_t kMaxPartial = 1 << 19;  // elements of c for which chains are worth their partial products
 constexpr int64_t kFewRows = 64, kManyColumns = 1024, kColumnBlock = 512;
+constexpr int64_t kMaxOneCall = 1 << 25;  // multiply-adds of few rows that one thread does best alone
 constexpr int64_t kTransposedRows = 128;  // copied by one task
 
 template <class T>
@@ -170,7 +171,12 @@ Product<T> WithRowsOfA(const Product<T>& p, Stream& stream) {
 
 template <class T>
 void Multiply(const Product<T>& p, Stream& stream) {
-  if (!p.transpose_a) return p.m <= kFewRows && p.n >= kManyColumns ? CutColumns(p, stream) : CutRows(p, stream);
+  if (!p.transpose_a) {
+    if (p.m > kFewRows) return CutRows(p, stream);
+    const bool little = p.m * p.n * p.k <= kMaxOneCall;
+    if (little && !p.transpose_b) return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
+    return p.n >= kManyColumns ? CutColumns(p, stream) : CutRows(p, stream);
+  }
   const bool wide = p.m * p.n > kMaxPartial && p.n >= 4 * p.m;
   if (!p.transpose_b && p.c.dtype == DType::F32 && !wide) return CutDepth(p, stream);
   const Product<T> straight = WithRowsOfA(p, stream);

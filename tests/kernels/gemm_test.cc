@@ -141,13 +141,17 @@ INSTANTIATE_TEST_SUITE_P(Flags, GemmTest, testing::Combine(testing::Bool(), test
 
 // A row of the product is a function of that row of a: batches of other sizes give it the same bits.
 TEST(GemmRowsTest, RowDoesNotDependOnHowManyRowsThereAre) {
-  const Array<float> a = RandomArray<float>({700, 64}, 1), b = RandomArray<float>({64, 64}, 2);
-  const Array<float> all = Product<float>(false, false, a, b, Array<float>({700, 64}), false, 1);
-  for (int64_t rows : {1, 17, 64, 333, 511}) {
-    Array<float> head({rows, 64}), wanted({rows, 64});
-    std::copy_n(a.values.begin(), rows * 64, head.values.begin());
-    std::copy_n(all.values.begin(), rows * 64, wanted.values.begin());
-    ExpectSameBits(Product<float>(false, false, head, b, Array<float>({rows, 64}), false, 1), wanted);
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{64, 64}, {256, 1024}, {1100, 300}}) {
+    for (const bool transpose_b : {false, true}) {
+      const Array<float> a = RandomArray<float>({700, k}, 1), b = RandomArray<float>(transpose_b ? Shape{n, k} : Shape{k, n}, 2);
+      const Array<float> all = Product<float>(false, transpose_b, a, b, Array<float>({700, n}), false, 1);
+      for (const int64_t rows : {1, 17, 64, 333, 511}) {
+        Array<float> head({rows, k}), wanted({rows, n});
+        std::copy_n(a.values.begin(), rows * k, head.values.begin());
+        std::copy_n(all.values.begin(), rows * n, wanted.values.begin());
+        ExpectSameBits(Product<float>(false, transpose_b, head, b, Array<float>({rows, n}), false, 1), wanted);
+      }
+    }
   }
 }
 
