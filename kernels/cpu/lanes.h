@@ -30,23 +30,30 @@ inline T LaneSum(int64_t n, const Term& term) {
   return FoldSum(lane);
 }
 
-// The largest of x[0 .. n - 1]; minus infinity if there is none.
-template <class T>
-inline T LaneMax(int64_t n, const T* x) {
+// The largest term(i), i in [0, n); minus infinity if there is none.
+template <class T, class Term>
+inline T LaneMaxOf(int64_t n, const Term& term) {
   // Spelt as vectors: the compiler keeps sixteen comparisons of an array as sixteen scalars.
   typedef T Lanes __attribute__((vector_size(kLanes * sizeof(T))));
   Lanes lane = Lanes{} - std::numeric_limits<T>::infinity();
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
+    T terms[kLanes];
+    for (int l = 0; l < kLanes; ++l) terms[l] = term(i + l);
     Lanes next;
-    std::memcpy(&next, x + i, sizeof(next));
+    std::memcpy(&next, terms, sizeof(next));
     lane = lane < next ? next : lane;
   }
-  for (int l = 0; i + l < n; ++l) lane[l] = lane[l] < x[i + l] ? x[i + l] : lane[l];
+  for (int l = 0; i + l < n; ++l) lane[l] = lane[l] < term(i + l) ? term(i + l) : lane[l];
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int l = 0; l < width; ++l) lane[l] = lane[l] < lane[l + width] ? lane[l + width] : lane[l];
   }
   return lane[0];
+}
+
+template <class T>
+inline T LaneMax(int64_t n, const T* x) {
+  return LaneMaxOf<T>(n, [=](int64_t i) { return x[i]; });
 }
 
 }  // namespace tandem::kernels

@@ -5,16 +5,18 @@
 #include "kernels/reduce.h"
 #include "kernels/softmax.h"
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
 namespace tandem::ops {
 
 Variable Add(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(a.shape(), a.dtype());
+  const DType a_type = a.dtype(), b_type = b.dtype();
+  Tensor y = Tensor::Empty(a.shape(), a_type == DType::BF16 ? b_type : a_type);
   kernels::Add(y.view(), a.value().view(), b.value().view(), context.stream());
-  return Record(context, "add", y, {.inputs = {a, b}, .backward_input = [](Context&, const Tensor& gradient) {
-                  return std::vector<Tensor>{gradient, gradient};
+  return Record(context, "add", y, {.inputs = {a, b}, .backward_input = [a_type, b_type](Context& c, const Tensor& gradient) {
+                  return std::vector<Tensor>{OfType(c, gradient, a_type), OfType(c, gradient, b_type)};
                 }});
 }
 
@@ -58,19 +60,20 @@ Variable Softmax(Context& context, const Variable& x) {
 
 Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation) {
   if (!context.training() || probability == 0) return x;
-  auto apply = [row_index, probability, operation, features = x.shape()[-1]](Context& c, const Tensor& input) {
-    const Shape flat{input.shape().num_rows(), features};
-    Tensor output = Tensor::Empty(input.shape(), input.dtype());
-    kernels::Dropout({.x = input.Reshape(flat).view(), .output = output.Reshape(flat).view(),
-                      .row_index = row_index.view(), .probability = probability,
-                      .key = {c.seed(), operation}, .step = c.step()},
-                     c.stream());
-    return output;
-  };
-  // The mask is a function of the place in the global batch, so nothing is saved: the gradient draws it again.
-  return Record(context, "dropout", apply(context, x.value()),
-                {.inputs = {x}, .backward_input = [apply](Context& c, const Tensor& gradient) {
-                   return std::vector<Tensor>{apply(c, gradient)};
+  const Shape flat{x.shape().num_rows(), x.shape()[-1]};
+  const Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  const Tensor mask = Tensor::Empty(Shape{flat[0], kernels::DropoutMaskWords(flat[1])}, DType::U64);
+  kernels::Dropout({.x = x.value().Reshape(flat).view(), .output = y.Reshape(flat).view(), .row_index = row_index.view(),
+                    .probability = probability, .key = {context.seed(), operation}, .step = context.step(),
+                    .mask = mask.view()},
+                   context.stream());
+  return Record(context, "dropout", y,
+                {.inputs = {x}, .backward_input = [mask, probability, flat](Context& c, const Tensor& gradient) {
+                   const Tensor dx = Tensor::Empty(gradient.shape(), gradient.dtype());
+                   kernels::DropoutBackward({.grad_output = gradient.Reshape(flat).view(), .grad_input = dx.Reshape(flat).view(),
+                                             .mask = mask.view(), .probability = probability},
+                                            c.stream());
+                   return std::vector<Tensor>{dx};
                  }});
 }
 

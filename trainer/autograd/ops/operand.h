@@ -13,6 +13,9 @@ inline Tensor OfType(Context& context, const Tensor& x, DType dtype) {
   return cast;
 }
 
+// The type of sums and statistics over elements of `dtype`.
+inline DType StatisticsType(DType dtype) { return dtype == DType::BF16 ? DType::F32 : dtype; }
+
 inline Tensor Operand(Context& context, const Tensor& x) {
   return context.compute() == DType::BF16 ? OfType(context, x, DType::BF16) : x;
 }
