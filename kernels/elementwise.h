@@ -1,5 +1,5 @@
-// Element by element: sums, scaling, activations, dropout. All views dense and of one float dtype (F32 or F64) unless
-// a comment says otherwise. In-place use (output = input) is allowed everywhere.
+// Element by element: sums, scaling, activations, dropout. All views dense, of one float type (F32, BF16 or F64) unless a comment
+// says otherwise; BF16 is computed in f32 and rounded once. In-place use (output = input, of one type) is allowed everywhere.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -10,12 +10,13 @@ namespace tandem::kernels {
 
 void Fill(const ArrayView& x, double value, Stream& stream);  // any dtype
 void Copy(const ArrayView& output, const ArrayView& input, Stream& stream);  // same dtype and count
+// a and b may be F32 and BF16: then output is F32.
 void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 // output = output + scale * x
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
-// output[r, c] = x[r, c] + bias[c]; rows are all leading dims.
+// output[r, c] = x[r, c] + bias[c]; rows are all leading dims. The bias may be F32 while x and output are BF16.
 void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias, Stream& stream);
 
 enum class Activation { GELU, GELU_TANH, RELU, SILU };  // GELU: x Phi(x) with erf (Hendrycks and Gimpel 2016)
@@ -26,14 +27,24 @@ void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_outpu
 
 // Inverted dropout (Srivastava et al. 2014): an element is kept with probability 1 - p and scaled by 1 / (1 - p).
 // Element (r, f) of x [R, F] uses random number row_index[r] * F + f of (key, step), so the mask depends on the place
-// in the global batch alone. The backward pass is the same call on the gradient.
+// in the global batch alone.
 struct DropoutArgs {
   ArrayView x, output;    // [R, F]
   ArrayView row_index;    // i64 [R], global row numbers, none negative
   float probability = 0;  // of dropping, in [0, 1)
   RandomKey key;
   uint64_t step = 0;
+  ArrayView mask = {};    // u64 [R, DropoutMaskWords(F)]: what was kept, for the backward pass; may be empty
 };
 void Dropout(const DropoutArgs& args, Stream& stream);
+int64_t DropoutMaskWords(int64_t columns);
+
+// grad_input = grad_output / (1 - p) where the forward pass kept the element, 0 elsewhere.
+struct DropoutBackwardArgs {
+  ArrayView grad_output, grad_input;  // [R, F]
+  ArrayView mask;                     // as the forward pass left it
+  float probability = 0;
+};
+void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream);
 
 }  // namespace tandem::kernels

@@ -10,7 +10,8 @@ namespace tandem::kernels {
 void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index, Stream& stream);
 
 // output[i, :] = sum over r with index[r] == i of rows[r, :], in ascending r: a stable sort of the index and a sum per
-// segment, never atomics. Rows of output without an r become 0. `accumulate` adds to the old output instead.
+// segment, never atomics. Rows of output without an r become 0. `accumulate` adds to the old output instead. rows may be BF16:
+// output is F32.
 void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate,
                     Stream& stream);
 

@@ -1,5 +1,5 @@
 // Fused losses: forward and gradient in one pass over the logits. Losses are per row; the caller sums them and divides once by
-// the global count. Dense views; float views share one dtype.
+// the global count. Dense views; float views share one dtype, but that losses of BF16 logits are F32.
 #pragma once
 
 #include "kernels/base/array_view.h"

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
@@ -25,14 +26,14 @@ void SortByIndex(const int64_t* index, int64_t count, int64_t num_values, int64_
 
 // The rows order[0 .. count - 1] summed into `to`, in that order.
 template <class T>
-inline void SumSegment(const T* rows, const int64_t* order, int64_t count, int64_t columns, bool accumulate, T* to) {
+inline void SumSegment(const T* rows, const int64_t* order, int64_t count, int64_t columns, bool accumulate, Compute<T>* to) {
   if (!accumulate) {
-    for (int64_t c = 0; c < columns; ++c) to[c] = T(0);
+    for (int64_t c = 0; c < columns; ++c) to[c] = 0;
   }
   for (int64_t i = 0; i < count; ++i) {
     const T* row = rows + order[i] * columns;
 #pragma GCC ivdep
-    for (int64_t c = 0; c < columns; ++c) to[c] += row[c];
+    for (int64_t c = 0; c < columns; ++c) to[c] += Load(row[c]);
   }
 }
 
@@ -47,6 +48,8 @@ void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView
   for (int64_t r = 0; r < count; ++r) {
     TANDEM_CHECK(row[r] >= 0 && row[r] < num_rows) << "index " << row[r] << " of row " << r << ", table " << num_rows;
   }
+  const TraceSpan span(stream.tracer(), SpanKind::EMBEDDING, "gather_rows", 0,
+                       static_cast<double>(2 * output.num_bytes() + index.num_bytes()));
   const size_t row_bytes = static_cast<size_t>(columns) * SizeOf(table.dtype);
   if (row_bytes == 0) return;
   ParallelRows(stream, count, columns, [&](int64_t begin, int64_t end) {
@@ -62,15 +65,17 @@ void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayV
   TANDEM_CHECK(output.is_dense() && rows.is_dense() && index.is_dense());
   const int64_t count = index.num_elements(), num_rows = output.shape.num_rows(), columns = output.shape[-1];
   TANDEM_CHECK_EQ(rows.num_elements(), count * columns);
+  const TraceSpan span(stream.tracer(), SpanKind::EMBEDDING, "scatter_add_rows", 0,
+                       static_cast<double>(rows.num_bytes() + index.num_bytes() + (accumulate ? 2 : 1) * output.num_bytes()));
   int64_t* start = Scratch<int64_t>(ScratchSlot::CALLER, num_rows + 2 + count);
   int64_t* order = start + num_rows + 2;
   SortByIndex(index.as<int64_t>(), count, num_rows, start, order);
   // The mean segment's cost, so that the cut depends on shapes alone.
   const int64_t row_cost = columns * (1 + count / std::max<int64_t>(1, num_rows));
-  WithFloatType(rows.dtype, [&](auto zero) {
+  WithStorageType(rows.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* from = rows.as<T>();
-    T* to = output.as<T>();
+    Compute<T>* to = output.as<Compute<T>>();
     ParallelRows(stream, num_rows, row_cost, [&](int64_t begin, int64_t end) {
       Vectorised([=] {
         for (int64_t i = begin; i < end; ++i) {

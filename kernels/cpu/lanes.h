@@ -29,20 +29,25 @@ inline T LaneSum(int64_t n, const Term& term) {
   return FoldSum(lane);
 }
 
-// The largest of x[0 .. n - 1]; minus infinity if there is none.
-template <class T>
-inline T LaneMax(int64_t n, const T* x) {
+// The largest term(i), i in [0, n); minus infinity if there is none.
+template <class T, class Term>
+inline T LaneMaxOf(int64_t n, const Term& term) {
   T lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = -std::numeric_limits<T>::infinity();
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) lane[l] = lane[l] < x[i + l] ? x[i + l] : lane[l];
+    for (int l = 0; l < kLanes; ++l) lane[l] = lane[l] < term(i + l) ? term(i + l) : lane[l];
   }
-  for (int l = 0; i + l < n; ++l) lane[l] = lane[l] < x[i + l] ? x[i + l] : lane[l];
+  for (int l = 0; i + l < n; ++l) lane[l] = lane[l] < term(i + l) ? term(i + l) : lane[l];
   for (int width = kLanes / 2; width > 0; width /= 2) {
     for (int l = 0; l < width; ++l) lane[l] = lane[l] < lane[l + width] ? lane[l + width] : lane[l];
   }
   return lane[0];
+}
+
+template <class T>
+inline T LaneMax(int64_t n, const T* x) {
+  return LaneMaxOf<T>(n, [=](int64_t i) { return x[i]; });
 }
 
 }  // namespace tandem::kernels

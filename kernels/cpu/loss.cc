@@ -1,29 +1,51 @@
 #include "kernels/loss.h"
 
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/softmax_row.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kExpCost = 10;  // per element, in additions
+constexpr int64_t kExpCost = 2;  // per element, in additions that wait for memory
+constexpr double kLog2E = 1.44269504088896340736;
 
-// grad may be null: then the exponentials are summed and not kept.
+// exps[i] = exp(x[i] - max), as 2^((x[i] - max) log2 e), and their sum in the order of LaneSum.
 template <class T>
-inline T CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad) {
-  const T target_logit = x[target];
-  if (grad == nullptr) {
-    const T max = LaneMax(n, x);
-    const T sum = LaneSum<T>(n, [=](int64_t i) { return Exp(x[i] - max); });
-    return Log(sum) + (max - target_logit);
+inline Compute<T> ExpAndSum(int64_t n, const T* x, Compute<T> max, Compute<T>* exps) {
+  using C = Compute<T>;
+  C lane[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+    for (int l = 0; l < kLanes; ++l) {
+      const C e = Exp2((Load(x[i + l]) - max) * C(kLog2E));
+      exps[i + l] = e;
+      lane[l] += e;
+    }
   }
-  const ExpRowResult<T> row = ExpRow(n, x, grad);
-  const T inverse = T(1) / row.sum;
-  for (int64_t i = 0; i < n; ++i) grad[i] *= inverse;
-  grad[target] -= T(1);
-  return Log(row.sum) + (row.max - target_logit);
+  for (int l = 0; i + l < n; ++l) lane[l] += exps[i + l] = Exp2((Load(x[i + l]) - max) * C(kLog2E));
+  return FoldSum(lane);
+}
+
+// The row's loss. `exps` [n] is working memory; `grad` may be x, or null.
+template <class T>
+inline Compute<T> CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad, Compute<T>* exps) {
+  using C = Compute<T>;
+  const C target_logit = Load(x[target]);
+  const C max = LaneMaxOf<C>(n, [=](int64_t i) { return Load(x[i]); });
+  const C sum = ExpAndSum(n, x, max, exps);
+  if (grad != nullptr) {
+    const C inverse = C(1) / sum;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) grad[i] = Store<T>(exps[i] * inverse);
+    grad[target] = Store<T>(exps[target] * inverse - C(1));
+  }
+  return Log(sum) + (max - target_logit);
 }
 
 }  // namespace
@@ -38,14 +60,20 @@ void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
   for (int64_t r = 0; r < rows; ++r) {
     TANDEM_CHECK(target[r] >= 0 && target[r] < columns) << "target " << target[r] << " of row " << r << ", classes " << columns;
   }
-  WithFloatType(args.logits.dtype, [&](auto zero) {
+  const TraceSpan span(stream.tracer(), SpanKind::LOSS, "cross_entropy", 0,
+                       static_cast<double>(args.logits.num_bytes() + args.target.num_bytes() + args.loss.num_bytes() +
+                                           args.grad.num_bytes()));
+  WithStorageType(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.logits.as<T>();
-    T *loss = args.loss.as<T>(), *grad = args.grad.empty() ? nullptr : args.grad.as<T>();
-    ParallelRows(stream, rows, columns * kExpCost, [&](int64_t begin, int64_t end) {
+    Compute<T>* loss = args.loss.as<Compute<T>>();
+    T* grad = args.grad.empty() ? nullptr : args.grad.as<T>();
+    ParallelRows(stream, rows, columns * kExpCost, [=](int64_t begin, int64_t end) {
+      Compute<T>* exps = Scratch<Compute<T>>(ScratchSlot::TASK_A, columns);
       Vectorised([=] {
         for (int64_t r = begin; r < end; ++r) {
-          loss[r] = CrossEntropyRow(columns, x + r * columns, target[r], grad == nullptr ? nullptr : grad + r * columns);
+          T* grad_row = grad == nullptr ? nullptr : grad + r * columns;
+          loss[r] = CrossEntropyRow(columns, x + r * columns, target[r], grad_row, exps);
         }
       });
     });
@@ -57,6 +85,9 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.label.num_elements(), n);
   TANDEM_CHECK_EQ(args.loss.num_elements(), n);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == n) << args.grad.shape;
+  const TraceSpan span(stream.tracer(), SpanKind::LOSS, "binary_cross_entropy", 0,
+                       static_cast<double>(args.logits.num_bytes() + args.label.num_bytes() + args.loss.num_bytes() +
+                                           args.grad.num_bytes()));
   WithFloatType(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *x = args.logits.as<T>(), *label = args.label.as<T>();
@@ -67,8 +98,9 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
         for (int64_t i = begin; i < end; ++i) {
           // max(x, 0) - x label + log(1 + exp(-|x|)): both logarithms of the sigmoid, without overflow.
           const T v = x[i], y = label[i], positive = v > T(0) ? v : T(0);
-          loss[i] = (positive - v * y) + Log1p(Exp(-Abs(v)));
-          if (grad != nullptr) grad[i] = Sigmoid(v) - y;
+          const T e = Exp2(Abs(v) * T(-kLog2E));
+          loss[i] = (positive - v * y) + Log1p(e);
+          if (grad != nullptr) grad[i] = (v < T(0) ? e : T(1)) / (T(1) + e) - y;
         }
       });
     });

@@ -4,6 +4,7 @@
 // Only +, -, *, /, comparisons and written fused multiply-adds are used, so scalar and vector code agree bit for bit.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -47,9 +48,9 @@ inline float Exp(float x) {
 }
 
 inline double Exp2(double x) { return std::exp2(x); }
-// 2^x, relative error below 1e-7 and 1 at 0; 0 below -125.5 (no denormals). REQUIRES: x < 127. x = n + r with an integer n,
-// 2^r = 1 + r q(r), and n goes into the exponent's bits.
-inline float Exp2(float x) {
+// 2^x, relative error below 1e-7 and 1 at 0. REQUIRES: -125.5 <= x < 127. x = n + r with an integer n, 2^r = 1 + r q(r), and n goes
+// into the exponent's bits.
+inline float Exp2InRange(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
   const float shifted = x + kRound;
   const float r = x - (shifted - kRound);
@@ -59,8 +60,19 @@ inline float Exp2(float x) {
   q = Fma(q, r, 5.550357114e-02f);
   q = Fma(q, r, 2.402265076e-01f);
   q = Fma(q, r, 6.931471880e-01f);
-  const uint32_t bits = std::bit_cast<uint32_t>(Fma(q, r, 1.0f)) + (std::bit_cast<uint32_t>(shifted) << 23);
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(Fma(q, r, 1.0f)) + (std::bit_cast<uint32_t>(shifted) << 23));
+}
+// The same below 127, 0 below -125.5 (no denormals).
+inline float Exp2(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(Exp2InRange(x));
   return std::bit_cast<float>(x < -125.5f ? 0u : bits);
+}
+
+// x, but `low` below it and `high` above it, for low < 0 < high. Compared as integers, which compilers take for minima: they make
+// branches of comparisons of floats with constants. A NaN becomes one of the bounds or stays.
+inline float Clamp(float x, float low, float high) {
+  const int32_t below_high = std::min(std::bit_cast<int32_t>(x), std::bit_cast<int32_t>(high));
+  return std::bit_cast<float>(std::min(static_cast<uint32_t>(below_high), std::bit_cast<uint32_t>(low)));
 }
 
 // Natural logarithm of a positive normal number, relative error below 2e-7 (absolute near 1). x = 2^k m with
@@ -106,13 +118,10 @@ inline float Tanh(float x) {
   return a < 0.625f ? small : signed_large;
 }
 
-// 1 / (1 + exp(-x)).
-template <class T>
-inline T Sigmoid(T x) {
-  const T e = Exp(-Abs(x));
-  const T small = e / (T{1} + e);
-  return x < T{0} ? small : T{1} - small;
-}
+// 1 / (1 + exp(-x)), absolute error below 1.2e-7. It ends at 2^-80: products with it then stay clear of denormals, which are slow.
+// Of a NaN it is any number in (0, 1].
+inline double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp2InRange(Clamp(x * -1.442695041f, -80.0f, 80.0f))); }
 
 // The standard normal distribution: probability of a value below x, and density at x.
 template <class T>
@@ -124,21 +133,20 @@ inline Normal<double> NormalAt(double x) {
   return {0.5 * std::erfc(-x * 0.70710678118654752440), 0.39894228040143267794 * std::exp(-0.5 * x * x)};
 }
 
-// Absolute error below 1.5e-7. erfc(z) = exp(-z^2) t p(t) with t = 1 / (1 + z / 2): the form of Abramowitz and Stegun 7.1.26
+// Absolute error below 1.5e-7; exp(-x^2 / 2) ends at 2^-80 as above. erfc(z) = exp(-z^2) t p(t) with t = 1 / (1 + z / 2): the form of Abramowitz and Stegun 7.1.26
 // with more terms.
 inline Normal<float> NormalAt(float x) {
-  const float z = Abs(x) * 0.70710678f;
-  const float t = 1.0f / (1.0f + 0.5f * z);
+  const float t = 1.0f / Fma(0.35355339f, Abs(x), 1.0f);
   float p = -5.235712471e-02f;
-  p = p * t + 2.540236000e-01f;
-  p = p * t + -4.292615690e-01f;
-  p = p * t + 2.188417494e-01f;
-  p = p * t + 8.622662008e-03f;
-  p = p * t + 1.903893511e-01f;
-  p = p * t + 2.455030781e-01f;
-  p = p * t + 2.821437503e-01f;
-  p = p * t + 2.820944907e-01f;
-  const float e = Exp(-0.5f * x * x);
+  p = Fma(p, t, 2.540236000e-01f);
+  p = Fma(p, t, -4.292615690e-01f);
+  p = Fma(p, t, 2.188417494e-01f);
+  p = Fma(p, t, 8.622662008e-03f);
+  p = Fma(p, t, 1.903893511e-01f);
+  p = Fma(p, t, 2.455030781e-01f);
+  p = Fma(p, t, 2.821437503e-01f);
+  p = Fma(p, t, 2.820944907e-01f);
+  const float e = Exp2InRange(Clamp(x * x * -0.7213475204f, -80.0f, 1.0f));
   const float tail = 0.5f * p * t * e;
   return {x < 0.0f ? tail : 1.0f - tail, 0.39894228f * e};
 }

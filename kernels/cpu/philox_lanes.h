@@ -14,6 +14,21 @@
 
 namespace tandem::kernels {
 
+// The keys of the ten rounds. In memory they feed vector instructions for nothing; from registers each costs a shuffle.
+struct PhiloxKeys {
+  uint64_t k0[10], k1[10];  // 32 bits each
+};
+
+inline PhiloxKeys RoundKeys(uint64_t folded_key) {
+  PhiloxKeys keys;
+  uint32_t k0 = static_cast<uint32_t>(folded_key), k1 = static_cast<uint32_t>(folded_key >> 32);
+  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
+    keys.k0[round] = k0;
+    keys.k1[round] = k1;
+  }
+  return keys;
+}
+
 #if defined(__x86_64__)
 
 // AVX-512 has a product of the lower halves of 64-bit lanes that g++ 12 does not find: it multiplies all 64 bits, for three times
@@ -28,17 +43,29 @@ struct PhiloxVectors {
         _mm512_maskz_mul_epu32(0xff, _mm512_set1_epi64(factor), reinterpret_cast<__m512i>(x)));
   }
 
-  __attribute__((target("avx512f"))) void Start(const uint64_t* blocks, uint64_t step) {
-    std::memcpy(&c0, blocks, sizeof(c0));
+  __attribute__((target("avx512f"))) static Wide Load(const uint64_t* blocks) {
+    Wide loaded;
+    std::memcpy(&loaded, blocks, sizeof(loaded));
+    return loaded;
+  }
+  __attribute__((target("avx512f"))) static Wide From(uint64_t first) { return Wide{0, 1, 2, 3, 4, 5, 6, 7} + first; }
+
+  __attribute__((target("avx512f"))) void Start(Wide blocks, uint64_t step) {
+    c0 = blocks;
     c1 = c0 >> 32;
     c2 = Wide{} + step;
     c3 = c2 >> 32;
   }
 
-  __attribute__((target("avx512f"))) void Round(uint32_t k0, uint32_t k1) {
+  // The upper halves in place of the lower ones. A shuffle and no shift: shifts wait for the unit that multiplies.
+  __attribute__((target("avx512f"))) static Wide Upper(Wide x) {
+    return reinterpret_cast<Wide>(_mm512_maskz_shuffle_epi32(0xffff, reinterpret_cast<__m512i>(x), _MM_PERM_DDBB));
+  }
+
+  __attribute__((target("avx512f"))) void Round(uint64_t k0, uint64_t k1) {
     const Wide p0 = Multiply(0xD2511F53, c0), p1 = Multiply(0xCD9E8D57, c2);
-    c0 = (p1 >> 32) ^ c1 ^ (Wide{} + k0);
-    c2 = (p0 >> 32) ^ c3 ^ (Wide{} + k1);
+    c0 = Upper(p1) ^ c1 ^ (Wide{} + k0);
+    c2 = Upper(p0) ^ c3 ^ (Wide{} + k1);
     c1 = p1;
     c3 = p0;
   }
@@ -51,20 +78,30 @@ struct PhiloxVectors {
   }
 };
 
-__attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(uint64_t folded_key, uint64_t step, const uint64_t* blocks,
+__attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(const PhiloxKeys& keys, uint64_t step,
+                                                                PhiloxVectors::Wide first, PhiloxVectors::Wide second,
                                                                 uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
   PhiloxVectors a, b;
-  a.Start(blocks, step);
-  b.Start(blocks + 8, step);
-  uint32_t k0 = static_cast<uint32_t>(folded_key), k1 = static_cast<uint32_t>(folded_key >> 32);
-  for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
-    a.Round(k0, k1);
-    b.Round(k0, k1);
+  a.Start(first, step);
+  b.Start(second, step);
+  for (int round = 0; round < 10; ++round) {
+    a.Round(keys.k0[round], keys.k1[round]);
+    b.Round(keys.k0[round], keys.k1[round]);
   }
   PhiloxVectors::StoreWords(a.c0, b.c0, w0);
   PhiloxVectors::StoreWords(a.c1, b.c1, w1);
   PhiloxVectors::StoreWords(a.c2, b.c2, w2);
   PhiloxVectors::StoreWords(a.c3, b.c3, w3);
+}
+
+__attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(uint64_t folded_key, uint64_t step, const uint64_t* blocks,
+                                                                uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
+  PhiloxLanesAvx512(RoundKeys(folded_key), step, PhiloxVectors::Load(blocks), PhiloxVectors::Load(blocks + 8), w0, w1, w2, w3);
+}
+
+__attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys& keys, uint64_t step, uint64_t first,
+                                                              uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
+  PhiloxLanesAvx512(keys, step, PhiloxVectors::From(first), PhiloxVectors::From(first + 8), w0, w1, w2, w3);
 }
 
 #endif
@@ -83,6 +120,18 @@ inline void PhiloxLanes(uint64_t folded_key, uint64_t step, const uint64_t* bloc
     w2[l] = block[2];
     w3[l] = block[3];
   }
+}
+
+// The same of the blocks first .. first + kLanes - 1, which then need not pass through memory.
+template <InstructionSet kSet>
+inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uint32_t* w0, uint32_t* w1, uint32_t* w2,
+                      uint32_t* w3) {
+#if defined(__x86_64__)
+  if constexpr (kSet == InstructionSet::AVX512) return PhiloxRunAvx512(keys, step, first, w0, w1, w2, w3);
+#endif
+  uint64_t blocks[kLanes];
+  for (int l = 0; l < kLanes; ++l) blocks[l] = first + static_cast<uint64_t>(l);
+  PhiloxLanes<kSet>(keys.k0[0] | keys.k1[0] << 32, step, blocks, w0, w1, w2, w3);
 }
 
 }  // namespace tandem::kernels

@@ -3,6 +3,7 @@
 #include "kernels/cpu/column_partials.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
@@ -22,6 +23,7 @@ constexpr auto Square = [](double v) { return v * v; };
 template <class Term>
 double BlockSum(const ArrayView& x, Stream& stream, const Term& term) {
   TANDEM_CHECK(x.is_dense()) << x.shape;
+  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "sum", 0, static_cast<double>(x.num_bytes()));
   const int64_t n = x.num_elements(), num_blocks = (n + kSumBlock - 1) / kSumBlock;
   double* partial = Scratch<double>(ScratchSlot::CALLER, num_blocks);
   WithFloatType(x.dtype, [&](auto zero) {
@@ -42,12 +44,15 @@ void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Str
   TANDEM_CHECK(output.is_dense() && x.is_dense());
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(output.num_elements(), columns);
-  WithFloatType(x.dtype, [&](auto zero) {
+  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "column_sum", 0,
+                       static_cast<double>(x.num_bytes() + output.num_bytes()));
+  WithStorageType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
+    using C = Compute<T>;
     const T* from = x.as<T>();
-    SumRowBlocks<T>(rows, columns, stream, output.as<T>(), accumulate, [=](int64_t begin, int64_t end, T* partial) {
+    SumRowBlocks<C>(rows, columns, stream, output.as<C>(), accumulate, [=](int64_t begin, int64_t end, C* partial) {
       for (int64_t r = begin; r < end; ++r) {
-        for (int64_t c = 0; c < columns; ++c) partial[c] += from[r * columns + c];
+        for (int64_t c = 0; c < columns; ++c) partial[c] += Load(from[r * columns + c]);
       }
     });
   });
@@ -58,15 +63,21 @@ void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Str
   TANDEM_CHECK(a.shape == b.shape) << a.shape << " and " << b.shape;
   const int64_t rows = a.shape.num_rows(), columns = a.shape[-1];
   TANDEM_CHECK_EQ(output.num_elements(), rows);
-  WithFloatType(a.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T *x = a.as<T>(), *y = b.as<T>();
-    T* out = output.as<T>();
-    ParallelRows(stream, rows, columns, [&](int64_t begin, int64_t end) {
+  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "row_dot", 0,
+                       static_cast<double>(output.num_bytes() + a.num_bytes() + b.num_bytes()));
+  WithStorageTypes(a.dtype, b.dtype, [&](auto zero_a, auto zero_b) {
+    using A = decltype(zero_a);
+    using B = decltype(zero_b);
+    using C = Compute<A>;
+    const A* x = a.as<A>();
+    const B* y = b.as<B>();
+    C* out = output.as<C>();
+    ParallelRows(stream, rows, columns, [=](int64_t begin, int64_t end) {
       Vectorised([=] {
         for (int64_t r = begin; r < end; ++r) {
-          const T *xr = x + r * columns, *yr = y + r * columns;
-          out[r] = LaneSum<T>(columns, [=](int64_t i) { return xr[i] * yr[i]; });
+          const A* xr = x + r * columns;
+          const B* yr = y + r * columns;
+          out[r] = LaneSum<C>(columns, [=](int64_t i) { return Load(xr[i]) * Load(yr[i]); });
         }
       });
     });
@@ -78,19 +89,24 @@ void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& sca
   TANDEM_CHECK_EQ(output.num_elements(), x.num_elements());
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(scale.num_elements(), rows);
-  WithFloatType(x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const T *from = x.as<T>(), *factor = scale.as<T>();
-    T* out = output.as<T>();
-    ParallelRows(stream, rows, columns, [&](int64_t begin, int64_t end) {
+  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "scale_rows", 0,
+                       static_cast<double>((accumulate ? 2 : 1) * output.num_bytes() + x.num_bytes() + scale.num_bytes()));
+  WithStorageTypes(output.dtype, x.dtype, [&](auto zero_out, auto zero_x) {
+    using O = decltype(zero_out);
+    using X = decltype(zero_x);
+    using C = Compute<O>;
+    const X* from = x.as<X>();
+    const C* factor = scale.as<C>();
+    O* out = output.as<O>();
+    ParallelRows(stream, rows, columns, [=](int64_t begin, int64_t end) {
       Vectorised([=] {
         for (int64_t r = begin; r < end; ++r) {
-          const T f = factor[r];
-          T* to = out + r * columns;
+          const C f = factor[r];
+          O* to = out + r * columns;
 #pragma GCC ivdep
           for (int64_t c = 0; c < columns; ++c) {
-            const T value = from[r * columns + c] * f;
-            to[c] = accumulate ? to[c] + value : value;
+            const C value = Load(from[r * columns + c]) * f;
+            to[c] = Store<O>(accumulate ? Load(to[c]) + value : value);
           }
         }
       });

@@ -33,4 +33,18 @@ void WithStorageType(DType dtype, const Body& body) {
   body(double{});
 }
 
+// Calls body(A{}, B{}) with the storage types of two views: both f64, or any of f32 and bf16.
+template <class Body>
+void WithStorageTypes(DType a, DType b, const Body& body) {
+  TANDEM_CHECK((a == DType::F64) == (b == DType::F64)) << "no kernel for " << NameOf(a) << " with " << NameOf(b);
+  if (a == DType::F64) return body(double{}, double{});
+  WithStorageType(a, [&](auto x) {
+    if constexpr (!std::is_same_v<decltype(x), double>) {
+      if (b == DType::F32) return body(x, float{});
+      TANDEM_CHECK(b == DType::BF16) << "no kernel for elements of type " << NameOf(b);
+      body(x, BFloat16{});
+    }
+  });
+}
+
 }  // namespace tandem::kernels

@@ -270,53 +270,81 @@ void BM_SumOfSquares(benchmark::State& state) {
 }
 BENCHMARK(BM_SumOfSquares)->Arg(7400000)->Unit(benchmark::kMicrosecond);
 
+// An array of F32 or BF16, with a view of rows.
+struct Floats {
+  std::vector<float> f32;
+  std::vector<BFloat16> bf16;
+  int64_t rows, columns;
+
+  Floats(int64_t n, int64_t columns, bool half, float range = 1) : rows(n / columns), columns(columns) {
+    f32 = Values(n);
+    for (float& x : f32) x *= range;
+    if (!half) return;
+    for (float x : f32) bf16.push_back(ToBFloat16(x));
+    f32.clear();
+  }
+  operator ArrayView() {
+    return bf16.empty() ? DenseView(f32.data(), {rows, columns}) : DenseView(bf16.data(), {rows, columns});
+  }
+};
+
+enum Pass { ADD, ADD_MIXED, ADD_SCALED, SCALE, ADD_BIAS, COLUMN_SUM, ROW_DOT, SCALE_ROWS, DROPOUT, DROPOUT_BACKWARD };
+
 void BM_Elementwise(benchmark::State& state) {
-  const int64_t n = state.range(1), columns = state.range(2), rows = n / columns;
+  const bool half = state.range(1) == 16;
+  const int64_t n = state.range(2), columns = state.range(3), rows = n / columns;
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> x = Values(n), y = Values(n), z(n), bias = Values(columns), scale = Values(rows);
+  Floats x(n, columns, half), y(n, columns, half), z(n, columns, half), wide(n, columns, false);
+  std::vector<float> bias = Values(columns), scale = Values(rows);
   std::vector<int64_t> index = Range(rows);
-  const auto wide = [&](std::vector<float>& v) { return DenseView(v.data(), {rows, columns}); };
+  std::vector<uint64_t> mask(rows * DropoutMaskWords(columns));
   const ArrayView row_bias = DenseView(bias.data(), {columns}), row_scale = DenseView(scale.data(), {rows});
-  double bytes = 0;
+  const ArrayView kept = DenseView(mask.data(), {rows, DropoutMaskWords(columns)});
+  const double size = half ? 2 : 4;
+  double each = 0;  // bytes per element
   for (auto _ : state) {
-    switch (state.range(0)) {
-      case 0: Add(wide(z), wide(x), wide(y), stream), bytes = 12.0 * n; break;
-      case 1: AddScaled(wide(z), wide(x), 0.5, stream), bytes = 12.0 * n; break;
-      case 2: Scale(wide(z), wide(x), 0.5, stream), bytes = 8.0 * n; break;
-      case 3: AddBias(wide(z), wide(x), row_bias, stream), bytes = 8.0 * n; break;
-      case 4: ColumnSum(row_bias, wide(x), false, stream), bytes = 4.0 * n; break;
-      case 5: RowDot(row_scale, wide(x), wide(y), stream), bytes = 8.0 * n; break;
-      case 6: ScaleRows(wide(z), wide(x), row_scale, false, stream), bytes = 8.0 * n; break;
-      case 7:
-        Dropout({wide(x), wide(z), DenseView(index.data(), {rows}), 0.2f, {1, 2}, 3}, stream), bytes = 8.0 * n;
+    switch (static_cast<Pass>(state.range(0))) {
+      case ADD: Add(z, x, y, stream), each = 3 * size; break;
+      case ADD_MIXED: Add(wide, wide, y, stream), each = 8 + size; break;
+      case ADD_SCALED: AddScaled(z, x, 0.5, stream), each = 3 * size; break;
+      case SCALE: Scale(z, x, 0.5, stream), each = 2 * size; break;
+      case ADD_BIAS: AddBias(z, x, row_bias, stream), each = 2 * size; break;
+      case COLUMN_SUM: ColumnSum(row_bias, x, false, stream), each = size; break;
+      case ROW_DOT: RowDot(row_scale, x, wide, stream), each = 4 + size; break;
+      case SCALE_ROWS: ScaleRows(z, wide, row_scale, false, stream), each = 4 + size; break;
+      case DROPOUT:
+        Dropout({x, z, DenseView(index.data(), {rows}), 0.2f, {1, 2}, 3, kept}, stream), each = 2 * size;
         break;
+      case DROPOUT_BACKWARD: DropoutBackward({x, z, kept, 0.2f}, stream), each = 2 * size; break;
     }
   }
-  Bytes(state, bytes);
+  Bytes(state, each * n);
 }
 BENCHMARK(BM_Elementwise)
-    ->ArgNames({"op", "n", "columns"})
-    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {25600 * 64}, {64}})
-    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6, 7}, {2048 * 256}, {256}})
-    ->ArgsProduct({{3, 4}, {2048 * 1024}, {1024}})
+    ->ArgNames({"pass", "bits", "n", "columns"})
+    ->ArgsProduct({benchmark::CreateDenseRange(ADD, DROPOUT_BACKWARD, 1), {32, 16}, {25600 * 64}, {64}})
+    ->ArgsProduct({benchmark::CreateDenseRange(ADD, DROPOUT_BACKWARD, 1), {32, 16}, {2048 * 256}, {256}})
+    ->ArgsProduct({{ADD_BIAS, COLUMN_SUM}, {32, 16}, {2048 * 1024}, {1024}})
     ->Unit(benchmark::kMicrosecond);
 
 void BM_WideActivation(benchmark::State& state) {
   const int64_t n = 2048 * 1024;
+  const bool half = state.range(2) == 16;
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> x = Values(n), y(n), grad = Values(n);
-  for (float& v : x) v *= 6;
-  const ArrayView xv = DenseView(x.data(), {n}), yv = DenseView(y.data(), {n}), gv = DenseView(grad.data(), {n});
+  Floats x(n, 1024, half, 6), y(n, 1024, half), grad(n, 1024, half);
   const Activation activation = static_cast<Activation>(state.range(0));
   for (auto _ : state) {
-    if (state.range(1) == 0) ActivationForward(yv, xv, activation, stream);
-    else ActivationBackward(yv, gv, xv, activation, stream);
+    if (state.range(1) == 0) ActivationForward(y, x, activation, stream);
+    else ActivationBackward(y, grad, x, activation, stream);
   }
-  Bytes(state, (state.range(1) == 0 ? 8.0 : 12.0) * n);
+  Bytes(state, (state.range(1) == 0 ? 2.0 : 3.0) * (half ? 2 : 4) * n);
 }
-BENCHMARK(BM_WideActivation)->ArgNames({"kind", "backward"})->ArgsProduct({{0, 1, 2, 3}, {0, 1}})->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_WideActivation)
+    ->ArgNames({"kind", "backward", "bits"})
+    ->ArgsProduct({{0, 1, 2, 3}, {0, 1}, {32, 16}})
+    ->Unit(benchmark::kMicrosecond);
 
 void BM_Rows(benchmark::State& state) {
   const int64_t count = state.range(1), num_rows = state.range(2), columns = state.range(3);
@@ -352,17 +380,16 @@ BENCHMARK(BM_BinaryCrossEntropy)->Unit(benchmark::kMicrosecond);
 
 void BM_WideCrossEntropy(benchmark::State& state) {
   const int64_t rows = 2048, columns = 4096;
+  const bool half = state.range(0) == 16;
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> x = Values(rows * columns), grad(x.size()), loss(rows);
+  Floats x(rows * columns, columns, half), grad(rows * columns, columns, half);
+  std::vector<float> loss(rows);
   std::vector<int64_t> target = Range(rows);
-  for (auto _ : state) {
-    CrossEntropy({DenseView(x.data(), {rows, columns}), DenseView(target.data(), {rows}), DenseView(loss.data(), {rows}),
-                  DenseView(grad.data(), {rows, columns})}, stream);
-  }
-  Bytes(state, 8.0 * rows * columns);
+  for (auto _ : state) CrossEntropy({x, DenseView(target.data(), {rows}), DenseView(loss.data(), {rows}), grad}, stream);
+  Bytes(state, 2.0 * (half ? 2 : 4) * rows * columns);
 }
-BENCHMARK(BM_WideCrossEntropy)->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_WideCrossEntropy)->ArgName("bits")->Arg(32)->Arg(16)->Unit(benchmark::kMicrosecond);
 
 // The cost of a loop of `tasks` empty tasks: what a pool of two adds to every kernel.
 void BM_ParallelFor(benchmark::State& state) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/cast.h"
 #include "kernels/reduce.h"
 #include "kernels/softmax.h"
 #include "trainer/autograd/function.h"
@@ -9,13 +10,30 @@
 
 namespace tandem::ops {
 
+namespace {
+
+// The gradient of an input of type `dtype`: bf16 where that is the activations' type and the sum that they join is f32.
+Tensor CastTo(Context& context, DType dtype, const Tensor& gradient) {
+  if (gradient.dtype() == dtype) return gradient;
+  Tensor cast = Tensor::Empty(gradient.shape(), dtype);
+  kernels::Cast(cast.view(), gradient.view(), context.stream());
+  return cast;
+}
+
+}  // namespace
+
 Variable Add(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(a.shape(), a.dtype());
+  Tensor y = Tensor::Empty(a.shape(), a.dtype() == b.dtype() ? a.dtype() : DType::F32);
   kernels::Add(y.view(), a.value().view(), b.value().view(), context.stream());
-  return Record(context, "add", y, {.inputs = {a, b}, .backward_input = [](Context&, const Tensor& gradient) {
-                  return std::vector<Tensor>{gradient, gradient};
-                }});
+  const auto backward = [a_type = a.dtype(), b_type = b.dtype(), a_needs = a.requires_gradient(),
+                         b_needs = b.requires_gradient()](Context& c, const Tensor& gradient) {
+    std::vector<Tensor> gradients(2);
+    if (a_needs) gradients[0] = CastTo(c, a_type, gradient);
+    if (b_needs) gradients[1] = CastTo(c, b_type, gradient);
+    return gradients;
+  };
+  return Record(context, "add", y, {.inputs = {a, b}, .backward_input = backward});
 }
 
 Variable Scale(Context& context, const Variable& x, double factor) {
@@ -58,32 +76,36 @@ Variable Softmax(Context& context, const Variable& x) {
 
 Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation) {
   if (!context.training() || probability == 0) return x;
-  auto apply = [row_index, probability, operation, features = x.shape()[-1]](Context& c, const Tensor& input) {
-    const Shape flat{input.shape().num_rows(), features};
-    Tensor output = Tensor::Empty(input.shape(), input.dtype());
-    kernels::Dropout({.x = input.Reshape(flat).view(), .output = output.Reshape(flat).view(),
-                      .row_index = row_index.view(), .probability = probability,
-                      .key = {c.seed(), operation}, .step = c.step()},
-                     c.stream());
-    return output;
+  const int64_t rows = x.shape().num_rows(), features = x.shape()[-1];
+  const Shape flat{rows, features};
+  Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  // A bit per element: cheaper to read again than to draw again.
+  const Tensor mask = Tensor::Empty(Shape{rows, kernels::DropoutMaskWords(features)}, DType::U64);
+  kernels::Dropout({.x = x.value().Reshape(flat).view(), .output = y.Reshape(flat).view(), .row_index = row_index.view(),
+                    .probability = probability, .key = {context.seed(), operation}, .step = context.step(),
+                    .mask = mask.view()},
+                   context.stream());
+  const auto backward = [mask, flat, probability](Context& c, const Tensor& gradient) {
+    Tensor dx = Tensor::Empty(gradient.shape(), gradient.dtype());
+    kernels::DropoutBackward({.grad_output = gradient.Reshape(flat).view(), .grad_input = dx.Reshape(flat).view(),
+                              .mask = mask.view(), .probability = probability},
+                             c.stream());
+    return std::vector<Tensor>{dx};
   };
-  // The mask is a function of the place in the global batch, so nothing is saved: the gradient draws it again.
-  return Record(context, "dropout", apply(context, x.value()),
-                {.inputs = {x}, .backward_input = [apply](Context& c, const Tensor& gradient) {
-                   return std::vector<Tensor>{apply(c, gradient)};
-                 }});
+  return Record(context, "dropout", y, {.inputs = {x}, .backward_input = backward});
 }
 
 Variable RowDot(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, a.dtype());
+  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, a.dtype() == DType::F64 ? DType::F64 : DType::F32);
   kernels::RowDot(y.view(), a.value().view(), b.value().view(), context.stream());
   return Record(context, "row_dot", y, {.inputs = {a, b}, .backward_input = [a, b](Context& c, const Tensor& gradient) {
                   std::vector<Tensor> gradients(2);
-                  const Variable* others[2] = {&b, &a};
+                  const Variable* factors[2] = {&a, &b};
                   for (int i = 0; i < 2; ++i) {
-                    gradients[i] = Tensor::Empty(others[i]->shape(), others[i]->dtype());
-                    kernels::ScaleRows(gradients[i].view(), others[i]->value().view(), gradient.view(), false,
+                    if (!factors[i]->requires_gradient()) continue;
+                    gradients[i] = Tensor::Empty(factors[i]->shape(), factors[i]->dtype());
+                    kernels::ScaleRows(gradients[i].view(), factors[1 - i]->value().view(), gradient.view(), false,
                                        c.stream());
                   }
                   return gradients;

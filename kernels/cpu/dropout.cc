@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "kernels/cpu/dropout_bits.h"
+#include "kernels/cpu/dropout_mask.h"
+#include "kernels/cpu/map.h"
+#include "kernels/elementwise.h"
+
+namespace tandem::kernels {
+
+namespace {
+
+constexpr int64_t kDropoutCost = 4;  // of ten rounds of Philox for four elements, in additions that wait for memory
+constexpr int64_t kBits = 64;        // elements per word of the mask
+
+// to[i] = from[i] * scale where bit i of `kept` is set, 0 elsewhere; i in [0, count).
+template <class T>
+inline void KeepOrZero(uint64_t kept, int64_t count, const T* from, Compute<T> scale, T* to) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) {
+    const Compute<T> scaled = Load(from[i]) * scale;
+    to[i] = Store<T>((kept >> i & 1) != 0 ? scaled : Compute<T>(0));
+  }
+}
+
+void CheckMask(const ArrayView& mask, int64_t rows, int64_t columns) {
+  TANDEM_CHECK(mask.dtype == DType::U64 && mask.is_dense()) << NameOf(mask.dtype) << " " << mask.shape;
+  TANDEM_CHECK_EQ(mask.num_elements(), rows * DropoutMaskWords(columns));
+}
+
+template <class T>
+void ForwardRows(const DropoutArgs& args, int64_t columns, int64_t begin, int64_t end) {
+  const int64_t* row_index = args.row_index.as<int64_t>();
+  const PhiloxKeys keys = RoundKeys(FoldKey(args.key));
+  const uint64_t step = args.step;
+  const int32_t threshold = DropThreshold(args.probability);
+  const auto scale = static_cast<Compute<T>>(1.0 / (1.0 - static_cast<double>(args.probability)));
+  const T* x = args.x.as<T>();
+  T* out = args.output.as<T>();
+  uint64_t* mask = args.mask.empty() ? nullptr : args.mask.as<uint64_t>();
+  const int64_t words = DropoutMaskWords(columns);
+  Vectorised([=, &keys](auto set) {
+    for (int64_t r = begin; r < end; ++r) {
+      KeptBits<decltype(set)::value> bits(keys, step, threshold, static_cast<uint64_t>(row_index[r]) * static_cast<uint64_t>(columns));
+      for (int64_t w = 0; w < words; ++w) {
+        const uint64_t kept = bits.Next();
+        if (mask != nullptr) mask[r * words + w] = kept;
+        const int64_t place = r * columns + w * kBits;
+        if (columns - w * kBits >= kBits) KeepOrZero(kept, kBits, x + place, scale, out + place);
+        else KeepOrZero(kept, columns - w * kBits, x + place, scale, out + place);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+int64_t DropoutMaskWords(int64_t columns) { return (columns + kBits - 1) / kBits; }
+
+void Dropout(const DropoutArgs& args, Stream& stream) {
+  CheckSame(args.output, args.x);
+  const int64_t rows = args.x.shape.num_rows(), columns = args.x.shape[-1];
+  TANDEM_CHECK(args.probability >= 0 && args.probability < 1) << args.probability;
+  TANDEM_CHECK_EQ(args.row_index.num_elements(), rows);
+  if (!args.mask.empty()) CheckMask(args.mask, rows, columns);
+  const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout", 0,
+                       static_cast<double>(args.x.num_bytes() + args.output.num_bytes() + args.row_index.num_bytes() +
+                                           args.mask.num_bytes()));
+  WithStorageType(args.x.dtype, [&](auto zero) {
+    ParallelRows(stream, rows, columns * kDropoutCost, [&](int64_t begin, int64_t end) {
+      ForwardRows<decltype(zero)>(args, columns, begin, end);
+    });
+  });
+}
+
+void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream) {
+  CheckSame(args.grad_input, args.grad_output);
+  const int64_t rows = args.grad_output.shape.num_rows(), columns = args.grad_output.shape[-1];
+  CheckMask(args.mask, rows, columns);
+  const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout_backward", 0,
+                       static_cast<double>(args.grad_input.num_bytes() + args.grad_output.num_bytes() + args.mask.num_bytes()));
+  WithStorageType(args.grad_output.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto scale = static_cast<Compute<T>>(1.0 / (1.0 - static_cast<double>(args.probability)));
+    const int64_t words = DropoutMaskWords(columns);
+    ParallelRows(stream, rows, columns, [=, from = args.grad_output.as<T>(), to = args.grad_input.as<T>(),
+                                         mask = args.mask.as<uint64_t>()](int64_t begin, int64_t end) {
+      Vectorised([=] {
+        for (int64_t r = begin; r < end; ++r) {
+          for (int64_t w = 0; w < words; ++w) {
+            const int64_t place = r * columns + w * kBits;
+            const uint64_t kept = mask[r * words + w];
+            if (columns - w * kBits >= kBits) KeepOrZero(kept, kBits, from + place, scale, to + place);
+            else KeepOrZero(kept, columns - w * kBits, from + place, scale, to + place);
+          }
+        }
+      });
+    });
+  });
+}
+
+}  // namespace tandem::kernels
