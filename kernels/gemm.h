@@ -1,5 +1,5 @@
-// Matrix product. f32 goes to oneDNN, one thread a call, cut over M or N by shape alone on the stream's pool, so that
-// bits do not depend on the number of threads; f64 is the portable reference.
+// Matrix product. f32 and bf16 go to oneDNN, one thread a call, cut by shape alone on the stream's pool, so that bits do not
+// depend on the number of threads; f64 is the portable reference.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -7,12 +7,15 @@
 
 namespace tandem::kernels {
 
-// c[M, N] = op(a) op(b), plus the old c if `accumulate`; op(a) is [M, K], op(b) is [K, N], op transposes if asked.
-// All dense, one dtype (F32 or F64). REQUIRES: no overlap between c and the inputs. K = 0 gives zeros.
+// c[M, N] = op(a) op(b), plus bias[N] in every row if there is one, plus the old c if `accumulate`; op(a) is [M, K], op(b) is
+// [K, N], op transposes if asked. All dense. a, b and c are F32, or F64, or a and b are BF16 and c is F32 or BF16, which is rounded
+// once from f32 sums. bias is F32, or F64 with F64. REQUIRES: no overlap between c and the inputs; accumulate only into F32 or F64.
+// K = 0 gives empty sums.
 struct GemmArgs {
   ArrayView a, b, c;
   bool transpose_a = false, transpose_b = false;
   bool accumulate = false;
+  ArrayView bias = {};
 };
 void Gemm(const GemmArgs& args, Stream& stream);
 

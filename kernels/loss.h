@@ -17,6 +17,24 @@ struct CrossEntropyArgs {
 };
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream);
 
+// The cross entropy of a linear layer's outputs without the outputs: logits[t] = hidden[t] W + bias are made, used for the loss
+// and for the gradients, and forgotten, some rows at a time. W is weight [D, V], or weight [V, D] transposed (a table of
+// embeddings). hidden and weight share one dtype, F32, BF16 or F64; loss, bias, grad_weight and grad_bias are F32, or F64 with F64;
+// grad_hidden is of hidden's dtype or F32. Gradients are those of the sum of the losses; each may be empty, and without any only
+// the losses are computed. REQUIRES: targets in [0, V); no overlap.
+struct LinearCrossEntropyArgs {
+  ArrayView hidden;  // [T, D]
+  ArrayView weight;  // [D, V] or [V, D]
+  bool weight_is_table = false;
+  ArrayView bias = {};         // [V], may be empty
+  ArrayView target;            // i64 [T]
+  ArrayView loss;              // [T]
+  ArrayView grad_hidden = {};  // [T, D]
+  ArrayView grad_weight = {};  // as weight
+  ArrayView grad_bias = {};    // [V]
+};
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream);
+
 // loss[r] = -label log(sigmoid(x)) - (1 - label) log(1 - sigmoid(x)), computed without overflow;
 // grad[r] = sigmoid(x) - label. grad may be empty or the same memory as logits.
 struct BinaryCrossEntropyArgs {

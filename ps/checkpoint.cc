@@ -26,6 +26,7 @@ static_assert(std::endian::native == std::endian::little, "files are little-endi
 constexpr char kMagic[8] = {'T', 'N', 'D', 'M', 'R', 'O', 'W', 'S'};
 constexpr uint32_t kRowFileVersion = 1;
 constexpr uint32_t kMaxNameBytes = 4096, kMaxDim = 65536, kMaxSlots = 16;
+constexpr size_t kReadAheadBytes = size_t{1} << 18;
 
 struct FixedHeader {
   char magic[8];
@@ -123,6 +124,7 @@ class RowFile {
  public:
   explicit RowFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb"), std::fclose) {
     std::error_code error;
+    if (file_ != nullptr) std::setvbuf(file_.get(), nullptr, _IOFBF, kReadAheadBytes);  // rows are small
     if (file_ != nullptr) left_ = std::filesystem::file_size(path, error);
     if (error) file_.reset();
   }
@@ -141,9 +143,17 @@ class RowFile {
     return absl::OkStatus();
   }
 
+  absl::Status Skip(uint64_t size) {
+    if (size > left_) return Wrong("ends too early");
+    if (fseeko(file_.get(), static_cast<off_t>(size), SEEK_CUR) != 0) return Wrong("cannot be read to its end");
+    left_ -= size;
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<RowFileHeader> ReadHeader();
   // The rows of one shard, which must follow shard `previous` (-1 at the start); returns its number.
   absl::StatusOr<int64_t> ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
+                                    absl::FunctionRef<bool(uint32_t)> wants,
                                     absl::FunctionRef<absl::Status(const SavedRow&)> visit);
 
  private:
@@ -178,6 +188,7 @@ absl::StatusOr<RowFileHeader> RowFile::ReadHeader() {
 }
 
 absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
+                                           absl::FunctionRef<bool(uint32_t)> wants,
                                            absl::FunctionRef<absl::Status(const SavedRow&)> visit) {
   ShardHeader shard;
   RETURN_IF_ERROR(Read(&shard, sizeof shard));
@@ -186,6 +197,12 @@ absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t 
   if (shard.num_rows > *rows_left) return Wrong("has more rows than its header says");
   *rows_left -= shard.num_rows;
   values_.resize(size_t{header.dim} * (1 + header.num_slots));
+  if (!wants(shard.shard)) {
+    const uint64_t row_bytes = sizeof(RowHeader) + values_.size() * sizeof(float);
+    if (shard.num_rows > left_ / row_bytes) return Wrong("ends too early");
+    RETURN_IF_ERROR(Skip(shard.num_rows * row_bytes));
+    return shard.shard;
+  }
   SavedRow row{shard.shard, {}, values_.data()};
   uint64_t last_id = 0;
   for (uint64_t i = 0; i < shard.num_rows; ++i) {
@@ -203,14 +220,14 @@ absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t 
 }  // namespace
 
 absl::Status ReadRows(const std::string& path, absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
-                      absl::FunctionRef<absl::Status(const SavedRow&)> visit) {
+                      absl::FunctionRef<bool(uint32_t)> wants, absl::FunctionRef<absl::Status(const SavedRow&)> visit) {
   RowFile file(path);
   ASSIGN_OR_RETURN(const RowFileHeader header, file.ReadHeader());
   RETURN_IF_ERROR(begin(header));
   uint64_t rows_left = header.num_rows;
   int64_t shard = -1;
   for (uint32_t i = 0; i < header.num_shards; ++i) {
-    ASSIGN_OR_RETURN(shard, file.ReadShard(header, shard, &rows_left, visit));
+    ASSIGN_OR_RETURN(shard, file.ReadShard(header, shard, &rows_left, wants, visit));
   }
   if (rows_left != 0) return file.Wrong("has fewer rows than its header says");
   if (file.left() != 0) return file.Wrong("goes on after its last row");

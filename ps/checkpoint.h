@@ -42,9 +42,10 @@ struct SavedRow {
   const float* values = nullptr;  // [1 + num_slots, dim]: weights, then slots
 };
 
-// Calls `begin` once and then `visit` for every row, in the file's order, until one is not Ok. One row in memory at a
-// time. FailedPrecondition names the file and what is wrong with it. The caller has checked the checksum.
+// Calls `begin` once and then `visit` for every row of the virtual shards that `wants` says yes to, in the file's order,
+// until one is not Ok. Other shards are skipped unread. One row in memory at a time. FailedPrecondition names the file and
+// what is wrong with it. The caller has checked the checksum.
 absl::Status ReadRows(const std::string& path, absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
-                      absl::FunctionRef<absl::Status(const SavedRow&)> visit);
+                      absl::FunctionRef<bool(uint32_t)> wants, absl::FunctionRef<absl::Status(const SavedRow&)> visit);
 
 }  // namespace tandem::ps

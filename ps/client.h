@@ -5,12 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "kernels/base/trace.h"
 #include "proto/embedding.pb.h"
 #include "rpc/future.h"
 
@@ -47,6 +50,9 @@ struct HashResult {
   uint64_t num_rows = 0;  // rows ever committed
 };
 
+// What so many ids and their rows, or gradients, take.
+inline size_t CallBytes(size_t num_ids, size_t dim) { return num_ids * (sizeof(uint64_t) + dim * sizeof(float)); }
+
 class Client {
  public:
   virtual ~Client() = default;
@@ -68,8 +74,38 @@ class Client {
   // files (ps/checkpoint.h), which are on disk then. One trainer calls it, before its Commit of step + 1, so that the rows are
   // those of one moment. FailedPrecondition unless `step` is the last one applied.
   virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) = 0;
+  // Puts rows that Save wrote, by any number of servers, back into their tables (those of `files`, in `folder`) and makes `step`
+  // the last step applied. One trainer calls it, after CreateTables and before any other call of any trainer. The caller has
+  // checked the files' checksums. FailedPrecondition names the file that does not fit its table.
+  virtual rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) = 0;
   // Fails everything in flight and to come with `reason`.
   virtual void Abort(absl::Status reason) = 0;
+
+  // Records the pulls, pushes, norms, commits and saves of steps `first` to `last`, each from the call to its completion, and
+  // makes servers record what they do for them. Before the first call of these steps. Null: nothing more.
+  void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) {
+    tracer_ = std::move(tracer);
+    first_traced_ = first;
+    last_traced_ = last;
+  }
+  // What servers have recorded since the last call, for all their callers, in this machine's clock. Blocks.
+  virtual absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) = 0;
+
+ protected:
+  // Of trainer `trainer`'s call that begins now; does nothing unless the step is traced.
+  ConcurrentSpan TraceCall(uint32_t trainer, SpanKind kind, const char* name, uint64_t step) {
+    if (tracer_ == nullptr || step < first_traced_ || step > last_traced_) return {};
+    Span span;
+    span.name = name;
+    span.kind = kind;
+    span.step = step;
+    span.trace_id = uint64_t{trainer + 1} << 40 | tracer_->NextCall();  // no other trainer's
+    return {tracer_, span};
+  }
+
+ private:
+  std::shared_ptr<Tracer> tracer_;
+  uint64_t first_traced_ = 0, last_traced_ = 0;
 };
 
 }  // namespace tandem::ps

@@ -18,13 +18,17 @@ struct Pending {
   std::shared_ptr<rpc::Promise<T>> promise = std::make_shared<rpc::Promise<T>>();
 
   rpc::Future<T> future() const { return promise->future(); }
-  auto SetValue() const {
-    return [promise = promise](absl::StatusOr<T> value) { promise->Set(std::move(value)); };
+  auto SetValue(ConcurrentSpan span = {}) const {
+    return [promise = promise, span](absl::StatusOr<T> value) {
+      span.End();
+      promise->Set(std::move(value));
+    };
   }
 };
 
-TableHost::Done SetDone(const Pending<rpc::Done>& pending) {
-  return [promise = pending.promise](absl::Status status) {
+TableHost::Done SetDone(const Pending<rpc::Done>& pending, ConcurrentSpan span = {}) {
+  return [promise = pending.promise, span](absl::Status status) {
+    span.End();
     if (status.ok()) promise->Set(rpc::Done());
     else promise->Set(status);
   };
@@ -42,17 +46,20 @@ absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, abs
 rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
+  ConcurrentSpan span = TraceCall(trainer_, SpanKind::PULL, "pull", step);
   std::vector<PullPart> parts;
   for (const PullSegment& segment : segments) {
     parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows});
+    if (span.recorded()) span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), host_.Dim(segment.table).value_or(0))));
   }
-  host_.Pull(step, create, parts, SetDone(pending));
+  host_.Pull(step, create, parts, SetDone(pending, span), span.trace_id());
   return future;
 }
 
 rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
+  ConcurrentSpan span = TraceCall(trainer_, SpanKind::PUSH, "push", step);
   std::vector<size_t> sizes;
   size_t total = 0;
   for (const PushSegment& segment : segments) {
@@ -64,6 +71,7 @@ rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, st
     }
     sizes.push_back(segment.ids.size() * *dim * sizeof(float));
     total += sizes.back();
+    span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), *dim)));
   }
   const auto copy = Buffer::Allocate(total);
   char* next = static_cast<char*>(copy->data());
@@ -73,7 +81,7 @@ rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, st
     parts.push_back({segments[i].table, segments[i].ids.size(), segments[i].ids.data(), next});
     next += sizes[i];
   }
-  host_.Accumulate({trainer_, step, slice, next_sequence_++}, parts, copy, SetDone(pending));
+  host_.Accumulate({trainer_, step, slice, next_sequence_++}, parts, copy, SetDone(pending, span), span.trace_id());
   pushes_.push_back(future);
   return future;
 }
@@ -81,7 +89,8 @@ rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, st
 rpc::Future<absl::uint128> LocalClient::GradientNorm(uint64_t step) {
   Pending<absl::uint128> pending;
   const auto future = pending.future();
-  host_.GradientNorm(trainer_, step, pending.SetValue());
+  const ConcurrentSpan span = TraceCall(trainer_, SpanKind::COMMIT, "gradient_norm", step);
+  host_.GradientNorm(trainer_, step, pending.SetValue(span), span.trace_id());
   return future;
 }
 
@@ -93,7 +102,8 @@ rpc::Future<rpc::Done> LocalClient::Commit(const CommitArgs& args) {
   }
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  host_.Commit(trainer_, args, SetDone(pending));
+  const ConcurrentSpan span = TraceCall(trainer_, SpanKind::COMMIT, "commit", args.step);
+  host_.Commit(trainer_, args, SetDone(pending, span), span.trace_id());
   return future;
 }
 
@@ -107,7 +117,21 @@ rpc::Future<HashResult> LocalClient::Hash() {
 rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::string& folder) {
   Pending<std::vector<SavedFile>> pending;
   const auto future = pending.future();
-  host_.Save(step, folder, pending.SetValue());
+  const ConcurrentSpan span = TraceCall(trainer_, SpanKind::CHECKPOINT, "save", step);
+  host_.Save(step, folder, pending.SetValue(span), span.trace_id());
+  return future;
+}
+
+absl::StatusOr<std::vector<RoleTrace>> LocalClient::TakeTraces(absl::Duration) {
+  std::vector<RoleTrace> traces;
+  traces.push_back(rpc::TakeRoleTrace("ps-local", host_.tracer()));
+  return traces;
+}
+
+rpc::Future<rpc::Done> LocalClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Load({step, folder, files, Router::RoundRobin(1).ShardsOf(0)}, SetDone(pending));
   return future;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "ps/client.h"
 #include "ps/table_host.h"
 
@@ -25,8 +26,11 @@ class LocalClient : public Client {
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) override;
   // Fails the host, and so every replica of the process: without this one no step can be committed.
   void Abort(absl::Status reason) override { host_.Fail(std::move(reason)); }
+  // The host's: role "ps-local".
+  absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
 
  private:
   TableHost& host_;

@@ -18,6 +18,7 @@
 #include "ps/saturating.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
+#include "rpc/role_trace.h"
 
 namespace tandem::ps {
 namespace {
@@ -36,19 +37,33 @@ absl::Status Annotate(const absl::Status& status, const std::string& what, int s
 template <class T>
 class SharedPromise {
  public:
+  // `span` ends with it.
+  explicit SharedPromise(const ConcurrentSpan& span = {}) { state_->span = span; }
+
   const Future<T>& future() const { return state_->future; }
   void Set(absl::StatusOr<T> value) const {
-    if (!state_->taken.exchange(true)) state_->promise.Set(std::move(value));
+    if (state_->taken.exchange(true)) return;
+    state_->span.End();
+    state_->promise.Set(std::move(value));
   }
 
  private:
   struct State {
     rpc::Promise<T> promise;
     const Future<T> future = promise.future();
+    ConcurrentSpan span;
     std::atomic<bool> taken{false};
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
+
+// Fulfils the promise when every server has answered, or with the first error.
+std::function<void(absl::StatusOr<std::vector<Payload>>)> WhenAnswered(const SharedPromise<Done>& promise) {
+  return [promise](absl::StatusOr<std::vector<Payload>> replies) {
+    if (replies.ok()) promise.Set(Done());
+    else promise.Set(replies.status());
+  };
+}
 
 // Runs `then` once: when all are done, or with the first error.
 void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::Status)> then) {
@@ -70,6 +85,7 @@ struct Plan {
   std::vector<uint32_t> dims;                // [segment]
   std::vector<CutMessage> messages;
   std::vector<int> messages_of_server;
+  size_t num_bytes = 0;  // of ids and rows
 };
 
 // The message's ids gathered into one buffer, and its segments.
@@ -141,10 +157,21 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
 
   template <class SegmentType>
   absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments);
-  std::shared_ptr<Operation> Start(std::string what, const Plan& plan);
-  // Sends `request` to every server; `then` runs once, with all replies in order or the first error.
+  std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
+  RequestHeader HeaderOf(const ConcurrentSpan& span) const {
+    RequestHeader traced = header;
+    traced.set_trace_id(span.trace_id());
+    return traced;
+  }
+  // Sends requests[i] to server i; `then` runs once, with all replies in order or the first error.
+  void CallEach(const char* method, std::string what, const std::vector<Payload>& requests, absl::Time deadline,
+                std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
+  // The same request to every server.
   void CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
-               std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
+               std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
+    const std::vector<Payload> requests(channels.size(), Payload(std::move(request)));
+    CallEach(method, std::move(what), requests, deadline, std::move(then));
+  }
 
   const Router router;
   const RequestHeader header;
@@ -165,6 +192,7 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
                                                                segment.ids.size()));
     plan->split.push_back(std::move(owned));
     plan->dims.push_back(spec->second.dim());
+    plan->num_bytes += CallBytes(segment.ids.size(), spec->second.dim());
   }
   plan->messages = CutMessages(plan->split, plan->dims, options.message_bytes);
   plan->messages_of_server.resize(channels.size());
@@ -172,8 +200,9 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
   return plan;
 }
 
-std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan) {
-  auto operation = std::make_shared<Operation>(std::move(what), plan.messages_of_server);
+std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan, ConcurrentSpan span) {
+  span.AddBytes(static_cast<double>(plan.num_bytes));
+  auto operation = std::make_shared<Operation>(std::move(what), plan.messages_of_server, std::move(span));
   const std::weak_ptr<Operation> weak = operation;
   const Timer::Key key = timer->Schedule(absl::Now() + options.timeout, [weak, after = options.timeout] {
     if (const auto late = weak.lock()) late->TimeOut(after);
@@ -182,8 +211,8 @@ std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Pla
   return operation;
 }
 
-void RemoteClient::Core::CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
-                                 std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
+void RemoteClient::Core::CallEach(const char* method, std::string what, const std::vector<Payload>& requests,
+                                  absl::Time deadline, std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
   struct Replies {
     absl::Mutex mutex;
     std::vector<Payload> payloads;
@@ -194,10 +223,9 @@ void RemoteClient::Core::CallAll(const char* method, std::string what, std::stri
   replies->payloads.resize(channels.size());
   replies->missing = channels.size();
   const rpc::CallOptions call_options{deadline - absl::Now(), /*idempotent=*/true};
-  const Payload payload(std::move(request));
   for (size_t server = 0; server < channels.size(); ++server) {
     channels[server]
-        ->Call(absl::StrCat(kService, method), payload, call_options)
+        ->Call(absl::StrCat(kService, method), requests[server], call_options)
         .OnReady([replies, then, what, server](const absl::StatusOr<Payload>& reply) {
           {
             absl::MutexLock lock(&replies->mutex);
@@ -231,27 +259,28 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   request.set_num_trainers(num_trainers_);
   SharedPromise<Done> created;
   const absl::Time deadline = absl::Now() + timeout;
-  core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline,
-                 [created](absl::StatusOr<std::vector<Payload>> replies) {
-                   if (replies.ok()) created.Set(Done());
-                   else created.Set(replies.status());
-                 });
+  core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline, WhenAnswered(created));
   // The calls have the deadline; the second is for the answer to come through.
   RETURN_IF_ERROR(created.future().Wait(deadline + absl::Seconds(1)).status());
   for (const TableSpec& spec : tables) core_->specs[spec.number()] = spec;
   return absl::OkStatus();
 }
 
+ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t step) {
+  return Client::TraceCall(core_->header.sender().rank(), kind, name, step);
+}
+
 Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
+  const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull", step);
   const auto made = core_->MakePlan(segments);
   if (!made.ok()) return Future<Done>::Ready(made.status());
   const std::shared_ptr<const Plan> plan = *made;
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan);
+  const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan, span);
   const auto targets = std::make_shared<const std::vector<PullSegment>>(std::move(segments));
   for (const CutMessage& message : plan->messages) {
     PullRequest request;
-    *request.mutable_header() = core_->header;
+    *request.mutable_header() = core_->HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
     const auto ids = GatherIds(*plan, message, *targets, &request);
@@ -271,14 +300,15 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
 }
 
 Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
   const auto plan = core_->MakePlan(segments);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
   if ((*plan)->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan);
+  const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan, span);
   for (const CutMessage& message : (*plan)->messages) {
     const size_t server = static_cast<size_t>(message.server);
     PushRequest request;
-    *request.mutable_header() = core_->header;
+    *request.mutable_header() = core_->HeaderOf(span);
     request.set_sequence(next_sequence_[server]++);
     request.set_step(step);
     request.set_slice(slice);
@@ -301,10 +331,11 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
 }
 
 Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
+  const ConcurrentSpan span = TraceCall(SpanKind::COMMIT, "gradient_norm", step);
   GradientNormRequest request;
-  *request.mutable_header() = core_->header;
+  *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(step);
-  SharedPromise<absl::uint128> norm;
+  SharedPromise<absl::uint128> norm(span);
   const auto then = [norm](absl::StatusOr<std::vector<Payload>> replies) {
     if (!replies.ok()) return norm.Set(replies.status());
     absl::uint128 total = 0;
@@ -327,8 +358,9 @@ Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
 }
 
 Future<Done> RemoteClient::Commit(const CommitArgs& args) {
+  const ConcurrentSpan span = TraceCall(SpanKind::COMMIT, "commit", args.step);
   CommitRequest request;
-  *request.mutable_header() = core_->header;
+  *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(args.step);
   request.set_gradient_scale(args.gradient_scale);
   request.set_skip(args.skip);
@@ -337,16 +369,12 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
     added->set_table(rate.table);
     added->set_learning_rate(rate.learning_rate);
   }
-  SharedPromise<Done> committed;
-  const auto then = [committed](absl::StatusOr<std::vector<Payload>> replies) {
-    if (replies.ok()) committed.Set(Done());
-    else committed.Set(replies.status());
-  };
+  SharedPromise<Done> committed(span);
   WhenAll(std::exchange(pushes_, {}),
-          [core = core_, committed, then, step = args.step, deadline = absl::Now() + core_->options.timeout,
+          [core = core_, committed, step = args.step, deadline = absl::Now() + core_->options.timeout,
            bytes = request.SerializeAsString()](absl::Status pushed) {
             if (!pushed.ok()) return committed.Set(pushed);
-            core->CallAll("Commit", absl::StrCat("commit of step ", step), bytes, deadline, then);
+            core->CallAll("Commit", absl::StrCat("commit of step ", step), bytes, deadline, WhenAnswered(committed));
           });
   return committed.future();
 }
@@ -374,11 +402,12 @@ Future<HashResult> RemoteClient::Hash() {
 }
 
 Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder) {
+  const ConcurrentSpan span = TraceCall(SpanKind::CHECKPOINT, "save", step);
   SaveRequest request;
-  *request.mutable_header() = core_->header;
+  *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(step);
   request.set_folder(folder);
-  SharedPromise<std::vector<SavedFile>> saved;
+  SharedPromise<std::vector<SavedFile>> saved(span);
   core_->CallAll("Save", absl::StrCat("save after step ", step), request.SerializeAsString(),
                  absl::Now() + core_->options.timeout, [saved](absl::StatusOr<std::vector<Payload>> replies) {
                    if (!replies.ok()) return saved.Set(replies.status());
@@ -394,6 +423,36 @@ Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::stri
                    saved.Set(std::move(files));
                  });
   return saved.future();
+}
+
+absl::StatusOr<std::vector<RoleTrace>> RemoteClient::TakeTraces(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  std::vector<RoleTrace> traces;
+  for (size_t server = 0; server < core_->channels.size(); ++server) {
+    auto trace = rpc::CallTakeTrace(*core_->channels[server], "tandem.EmbeddingService", core_->header,
+                                    absl::StrCat("ps-", server), deadline);
+    if (!trace.ok()) return Annotate(trace.status(), "take trace", static_cast<int>(server));
+    traces.push_back(*std::move(trace));
+  }
+  return traces;
+}
+
+Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) {
+  LoadRequest request;
+  *request.mutable_header() = core_->header;
+  request.set_step(step);
+  request.set_folder(folder);
+  request.mutable_files()->Add(files.begin(), files.end());
+  std::vector<Payload> requests;
+  for (int server = 0; server < core_->router.num_owners(); ++server) {
+    const std::vector<ShardRange> shards = core_->router.ShardsOf(server);
+    request.mutable_shards()->Assign(shards.begin(), shards.end());
+    requests.emplace_back(request.SerializeAsString());
+  }
+  SharedPromise<Done> loaded;
+  core_->CallEach("Load", absl::StrCat("load of step ", step), requests, absl::Now() + core_->options.timeout,
+                  WhenAnswered(loaded));
+  return loaded.future();
 }
 
 void RemoteClient::Abort(absl::Status reason) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ps/client.h"
 #include "ps/router.h"
@@ -37,9 +38,14 @@ class RemoteClient : public Client {
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) override;
   void Abort(absl::Status reason) override;
+  // Roles "ps-0", "ps-1", ...
+  absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
 
  private:
+  ConcurrentSpan TraceCall(SpanKind kind, const char* name, uint64_t step);
+
   struct Core;  // shared with what is in flight
   std::shared_ptr<Core> core_;
   const uint32_t num_trainers_;

@@ -13,15 +13,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "kernels/base/trace.h"
 #include "rpc/future.h"
 
 namespace tandem::ps {
 
 class Operation {
  public:
-  // `what` names it in errors; messages_of_server[i] counts the messages for ps-i.
-  Operation(std::string what, std::vector<int> messages_of_server)
-      : what_(std::move(what)), unanswered_(std::move(messages_of_server)) {}
+  // `what` names it in errors; messages_of_server[i] counts the messages for ps-i; `span` ends with it.
+  Operation(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span)
+      : what_(std::move(what)), span_(std::move(span)), unanswered_(std::move(messages_of_server)) {}
 
   rpc::Future<rpc::Done> future() const { return future_; }
   const std::string& what() const { return what_; }
@@ -76,11 +77,13 @@ class Operation {
     completed_ = true;
     const absl::Status result = result_;
     lock.Release();
+    span_.End();
     if (result.ok()) promise_.Set(rpc::Done());
     else promise_.Set(result);
   }
 
   const std::string what_;
+  const ConcurrentSpan span_;
   rpc::Promise<rpc::Done> promise_;
   const rpc::Future<rpc::Done> future_ = promise_.future();
   mutable absl::Mutex mutex_;

@@ -35,6 +35,16 @@ Router Router::RoundRobin(int num_owners) {
   return Router(std::move(owner_of_shard), num_owners);
 }
 
+std::vector<ShardRange> Router::ShardsOf(int owner) const {
+  std::vector<ShardRange> ranges;
+  for (uint32_t shard = 0; shard < kNumVirtualShards; ++shard) {
+    if (owner_of_shard_[shard] != owner) continue;
+    if (ranges.empty() || ranges.back().first() + ranges.back().count() != shard) ranges.emplace_back().set_first(shard);
+    ranges.back().set_count(ranges.back().count() + 1);
+  }
+  return ranges;
+}
+
 absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_view table_name, const void* ids,
                                                     size_t count) const {
   const auto wrong = [&](uint64_t id, const char* why) {

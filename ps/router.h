@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/embedding.pb.h"
 #include "rpc/master/shard_map.h"
 
 namespace tandem::ps {
@@ -30,6 +31,8 @@ class Router {
   static Router RoundRobin(int num_owners);
 
   int num_owners() const { return num_owners_; }
+  // The virtual shards of one owner, ascending, as few ranges as there can be.
+  std::vector<ShardRange> ShardsOf(int owner) const;
   // `ids` are `count` little-endian u64 at any alignment. One entry per owner. InvalidArgument names table and id.
   absl::StatusOr<std::vector<OwnedIds>> Split(uint32_t table, std::string_view table_name, const void* ids,
                                               size_t count) const;

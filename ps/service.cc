@@ -60,6 +60,8 @@ void EmbeddingService::Register(rpc::Server& server) {
   handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
   handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
   handle("Save", rpc::MethodKind::UNARY, &EmbeddingService::Save);
+  handle("Load", rpc::MethodKind::UNARY, &EmbeddingService::Load);
+  handle("TakeTrace", rpc::MethodKind::UNARY, &EmbeddingService::TakeTrace);
 }
 
 absl::Status EmbeddingService::CheckHeader(const RequestHeader& header) const {
@@ -136,15 +138,17 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
     next_ids += count * sizeof(uint64_t);
     next_rows += count * dims[static_cast<size_t>(i)];
   }
-  host_.Pull(request.step(), request.create(), parts,
-             [reply, rows, version = shard_map_version_.load()](absl::Status status) {
-               if (!status.ok()) return reply(status);
-               PullReply small;
-               small.set_shard_map_version(version);
-               rpc::Payload message = Encode(small);
-               rpc::AppendBytesField(message, 15, rows->data(), rows->num_bytes(), rows);
-               reply(std::move(message));
-             });
+  host_.Pull(
+      request.step(), request.create(), parts,
+      [reply, rows, version = shard_map_version_.load()](absl::Status status) {
+        if (!status.ok()) return reply(status);
+        PullReply small;
+        small.set_shard_map_version(version);
+        rpc::Payload message = Encode(small);
+        rpc::AppendBytesField(message, 15, rows->data(), rows->num_bytes(), rows);
+        reply(std::move(message));
+      },
+      request.header().trace_id());
   return absl::OkStatus();
 }
 
@@ -177,21 +181,23 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
     next_gradients += count * dims[static_cast<size_t>(i)] * sizeof(float);
   }
   host_.Accumulate({request.header().sender().rank(), request.step(), request.slice(), request.sequence()}, parts,
-                   received, ReplyEmpty(reply));
+                   received, ReplyEmpty(reply), request.header().trace_id());
   return absl::OkStatus();
 }
 
 void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<GradientNormRequest>(payload);
   if (!request.ok()) return reply(request.status());
-  host_.GradientNorm(request->header().sender().rank(), request->step(),
-                     [reply = std::move(reply)](absl::StatusOr<absl::uint128> norm) {
-                       if (!norm.ok()) return reply(norm.status());
-                       GradientNormReply message;
-                       message.set_squared_norm_high(absl::Uint128High64(*norm));
-                       message.set_squared_norm_low(absl::Uint128Low64(*norm));
-                       reply(Encode(message));
-                     });
+  host_.GradientNorm(
+      request->header().sender().rank(), request->step(),
+      [reply = std::move(reply)](absl::StatusOr<absl::uint128> norm) {
+        if (!norm.ok()) return reply(norm.status());
+        GradientNormReply message;
+        message.set_squared_norm_high(absl::Uint128High64(*norm));
+        message.set_squared_norm_low(absl::Uint128Low64(*norm));
+        reply(Encode(message));
+      },
+      request->header().trace_id());
 }
 
 void EmbeddingService::Commit(rpc::Payload payload, rpc::Reply reply) {
@@ -202,7 +208,7 @@ void EmbeddingService::Commit(rpc::Payload payload, rpc::Reply reply) {
   args.gradient_scale = request->gradient_scale();
   args.skip = request->skip();
   for (const TableRate& rate : request->rates()) args.rates.push_back({rate.table(), rate.learning_rate()});
-  host_.Commit(request->header().sender().rank(), args, ReplyEmpty(std::move(reply)));
+  host_.Commit(request->header().sender().rank(), args, ReplyEmpty(std::move(reply)), request->header().trace_id());
 }
 
 void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
@@ -221,13 +227,31 @@ void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
 void EmbeddingService::Save(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<SaveRequest>(payload);
   if (!request.ok()) return reply(request.status());
-  host_.Save(request->step(), request->folder(),
-             [reply = std::move(reply)](const absl::StatusOr<std::vector<SavedFile>>& files) {
-               if (!files.ok()) return reply(files.status());
-               SaveReply message;
-               message.mutable_files()->Add(files->begin(), files->end());
-               reply(Encode(message));
-             });
+  host_.Save(
+      request->step(), request->folder(),
+      [reply = std::move(reply)](const absl::StatusOr<std::vector<SavedFile>>& files) {
+        if (!files.ok()) return reply(files.status());
+        SaveReply message;
+        message.mutable_files()->Add(files->begin(), files->end());
+        reply(Encode(message));
+      },
+      request->header().trace_id());
+}
+
+void EmbeddingService::TakeTrace(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<TakeTraceRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  reply(Encode(rpc::AnswerTakeTrace(host_.tracer())));
+}
+
+void EmbeddingService::Load(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<LoadRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.Load({.step = request->step(),
+              .folder = request->folder(),
+              .files = {request->files().begin(), request->files().end()},
+              .shards = {request->shards().begin(), request->shards().end()}},
+             ReplyEmpty(std::move(reply)));
 }
 
 }  // namespace tandem::ps

@@ -44,6 +44,8 @@ class EmbeddingService {
   void Commit(rpc::Payload request, rpc::Reply reply);
   void Hash(rpc::Payload request, rpc::Reply reply);
   void Save(rpc::Payload request, rpc::Reply reply);
+  void Load(rpc::Payload request, rpc::Reply reply);
+  void TakeTrace(rpc::Payload request, rpc::Reply reply);
 
  private:
   absl::Status CheckHeader(const RequestHeader& header) const;

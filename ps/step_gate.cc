@@ -48,16 +48,20 @@ absl::Status StepGate::CheckCaller(const char* what, uint32_t trainer, uint64_t 
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(uint64_t step) const {
-  if (step == 0 || step == applied_ + 1) return PullVerdict::NOW;
-  if (step > applied_) return PullVerdict::LATER;
-  return absl::FailedPreconditionError(
-      absl::StrCat("pull for step ", step, ", but step ", applied_, " is applied: its rows are gone"));
+absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(uint64_t step) {
+  if (step == 0) return PullVerdict::NOW;
+  if (step <= applied_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("pull for step ", step, ", but step ", applied_, " is applied: its rows are gone"));
+  }
+  begun_ = true;
+  return step == applied_ + 1 ? PullVerdict::NOW : PullVerdict::LATER;
 }
 
 absl::StatusOr<StepGate::PushVerdict> StepGate::AdmitPush(uint32_t trainer, uint64_t step, uint32_t slice,
                                                           uint64_t sequence) {
   RETURN_IF_ERROR(CheckCaller("push", trainer, step));
+  begun_ = true;
   if (step <= applied_) return PushVerdict::REPEATED;
   Trainer& sender = trainers_[trainer];
   if (sender.pushes.count({slice, sequence}) != 0) return PushVerdict::REPEATED;
@@ -71,6 +75,7 @@ absl::StatusOr<StepGate::PushVerdict> StepGate::AdmitPush(uint32_t trainer, uint
 
 absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(uint32_t trainer, uint64_t step) {
   RETURN_IF_ERROR(CheckCaller("gradient norm", trainer, step));
+  begun_ = true;
   if (step <= applied_) return RoundVerdict::PAST;
   const bool repeated = trainers_[trainer].asked_norm;
   trainers_[trainer].asked_norm = true;
@@ -80,6 +85,7 @@ absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(uint32_t trainer, uin
 
 absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(uint32_t trainer, const CommitArgs& args) {
   RETURN_IF_ERROR(CheckCaller("commit", trainer, args.step));
+  begun_ = true;
   if (args.step <= applied_) return RoundVerdict::PAST;
   CommitArgs sorted = args;
   std::sort(sorted.rates.begin(), sorted.rates.end(),
@@ -98,6 +104,15 @@ absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(uint32_t trainer, c
   }
   Apply();
   return RoundVerdict::COMPLETE;
+}
+
+absl::Status StepGate::CheckLoad(uint64_t step) const {
+  if (step > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("load of step ", step, "; steps count from 1 to 2^32 - 1"));
+  }
+  if (!begun_) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("rows of step ", step, " cannot be loaded: training has begun, ", applied_,
+                                                    " steps are applied; load before any other call"));
 }
 
 void StepGate::Apply() {

@@ -4,6 +4,7 @@
 //   push k    only into the open step; a repetition, and a push of a step already applied, is acknowledged and ignored
 //   norm k    answered when every trainer has asked; a trainer that asked pushes no more in this step
 //   commit k  applied when every trainer has committed it, with the same arguments
+//   load k    makes step k the last one applied, before anything else came
 // Thread rule: one thread at a time. No clock, no lock, no memory of rows.
 #pragma once
 
@@ -31,12 +32,16 @@ class StepGate {
   uint64_t applied() const { return applied_; }
 
   // Every method refuses with a Status and then has changed nothing (but see AdmitCommit).
-  absl::StatusOr<PullVerdict> AdmitPull(uint64_t step) const;
+  absl::StatusOr<PullVerdict> AdmitPull(uint64_t step);
   absl::StatusOr<PushVerdict> AdmitPush(uint32_t trainer, uint64_t step, uint32_t slice, uint64_t sequence);
   absl::StatusOr<RoundVerdict> AdmitNorm(uint32_t trainer, uint64_t step);
   // COMPLETE makes the step applied. If two trainers disagree (FailedPrecondition, naming both) the commits of the step
   // are forgotten: none of them can succeed.
   absl::StatusOr<RoundVerdict> AdmitCommit(uint32_t trainer, const CommitArgs& args);
+  // FailedPrecondition if a call for a step (a pull for step 0 is for none) was admitted before.
+  absl::Status CheckLoad(uint64_t step) const;
+  // REQUIRES: CheckLoad(step).ok().
+  void Load(uint64_t step) { applied_ = step; }
 
  private:
   struct Trainer {
@@ -49,6 +54,7 @@ class StepGate {
   void Apply();
 
   uint64_t applied_ = 0;
+  bool begun_ = false;  // something was admitted
   std::vector<Trainer> trainers_;
 };
 

@@ -120,12 +120,17 @@ void Table::ForEachNumber(absl::Span<const uint64_t> ids, size_t bytes_used,
   }
 }
 
-RowView Table::Create(uint64_t id) {
+RowView Table::Append(const RowHeader& header) {
   const size_t number = num_rows_++;
   if (number >> slab_shift_ == slabs_.size()) slabs_.push_back(Buffer::Allocate(layout_.stride() << slab_shift_));
-  index_.FindOrInsert(id, number);
+  index_.FindOrInsert(header.id, number);
   const RowView row = layout_.View(Record(number));
-  *row.header = RowHeader{.id = id};
+  *row.header = header;
+  return row;
+}
+
+RowView Table::Create(uint64_t id) {
+  const RowView row = Append(RowHeader{.id = id});
   InitializeWeights(spec_.seed(), spec_.init_stddev(), id, row.weights, row.dim);
   optimizer_->Init(row);
   return row;
@@ -247,8 +252,7 @@ void Table::ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const {
 
 bool Table::Restore(const RowHeader& header, const float* values) {
   if (index_.Find(header.id) != RowIndex::kAbsent) return false;
-  const RowView row = Create(header.id);
-  *row.header = header;
+  const RowView row = Append(header);
   std::memcpy(row.weights, values, sizeof(float) * row.dim * (1 + static_cast<size_t>(layout_.num_slots())));
   return true;
 }

@@ -85,6 +85,8 @@ class Table {
   // Looks ids up with memory fetched ahead; visit(i, row number or RowIndex::kAbsent), in order.
   void ForEachNumber(absl::Span<const uint64_t> ids, size_t bytes_used,
                      absl::FunctionRef<void(size_t, uint64_t)> visit) const;
+  // A new row with neither weights nor slots. REQUIRES: there is none with this id.
+  RowView Append(const RowHeader& header);
   RowView Create(uint64_t id);
   void Link(uint64_t id, uint32_t entry);
   bool Before(uint32_t a, uint32_t b) const;

@@ -1,9 +1,5 @@
 #include "ps/table_host.h"
 
-#include <atomic>
-#include <cmath>
-#include <limits>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -12,7 +8,6 @@
 #include "kernels/base/status_macros.h"
 #include "ps/saturating.h"
 #include "ps/table.h"
-#include "ps/table_worker.h"
 
 namespace tandem::ps {
 namespace {
@@ -20,81 +15,37 @@ namespace {
 // Trainer and sequence share the 64 bits that order pushes within a slice.
 constexpr int kSequenceBits = 40;
 
-bool SameSpec(const TableSpec& a, const TableSpec& b) { return a.SerializeAsString() == b.SerializeAsString(); }
-
-// Counts the workers of one call; the last one to arrive goes on.
-class Countdown {
- public:
-  Countdown(int count, std::function<void()> then) : remaining_(count), then_(std::move(then)) {}
-  void Arrive() {
-    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) then_();
-  }
-
- private:
-  std::atomic<int> remaining_;
-  std::function<void()> then_;
-};
+Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id) {
+  Span span;
+  span.name = name;
+  span.kind = kind;
+  span.step = step;
+  span.trace_id = trace_id;
+  return span;
+}
 
 }  // namespace
 
-struct TableHost::Share {
-  uint32_t table;
-  OwnedIds owned;
-  float* rows;            // of the whole part; owned.positions say which
-  const void* gradients;  // likewise
-};
+TableHost::~TableHost() { Fail(absl::CancelledError("the parameter server is closing")); }
 
-TableHost::TableHost(int num_workers) : router_(Router::RoundRobin(num_workers)) {
-  for (int i = 0; i < num_workers; ++i) workers_.push_back(std::make_unique<TableWorker>(i));
-}
-
-TableHost::~TableHost() {
-  Fail(absl::CancelledError("the parameter server is closing"));
-  workers_.clear();
-}
-
-absl::Status TableHost::CheckCreate(const std::vector<TableSpec>& tables, uint32_t num_trainers) const {
+absl::Status TableHost::CheckTrainers(uint32_t num_trainers) const {
   if (num_trainers == 0 || num_trainers >= 1u << (64 - kSequenceBits)) {
     return absl::InvalidArgumentError(absl::StrCat("num_trainers is ", num_trainers, ", must be 1 to 2^24 - 1"));
   }
-  if (gate_.num_trainers() != 0 && gate_.num_trainers() != num_trainers) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the job has ", gate_.num_trainers(), " trainers, this request says ", num_trainers));
-  }
-  std::set<uint32_t> numbers;
-  std::set<std::string> names;
-  for (const TableSpec& spec : tables) {
-    RETURN_IF_ERROR(CheckTableSpec(spec));
-    if (!numbers.insert(spec.number()).second || !names.insert(spec.name()).second) {
-      return absl::InvalidArgumentError(absl::StrCat("table ", spec.number(), " (", spec.name(), ") comes twice"));
-    }
-    for (const auto& [number, other] : specs_) {
-      if (number == spec.number() || other->name() != spec.name()) continue;
-      return absl::FailedPreconditionError(absl::StrCat("table ", spec.name(), " exists as number ", number));
-    }
-    const auto known = specs_.find(spec.number());
-    if (known != specs_.end() && !SameSpec(*known->second, spec)) {
-      return absl::FailedPreconditionError(absl::StrCat("table ", spec.number(), " exists as {",
-                                                        known->second->ShortDebugString(), "}, this request says {",
-                                                        spec.ShortDebugString(), "}"));
-    }
-  }
-  return absl::OkStatus();
+  if (gate_.num_trainers() == 0 || gate_.num_trainers() == num_trainers) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the job has ", gate_.num_trainers(), " trainers, this request says ", num_trainers));
 }
 
 void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done) {
   absl::Status refused = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    RETURN_IF_ERROR(CheckCreate(tables, num_trainers));
+    RETURN_IF_ERROR(CheckTrainers(num_trainers));
+    RETURN_IF_ERROR(specs_.Check(tables));
     gate_.SetTrainers(num_trainers);
-    std::vector<std::shared_ptr<const TableSpec>> created;
-    for (const TableSpec& spec : tables) {
-      auto shared = std::make_shared<const TableSpec>(spec);
-      if (specs_.emplace(spec.number(), shared).second) created.push_back(shared);
-    }
-    PostToAll(
-        [created](TableWorker& worker) {
+    workers_.PostToAll(
+        [created = specs_.Add(tables)](TableWorker& worker) {
           for (const auto& spec : created) worker.tables()[spec->number()] = std::make_unique<Table>(*spec);
         },
         [done] { done(absl::OkStatus()); });
@@ -106,9 +57,7 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
 absl::StatusOr<std::shared_ptr<const TableSpec>> TableHost::FindSpec(uint32_t table) const {
   absl::ReaderMutexLock lock(&mutex_);
   RETURN_IF_ERROR(failed_);
-  const auto found = specs_.find(table);
-  if (found == specs_.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", table));
-  return found->second;
+  return specs_.Find(table);
 }
 
 absl::StatusOr<uint32_t> TableHost::Dim(uint32_t table) const {
@@ -116,60 +65,22 @@ absl::StatusOr<uint32_t> TableHost::Dim(uint32_t table) const {
   return spec->dim();
 }
 
-absl::Status TableHost::AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows,
-                                  const void* gradients, Shares* shares) const {
-  if (count > std::numeric_limits<size_t>::max() / sizeof(float) / spec.dim()) {
-    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
-  }
-  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count));
-  if (gradients != nullptr) RETURN_IF_ERROR(CheckGradients(spec, ids, gradients, count));
-  for (size_t worker = 0; worker < owned.size(); ++worker) {
-    if (owned[worker].ids.empty()) continue;
-    (*shares)[worker].push_back({spec.number(), std::move(owned[worker]), rows, gradients});
-  }
-  return absl::OkStatus();
-}
-
-void TableHost::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then) {
-  auto countdown = std::make_shared<Countdown>(static_cast<int>(workers_.size()), std::move(then));
-  for (auto& worker : workers_) {
-    worker->Post([task, countdown, worker = worker.get()] {
-      task(*worker);
-      countdown->Arrive();
-    });
-  }
-}
-
-void TableHost::PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task,
-                             std::function<void()> then) {
-  int busy = 0;
-  for (const auto& of_worker : shares) busy += !of_worker.empty();
-  // A call without rows still waits its turn, at the first worker.
-  auto countdown = std::make_shared<Countdown>(std::max(busy, 1), std::move(then));
-  for (size_t i = 0; i < workers_.size(); ++i) {
-    if (shares[i].empty() && (busy > 0 || i > 0)) continue;
-    workers_[i]->Post([task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
-      for (const Share& share : mine) task(*worker->tables().at(share.table), share);
-      countdown->Arrive();
-    });
-  }
-}
-
 void TableHost::PostPull(ParkedPull pull) {
-  PostToOwners(
+  workers_.PostToOwners(
       std::move(pull.shares),
-      [create = pull.create](Table& table, const Share& share) {
+      [create = pull.create](Table& table, const TableWorkers::Share& share) {
         table.Pull(share.owned.ids, create, share.rows, share.owned.positions);
       },
-      [done = std::move(pull.done)] { done(absl::OkStatus()); });
+      [done = std::move(pull.done)] { done(absl::OkStatus()); },
+      WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
 }
 
-void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done) {
+void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
-    ParkedPull pull{step, Shares(workers_.size()), create, done};
+    ParkedPull pull{step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
@@ -182,16 +93,16 @@ void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& pa
 }
 
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
-                           std::shared_ptr<const void> owner, Done done) {
+                           std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
   bool repeated = false;
   absl::Status refused = [&]() -> absl::Status {
     if (place.sequence >> kSequenceBits != 0) {
       return absl::InvalidArgumentError(absl::StrCat("push sequence ", place.sequence, " is not below 2^40"));
     }
-    Shares shares(workers_.size());
+    TableWorkers::Shares shares(workers_.size());
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
@@ -200,18 +111,18 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     repeated = verdict == StepGate::PushVerdict::REPEATED;
     if (repeated) return absl::OkStatus();
     const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
-    PostToOwners(
+    workers_.PostToOwners(
         std::move(shares),
-        [slice = place.slice, order, owner = std::move(owner)](Table& table, const Share& share) {
+        [slice = place.slice, order, owner = std::move(owner)](Table& table, const TableWorkers::Share& share) {
           table.Accumulate(slice, order, share.owned.ids, share.gradients, owner, share.owned.positions);
         },
-        [done] { done(absl::OkStatus()); });
+        [done] { done(absl::OkStatus()); }, WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id));
     return absl::OkStatus();
   }();
   if (repeated || !refused.ok()) done(refused);
 }
 
-void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done) {
+void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) {
   absl::StatusOr<absl::uint128> answer = absl::UnknownError("waiting");
   const bool answered = [&] {
     absl::MutexLock lock(&mutex_);
@@ -228,6 +139,7 @@ void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done) {
       answer = *norm_;
     } else {
       waiting_norms_.push_back({step, done});
+      if (trace_id != 0) norm_trace_id_ = trace_id;
       if (*verdict == StepGate::RoundVerdict::COMPLETE) {
         norm_posted_ = true;
         PostNorm(step);
@@ -241,7 +153,7 @@ void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done) {
 
 void TableHost::PostNorm(uint64_t step) {
   auto norms = std::make_shared<std::vector<absl::uint128>>(workers_.size());
-  PostToAll(
+  workers_.PostToAll(
       [norms](TableWorker& worker) {
         absl::uint128 total = 0;
         for (auto& [number, table] : worker.tables()) total = SaturatingAdd(total, table->GradientNorm());
@@ -251,7 +163,8 @@ void TableHost::PostNorm(uint64_t step) {
         absl::uint128 total = 0;
         for (absl::uint128 norm : *norms) total = SaturatingAdd(total, norm);
         FinishNorm(step, total);
-      });
+      },
+      WorkSpan(SpanKind::COMMIT, "gradient_norm", step, std::exchange(norm_trace_id_, 0)));
 }
 
 void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
@@ -269,37 +182,21 @@ void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
   for (NormDone& done : answered) done(norm);
 }
 
-absl::Status TableHost::CheckRates(const CommitArgs& args) const {
-  if (!std::isfinite(args.gradient_scale)) return absl::InvalidArgumentError("commit: gradient_scale is not finite");
-  std::set<uint32_t> rated;
-  for (const TableRateValue& rate : args.rates) {
-    if (specs_.count(rate.table) == 0 || !rated.insert(rate.table).second || !std::isfinite(rate.learning_rate)) {
-      return absl::InvalidArgumentError(absl::StrCat("commit: the rate ", rate.learning_rate, " for table ",
-                                                     rate.table, ": unknown table, second rate or not finite"));
-    }
-  }
-  for (const auto& [number, spec] : specs_) {
-    if (!args.skip && rated.count(number) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("commit: no learning rate for table ", spec->name()));
-    }
-  }
-  return absl::OkStatus();
-}
-
-void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
+void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id) {
   Callbacks later;
   {
     absl::MutexLock lock(&mutex_);
     absl::Status refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
       RETURN_IF_ERROR(failed_);
-      RETURN_IF_ERROR(CheckRates(args));
+      RETURN_IF_ERROR(specs_.CheckRates(args));
       ASSIGN_OR_RETURN(const StepGate::RoundVerdict verdict, gate_.AdmitCommit(trainer, args));
       if (verdict == StepGate::RoundVerdict::PAST) {
         // The answer to the first try was lost: wait until the workers are through, then say so again.
-        PostToAll([](TableWorker&) {}, [done] { done(absl::OkStatus()); });
+        workers_.PostToAll([](TableWorker&) {}, [done] { done(absl::OkStatus()); });
         return absl::OkStatus();
       }
       waiting_commits_.push_back(done);
+      if (trace_id != 0) commit_trace_id_ = trace_id;
       if (verdict == StepGate::RoundVerdict::COMPLETE) PostCommit(args, &later);
       return absl::OkStatus();
     }();
@@ -307,13 +204,14 @@ void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done) {
     if (absl::IsFailedPrecondition(refused)) {  // trainers disagree: nobody's commit can succeed
       for (Done& waiting : waiting_commits_) later.push_back([waiting, refused] { waiting(refused); });
       waiting_commits_.clear();
+      commit_trace_id_ = 0;
     }
   }
   for (auto& callback : later) callback();
 }
 
 void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
-  PostToAll(
+  workers_.PostToAll(
       [args](TableWorker& worker) {
         std::map<uint32_t, float> rates;
         for (const TableRateValue& rate : args.rates) rates[rate.table] = rate.learning_rate;
@@ -323,7 +221,8 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
       },
       [waiting = std::move(waiting_commits_)] {
         for (const Done& done : waiting) done(absl::OkStatus());
-      });
+      },
+      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, std::exchange(commit_trace_id_, 0)));
   waiting_commits_.clear();
   if (!norm_posted_) {
     for (WaitingNorm& waiting : waiting_norms_) {
@@ -335,6 +234,7 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
     waiting_norms_.clear();
   }
   norm_posted_ = false;
+  norm_trace_id_ = 0;
   norm_.reset();
   std::vector<ParkedPull> parked = std::move(parked_pulls_);
   parked_pulls_.clear();
@@ -349,7 +249,7 @@ void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
     auto results = std::make_shared<std::vector<HashResult>>(workers_.size());
-    PostToAll(
+    workers_.PostToAll(
         [results](TableWorker& worker) {
           HashResult& mine = (*results)[static_cast<size_t>(worker.number())];
           for (auto& [number, table] : worker.tables()) {
@@ -372,7 +272,7 @@ void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
 }
 
 void TableHost::Save(uint64_t step, const std::string& folder,
-                     std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done) {
+                     std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
@@ -382,8 +282,10 @@ void TableHost::Save(uint64_t step, const std::string& folder,
     }
     auto results = std::make_shared<std::vector<absl::StatusOr<std::vector<SavedFile>>>>(
         workers_.size(), std::vector<SavedFile>());
-    PostToAll(
-        [results, folder](TableWorker& worker) { (*results)[static_cast<size_t>(worker.number())] = worker.Save(folder); },
+    workers_.PostToAll(
+        [results, folder](TableWorker& worker) {
+          (*results)[static_cast<size_t>(worker.number())] = SaveTables(worker.tables(), folder);
+        },
         [results, done] {
           std::vector<SavedFile> files;
           for (const auto& result : *results) {
@@ -391,27 +293,47 @@ void TableHost::Save(uint64_t step, const std::string& folder,
             files.insert(files.end(), result->begin(), result->end());
           }
           done(std::move(files));
-        });
+        },
+        WorkSpan(SpanKind::CHECKPOINT, "write_rows", step, trace_id));
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);
 }
 
-void TableHost::Load(const std::vector<std::string>& paths, Done done) {
+void TableHost::Load(const LoadArgs& args, Done done) {
   absl::Status refused = [&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckLoadArgs(args));
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    auto results = std::make_shared<std::vector<absl::Status>>(workers_.size());
-    PostToAll(
-        [results, paths, num_workers = workers_.size()](TableWorker& worker) {
-          absl::Status& result = (*results)[static_cast<size_t>(worker.number())];
-          for (const std::string& path : paths) result.Update(worker.Load(path, num_workers));
+    RETURN_IF_ERROR(gate_.CheckLoad(args.step));
+    auto loaded = std::make_shared<std::vector<absl::StatusOr<TableMap>>>(workers_.size());
+    workers_.PostToAll(
+        [args, loaded](TableWorker& worker) {
+          (*loaded)[static_cast<size_t>(worker.number())] =
+              LoadTables(worker.tables(), args, [&worker](uint32_t shard) { return worker.Owns(shard); });
         },
-        [results, done] {
-          absl::Status all;
-          for (const absl::Status& result : *results) all.Update(result);
-          done(all);
-        });
+        [this, step = args.step, loaded, done] { FinishLoad(step, loaded, done); });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+void TableHost::FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<TableMap>>> loaded,
+                           const Done& done) {
+  absl::Status refused = [&]() -> absl::Status {
+    for (const auto& tables : *loaded) RETURN_IF_ERROR(tables.status());
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);  // after it nothing is posted: the workers may be ending
+    RETURN_IF_ERROR(gate_.CheckLoad(step));
+    gate_.Load(step);
+    workers_.PostToAll(
+        [loaded](TableWorker& worker) {
+          // A table that was created meanwhile stays.
+          for (auto& [number, table] : *(*loaded)[static_cast<size_t>(worker.number())]) {
+            worker.tables()[number] = std::move(table);
+          }
+        },
+        [done] { done(absl::OkStatus()); });
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);

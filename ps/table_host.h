@@ -1,14 +1,12 @@
-// The tables of one server process: worker threads, each owning the virtual shards s with s % num_workers == its number, so
-// that no row needs a lock. Calls are checked, cut by owner and posted to the workers' mailboxes under one short lock;
-// mailboxes are first in, first out, and that alone orders a step: whatever was posted before a commit is part of it, and
-// a pull posted after it sees it. The synchronous rule itself is StepGate's.
+// The tables of one server process, on worker threads (TableWorkers). Calls are checked, cut by owner and posted to the
+// workers' mailboxes under one short lock; mailboxes are first in, first out, and that alone orders a step: whatever was
+// posted before a commit is part of it, and a pull posted after it sees it. The synchronous rule itself is StepGate's.
 // Thread rule: any thread calls; nothing blocks. Every callback runs exactly once, on a worker or on the caller's thread, and
 // never under the host's lock. Refused input changes nothing.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,14 +17,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/base/trace.h"
 #include "ps/client.h"
-#include "ps/router.h"
 #include "ps/step_gate.h"
+#include "ps/table_files.h"
+#include "ps/table_specs.h"
+#include "ps/table_workers.h"
 
 namespace tandem::ps {
-
-class Table;
-class TableWorker;
 
 // Parts of a call that belong to one table, as they lie in a message: at any alignment.
 struct PullPart {
@@ -53,7 +51,7 @@ class TableHost {
  public:
   using Done = std::function<void(absl::Status)>;
 
-  explicit TableHost(int num_workers);
+  explicit TableHost(int num_workers) : workers_(num_workers) {}
   // Completes what is parked with Cancelled and waits for the workers to finish what they have.
   ~TableHost();
   TableHost(const TableHost&) = delete;
@@ -64,31 +62,36 @@ class TableHost {
   // The dim of a table, to size a reply; InvalidArgument if there is no such table.
   absl::StatusOr<uint32_t> Dim(uint32_t table) const;
 
-  void Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done);
+  // Of a call with a trace_id, every worker's share of the work is in tracer() when it is answered. A norm or a commit, which
+  // runs once for all trainers, has the id of the last that gave one.
+  void Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done, uint64_t trace_id = 0);
   // `owner` keeps the gradients alive.
-  void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
-                  Done done);
-  void GradientNorm(uint32_t trainer, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done);
-  void Commit(uint32_t trainer, const CommitArgs& args, Done done);
+  void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner, Done done,
+                  uint64_t trace_id = 0);
+  void GradientNorm(uint32_t trainer, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done,
+                    uint64_t trace_id = 0);
+  void Commit(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile.
-  void Save(uint64_t step, const std::string& folder, std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done);
-  // Adds the rows of files that Save wrote to the tables, which exist. FailedPrecondition, naming the file, if one does not fit
-  // its table or a row is there already; some rows may have been added then.
-  void Load(const std::vector<std::string>& paths, Done done);
+  void Save(uint64_t step, const std::string& folder, std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done,
+            uint64_t trace_id = 0);
+  // Replaces the tables' contents by saved rows and makes args.step the last one applied. Workers first read into new tables,
+  // which take the place of the old ones when all have found everything in order. InvalidArgument or FailedPrecondition as
+  // CheckLoadArgs, LoadTables and StepGate::CheckLoad say. Repeatable until anything else comes.
+  void Load(const LoadArgs& args, Done done);
   // Completes everything parked, and every later call, with `reason`. REQUIRES: !reason.ok().
   void Fail(absl::Status reason);
 
+  Tracer& tracer() { return workers_.tracer(); }
+
  private:
-  struct Share;  // one worker's part of a Pull or Accumulate
-  using Shares = std::vector<std::vector<Share>>;
-  using SpecMap = std::map<uint32_t, std::shared_ptr<const TableSpec>>;
   using NormDone = std::function<void(absl::StatusOr<absl::uint128>)>;
   struct ParkedPull {
     uint64_t step;
-    Shares shares;
+    TableWorkers::Shares shares;
     bool create;
     Done done;
+    uint64_t trace_id;
   };
   struct WaitingNorm {
     uint64_t step;
@@ -97,31 +100,25 @@ class TableHost {
   using Callbacks = std::vector<std::function<void()>>;  // collected under the lock, run after it
 
   absl::StatusOr<std::shared_ptr<const TableSpec>> FindSpec(uint32_t table) const;
-  absl::Status CheckCreate(const std::vector<TableSpec>& tables, uint32_t num_trainers) const
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckRates(const CommitArgs& args) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Checks one part and adds each worker's share of it.
-  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
-                         Shares* shares) const;
-  // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish.
-  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then);
-  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then);
+  absl::Status CheckTrainers(uint32_t num_trainers) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostPull(ParkedPull pull) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PostNorm(uint64_t step) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishNorm(uint64_t step, absl::uint128 norm);
+  void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<TableMap>>> loaded, const Done& done);
 
-  const Router router_;
-  std::vector<std::unique_ptr<TableWorker>> workers_;
   mutable absl::Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
-  SpecMap specs_ ABSL_GUARDED_BY(mutex_);
+  TableSpecs specs_ ABSL_GUARDED_BY(mutex_);
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);
   std::vector<WaitingNorm> waiting_norms_ ABSL_GUARDED_BY(mutex_);
   bool norm_posted_ ABSL_GUARDED_BY(mutex_) = false;             // of the open step
   std::optional<absl::uint128> norm_ ABSL_GUARDED_BY(mutex_);  // of the open step, once known
+  uint64_t norm_trace_id_ ABSL_GUARDED_BY(mutex_) = 0;           // of the open step, the last given; like the commit's
+  uint64_t commit_trace_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  TableWorkers workers_;  // last, so that it ends first: what workers still run then uses all of the above
 };
 
 }  // namespace tandem::ps

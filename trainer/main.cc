@@ -25,6 +25,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
+  command.add_flag("--resume", options.resume, "go on from the newest checkpoint in --out");
   const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
   command.add_option("--log-format", options.log_format, "text or json")
       ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
@@ -73,12 +74,49 @@ int main(int argc, char** argv) {
   tandem::cli::EvalOptions eval;
   auto* eval_command = app.add_subcommand("eval", "evaluate a checkpoint on the test split");
   AddJobFlags(*eval_command, eval);
-  eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the newest) or one step's folder in it")
+  eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
       ->required();
   eval_command->add_option("--dump", eval.dump, "write one line per user: user, target, rank, the 20 best items")
       ->type_name("FILE");
   eval_command->callback([&] { code = tandem::cli::Eval(eval); });
+
+  tandem::cli::GenerateOptions generate;
+  auto* generate_command = app.add_subcommand("generate", "let a saved language model go on with a text");
+  generate_command->add_option("--checkpoint", generate.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  generate_command->add_option("--prompt", generate.prompt, "what the text begins with; default: a new line");
+  generate_command->add_option("--length", generate.length, "symbols to write")->capture_default_str();
+  generate_command->add_option("--temperature", generate.temperature, "below 1: surer; 0: always the likeliest symbol")
+      ->capture_default_str();
+  generate_command->add_option("--top-k", generate.top_k, "draw from the k likeliest symbols; 0: from all")->capture_default_str();
+  generate_command->add_option("--top-p", generate.top_p, "draw from the likeliest symbols that together have this probability")
+      ->capture_default_str();
+  generate_command->add_option("--seed", generate.seed, "the same seed gives the same text")->capture_default_str();
+  generate_command->callback([&] { code = tandem::cli::Generate(generate); });
+
+  auto* bench = app.add_subcommand("bench", "measure how fast this machine runs what training is made of");
+  bench->require_subcommand(1);
+  tandem::cli::BenchStepOptions bench_step;
+  auto* bench_step_command = bench->add_subcommand("step", "a whole training step, and where its time goes");
+  bench_step_command->add_option("--preset", bench_step.presets, "gpt, sasrec or a job file; default: gpt and sasrec")
+      ->type_name("gpt|sasrec|JOB");
+  bench_step_command->add_option("--threads", bench_step.threads, "compute threads; default: 1 and 2")->check(CLI::Range(1, 256));
+  bench_step_command->add_option("--dtype", bench_step.dtypes, "f32 or bf16; default: both")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->type_name("f32|bf16");
+  bench_step_command->add_option("--steps", bench_step.steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
+  bench_step_command->add_option("--json", bench_step.json, "write the figures as JSON")->type_name("FILE");
+  bench_step_command->callback([&] { code = tandem::cli::BenchStep(bench_step); });
+
+  tandem::cli::InspectOptions inspect;
+  auto* inspect_command = app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");
+  inspect_command
+      ->add_option("checkpoint", inspect.checkpoint, "a run's OUT/checkpoints (all are checked) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  inspect_command->callback([&] { code = tandem::cli::Inspect(inspect); });
 
   tandem::cli::SynthesizeOptions synthesize;
   auto* synthesize_command =

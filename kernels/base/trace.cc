@@ -1,6 +1,5 @@
 #include "kernels/base/trace.h"
 
-#include <atomic>
 #include <chrono>
 
 namespace tandem {
@@ -13,7 +12,14 @@ uint32_t ThisThread() {
   return number;
 }
 
+std::string& ThisThreadsName() {
+  thread_local std::string name;
+  return name;
+}
+
 }  // namespace
+
+void NameThisThread(std::string name) { ThisThreadsName() = std::move(name); }
 
 const char* NameOf(SpanKind kind) {
   switch (kind) {
@@ -45,7 +51,20 @@ int64_t MonotonicNanoseconds() {
 void Tracer::Add(Span span) {
   span.thread = ThisThread();
   absl::MutexLock lock(&mutex_);
+  if (thread_names_.size() <= span.thread) thread_names_.resize(span.thread + 1);
+  if (thread_names_[span.thread].empty()) thread_names_[span.thread] = ThisThreadsName();
+  Keep(span);
+}
+
+void Tracer::AddConcurrent(Span span) {
+  span.thread = kNoThread;
+  absl::MutexLock lock(&mutex_);
+  Keep(span);
+}
+
+void Tracer::Keep(const Span& span) {
   if (spans_.size() < max_spans_) spans_.push_back(span);
+  else ++num_dropped_;
 }
 
 std::vector<Span> Tracer::Take() {
@@ -53,6 +72,16 @@ std::vector<Span> Tracer::Take() {
   std::vector<Span> taken;
   taken.swap(spans_);
   return taken;
+}
+
+uint64_t Tracer::num_dropped() const {
+  absl::MutexLock lock(&mutex_);
+  return num_dropped_;
+}
+
+std::vector<std::string> Tracer::ThreadNames() const {
+  absl::MutexLock lock(&mutex_);
+  return thread_names_;
 }
 
 }  // namespace tandem

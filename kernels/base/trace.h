@@ -1,10 +1,14 @@
 // What ran when: spans of time with the work done in them, on the machine's monotonic clock. A tracer belongs to one process or
 // replica and reaches kernels through their Stream; a null tracer costs one branch. trace.json and the time split of
 // `tandem bench step` are made of its spans.
-// Thread rule: Add from any thread; Take from one.
+// Thread rule: any thread adds; one takes.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -25,7 +29,14 @@ struct Span {
   uint32_t thread = 0;    // small numbers, in the order in which threads first added a span
   int64_t begin_ns = 0, end_ns = 0;
   double flops = 0, bytes = 0;  // the work, if it has such a measure: floating point operations; bytes read and written at least once
+  uint64_t trace_id = 0;  // of the request that it is part of, at the caller's and at the server's side; 0: none
+  uint64_t step = 0;      // 0: not said
 };
+// The thread of a span that overlaps others of its thread: a call on its way, a wait for a peer.
+inline constexpr uint32_t kNoThread = ~uint32_t{0};
+
+// How the calling thread is called in traces.
+void NameThisThread(std::string name);
 
 // Nanoseconds of the monotonic clock: one clock for all processes of a machine.
 int64_t MonotonicNanoseconds();
@@ -36,13 +47,27 @@ class Tracer {
 
   // Sets the span's thread. A full tracer drops it.
   void Add(Span span);
+  // The same for a span without a thread.
+  void AddConcurrent(Span span);
   // What was added since the last call.
   std::vector<Span> Take();
 
+  // Spans dropped so far.
+  uint64_t num_dropped() const;
+  // Names by thread number, of those that added a span; empty: it has none.
+  std::vector<std::string> ThreadNames() const;
+  // 1, 2, ...: numbers for calls that others trace too.
+  uint64_t NextCall() { return ++num_calls_; }
+
  private:
+  void Keep(const Span& span) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const size_t max_spans_;
-  absl::Mutex mutex_;
+  std::atomic<uint64_t> num_calls_{0};
+  mutable absl::Mutex mutex_;
   std::vector<Span> spans_ ABSL_GUARDED_BY(mutex_);
+  uint64_t num_dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> thread_names_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Adds a span from its construction to its destruction.
@@ -50,6 +75,12 @@ class TraceSpan {
  public:
   TraceSpan(Tracer* tracer, SpanKind kind, const char* name, double flops = 0, double bytes = 0) : tracer_(tracer) {
     if (tracer_ != nullptr) span_ = {name, kind, 0, MonotonicNanoseconds(), 0, flops, bytes};
+  }
+  // `what` says all but the times.
+  TraceSpan(Tracer* tracer, const Span& what) : tracer_(tracer) {
+    if (tracer_ == nullptr) return;
+    span_ = what;
+    span_.begin_ns = MonotonicNanoseconds();
   }
   ~TraceSpan() {
     if (tracer_ == nullptr) return;
@@ -59,8 +90,35 @@ class TraceSpan {
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
+  void AddBytes(double bytes) { span_.bytes += bytes; }
+
  private:
   Tracer* tracer_;
+  Span span_;
+};
+
+// A span that one thread begins and another may end, with the tracer kept alive meanwhile. Without a tracer it does nothing.
+class ConcurrentSpan {
+ public:
+  ConcurrentSpan() = default;
+  // Begins now. `what` says all but the times.
+  ConcurrentSpan(std::shared_ptr<Tracer> tracer, Span what) : tracer_(std::move(tracer)), span_(what) {
+    if (tracer_ != nullptr) span_.begin_ns = MonotonicNanoseconds();
+  }
+  // Once, of all copies.
+  void End() const {
+    if (tracer_ == nullptr) return;
+    Span ended = span_;
+    ended.end_ns = MonotonicNanoseconds();
+    tracer_->AddConcurrent(ended);
+  }
+
+  bool recorded() const { return tracer_ != nullptr; }
+  uint64_t trace_id() const { return span_.trace_id; }
+  void AddBytes(double bytes) { span_.bytes += bytes; }
+
+ private:
+  std::shared_ptr<Tracer> tracer_;
   Span span_;
 };
 

@@ -19,11 +19,10 @@ inline constexpr int64_t kBlockQueries = 64;
 
 inline int64_t RoundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// Query i of a block sees keys j <= position + i. A block of one vector width is computed up to `SeenByAny`; the rows behind, which
-// products over whole tiles still read, are zeroed up to `ZeroedTo`.
+// Query i of a block sees keys j <= position + i. Vectors of queries are computed up to `SeenByAny`; the rows behind, which products
+// over whole tiles still read, are zeroed up to `ZeroedTo`.
 struct ScoreBlock {
-  int64_t queries;   // rows of the block
-  int64_t columns;   // queries, rounded up to kLanes
+  int64_t columns;   // queries, a multiple of kLanes
   int64_t keys;      // rows of scores
   int64_t position;  // place of query 0 among the keys; `keys` if every query sees every key; negative: some see none
 
@@ -32,35 +31,42 @@ struct ScoreBlock {
   int64_t ZeroedTo(int64_t column, int64_t width) const {
     return std::clamp<int64_t>(position + column + width + kTileRows, 0, RoundUp(keys, kTileRows));
   }
-  // The first lane at `column` that sees key j.
-  int32_t FirstLane(int64_t column, int64_t j) const { return static_cast<int32_t>(j - position - column); }
+  // How many lanes of the vector at `column` do not see key j.
+  int32_t Hidden(int64_t column, int64_t j) const { return static_cast<int32_t>(j - position - column); }
 
   // Of a tile of keys from j on: the queries that see one of them.
-  int64_t FirstQuery(int64_t j) const { return std::max<int64_t>(0, j - position); }
+  int64_t FirstQuery(int64_t j) const { return std::clamp<int64_t>(j - position, 0, columns); }
   // Of a tile of queries from i on: the keys that one of them sees.
   int64_t LastKey(int64_t i) const { return std::clamp<int64_t>(position + i + kTileRows, 0, keys); }
 };
 
-// Rows of one head, token after token, into rows of `to` that are `width` long: zeros behind `depth` and behind `rows`.
+// Rows of one head, token after token, into rows of `to` that are `width` long, with zeros behind `depth`: sixteen elements at a time,
+// for most depths are multiples of it.
 template <class S, class T>
-inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t padded_rows, int64_t depth, int64_t width, T* to) {
-  for (int64_t r = 0; r < rows; ++r) {
-    T* row = to + r * width;
-#pragma GCC ivdep
-    for (int64_t d = 0; d < depth; ++d) row[d] = Load(from[r * stride + d]);
-    for (int64_t d = depth; d < width; ++d) row[d] = T(0);
+inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t depth, int64_t width, T* to) {
+  const int64_t whole = depth / kLanes * kLanes;
+  for (int64_t r = 0; r < rows; ++r, from += stride, to += width) {
+    for (int64_t d = 0; d < whole; d += kLanes) {
+      for (int l = 0; l < kLanes; ++l) to[d + l] = Load(from[d + l]);
+    }
+    if (whole == width) continue;
+    for (int64_t d = whole; d < width; ++d) to[d] = T(0);
+    for (int64_t d = whole; d < depth; ++d) to[d] = Load(from[d]);
   }
-  for (int64_t i = rows * width; i < padded_rows * width; ++i) to[i] = T(0);
 }
 
 // Row r times factors[r * factor_stride].
 template <class S, class T>
 inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width, const T* factors, int64_t factor_stride, S* to,
                       int64_t stride) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const T factor = factors[r * factor_stride];
-#pragma GCC ivdep
-    for (int64_t d = 0; d < depth; ++d) to[r * stride + d] = Store<S>(factor * from[r * width + d]);
+  const int64_t whole = depth / kLanes * kLanes;
+  for (int64_t r = 0; r < rows; ++r, from += width, to += stride, factors += factor_stride) {
+    const T factor = *factors;
+    for (int64_t d = 0; d < whole; d += kLanes) {
+#pragma GCC unroll 1
+      for (int l = 0; l < kLanes; ++l) to[d + l] = Store<S>(factor * from[d + l]);
+    }
+    for (int64_t d = whole; d < depth; ++d) to[d] = Store<S>(factor * from[d]);
   }
 }
 
@@ -91,28 +97,40 @@ struct ColumnMask {
   }
 };
 
+// max[l] = the larger of max[l] and x[l].
+template <int kWidth, class T>
+inline void RaiseTo(const T* x, T* max) {
+#pragma GCC unroll 1
+  for (int l = 0; l < kWidth; ++l) {
+    const T value = x[l], old = max[l];
+    max[l] = old < value ? value : old;
+  }
+}
+
 // The largest score that each of kWidth queries sees; the scores that it does not see become minus infinity.
 template <int kWidth, class T>
 inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* maxima) {
   const int64_t all = block.SeenByAll(column), any = block.SeenByAny(column, kWidth);
-  T max[kWidth], other[kWidth];  // two chains of comparisons, for they wait for each other
+  T max[kWidth], other[kWidth];  // two chains of comparisons, for each waits for the one before
   for (int l = 0; l < kWidth; ++l) max[l] = -std::numeric_limits<T>::infinity();
   for (int l = 0; l < kWidth; ++l) other[l] = -std::numeric_limits<T>::infinity();
   T* s = scores + column;
   int64_t j = 0;
   for (; j + 2 <= all; j += 2, s += 2 * kBlockQueries) {
-    for (int l = 0; l < kWidth; ++l) max[l] = max[l] < s[l] ? s[l] : max[l];
-    for (int l = 0; l < kWidth; ++l) other[l] = other[l] < s[kBlockQueries + l] ? s[kBlockQueries + l] : other[l];
+    RaiseTo<kWidth>(s, max);
+    RaiseTo<kWidth>(s + kBlockQueries, other);
   }
   for (; j < any; ++j, s += kBlockQueries) {
-    const int32_t first = block.FirstLane(column, j);
+    const int32_t hidden = block.Hidden(column, j);
+#pragma GCC unroll 1
     for (int l = 0; l < kWidth; ++l) {
-      const T score = s[l], seen = l < first ? -std::numeric_limits<T>::infinity() : score;
-      s[l] = seen;
-      max[l] = max[l] < seen ? seen : max[l];
+      const T score = s[l];
+      s[l] = l < hidden ? -std::numeric_limits<T>::infinity() : score;
     }
+    RaiseTo<kWidth>(s, max);
   }
-  for (int l = 0; l < kWidth; ++l) maxima[l] = max[l] < other[l] ? other[l] : max[l];
+  RaiseTo<kWidth>(other, max);
+  for (int l = 0; l < kWidth; ++l) maxima[l] = max[l];
 }
 
 // Scores, in units of log 2, become exponentials of their distance to the query's maximum, or 0 where dropped; log_sums[i] = log2 of
@@ -131,6 +149,7 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
       const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
       T* s = scores + c;
       for (int64_t j = 0; j < any; ++j, s += kBlockQueries, words += kDropout ? kLanes : 0) {
+#pragma GCC unroll 1
         for (int l = 0; l < kWidth; ++l) {
           const T e = Exp2(s[l] - max[l]);
           sum[l] += e;
@@ -140,6 +159,7 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
       for (int64_t j = any; j < zeroed; ++j, s += kBlockQueries) {
         for (int l = 0; l < kWidth; ++l) s[l] = T(0);
       }
+#pragma GCC unroll 1
       for (int l = 0; l < kWidth; ++l) {
         log_sums[c + l] = max[l] + Log2(sum[l]);
         inverse_sums[c + l] = T(1) / sum[l];
@@ -153,6 +173,7 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
 template <int kWidth, bool kDropout, class T>
 inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words, int32_t threshold, T keep_scale, int32_t hidden,
                         T* __restrict__ score, T* __restrict__ grad) {
+#pragma GCC unroll 1
   for (int l = 0; l < kWidth; ++l) {
     const T raw = Exp2(score[l] - log_sum[l]), p = l < hidden ? T(0) : raw;
     const T product = l < hidden ? T(0) : grad[l];
@@ -182,7 +203,7 @@ inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int
         GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, 0, s, g);
       }
       for (; j < any; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, block.FirstLane(c, j), s, g);
+        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, block.Hidden(c, j), s, g);
       }
       for (; j < zeroed; ++j, s += kBlockQueries, g += kBlockQueries) {
         for (int l = 0; l < kWidth; ++l) s[l] = T(0);
@@ -192,20 +213,25 @@ inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int
   }
 }
 
-// dots[i] = sum over d of x[i, d] y[i, d], sixteen rows at a time: lane sums (lanes.h), folded after a transpose.
-// REQUIRES: rows and width multiples of kLanes.
-template <class T>
-inline void RowDots(const T* x, const T* y, int64_t rows, int64_t width, T* dots) {
+// dots[i] = sum over d of x[i - begin, d] y[i, d] for i in [begin, end), 0 before; end a multiple of kLanes. Sixteen rows at a time:
+// lane sums (lanes.h), folded after a transpose.
+template <class S, class T>
+inline void RowDots(const S* x, int64_t x_stride, const T* y, int64_t begin, int64_t end, int64_t depth, int64_t width, T* dots) {
   alignas(64) T sums[kTileElements], lanes[kTileElements];
-  for (int64_t r = 0; r < rows; r += kLanes) {
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const T *x_row = x + (r + i) * width, *y_row = y + (r + i) * width;
+  const int64_t whole = depth / kLanes * kLanes;
+  for (int64_t r = 0; r < end; r += kLanes) {
+    for (int64_t i = r; i < r + kLanes; ++i) {
+      T* out = sums + (i - r) * kLanes;
       T sum[kLanes];
       for (int l = 0; l < kLanes; ++l) sum[l] = T(0);
-      for (int64_t d = 0; d < width; d += kLanes) {
-        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(x_row[d + l], y_row[d + l], sum[l]);
+      const bool wanted = begin <= i;
+      const S* x_row = x + std::max<int64_t>(0, i - begin) * x_stride;
+      const T* y_row = y + i * width;
+      for (int64_t d = 0; wanted && d < whole; d += kLanes) {
+        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(static_cast<T>(Load(x_row[d + l])), y_row[d + l], sum[l]);
       }
-      for (int l = 0; l < kLanes; ++l) sums[i * kLanes + l] = sum[l];
+      for (int l = 0; l < kLanes; ++l) out[l] = sum[l];
+      for (int64_t d = whole; wanted && d < depth; ++d) out[d - whole] = Fma(static_cast<T>(Load(x_row[d])), y_row[d], out[d - whole]);
     }
     TransposeTile(sums, lanes);
     for (int half = kLanes / 2; half > 0; half /= 2) {

@@ -46,25 +46,38 @@ struct AttentionProblem {
   uint64_t folded_key = 0, step = 0;
 };
 
-// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`, in blocks of nearly equal numbers of vectors.
+// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of whole vectors, nearly
+// equal in size; what is missing of a vector is missing before the first query, where the fewest keys are in sight.
 struct AttentionTask {
   int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0;
 
   int64_t NumBlocks() const { return (num_queries + kBlockQueries - 1) / kBlockQueries; }
+  // The first query of the block; negative for the first block if its first vector is not whole.
   int64_t BlockBegin(int64_t block) const {
-    return std::min(num_queries, block * ((num_queries + kLanes - 1) / kLanes) / NumBlocks() * kLanes);
+    const int64_t padded = RoundUp(num_queries, kLanes);
+    return block * (padded / kLanes) / NumBlocks() * kLanes - (padded - num_queries);
   }
-  int64_t BlockQueries(int64_t block) const { return BlockBegin(block + 1) - BlockBegin(block); }
+  int64_t Position(int64_t block) const { return num_keys - num_queries + BlockBegin(block); }
   // Keys that some query of the block sees: [0, KeysInSight).
   int64_t KeysInSight(int64_t block, bool causal) const {
     if (block < 0) return 0;
-    return causal ? num_keys - num_queries + BlockBegin(block + 1) : num_keys;
+    return causal ? Position(block + 1) : num_keys;
   }
   // The block against keys [key_begin, key_end).
   ScoreBlock Scores(int64_t block, bool causal, int64_t key_begin, int64_t key_end) const {
-    const int64_t queries = BlockQueries(block), keys = key_end - key_begin;
-    return {queries, RoundUp(queries, kLanes), keys, causal ? num_keys - num_queries + BlockBegin(block) - key_begin : keys};
+    const int64_t keys = key_end - key_begin;
+    return {BlockBegin(block + 1) - BlockBegin(block), keys, causal ? Position(block) - key_begin : keys};
   }
+};
+
+// Queries of one block: `count` of them from `token` on, in the last rows of the block's `missing` + count.
+struct QueryRows {
+  int64_t token, count, missing;
+
+  QueryRows(const AttentionTask& task, int64_t block)
+      : token(task.first_query + std::max<int64_t>(0, task.BlockBegin(block))),
+        count(task.BlockBegin(block + 1) - std::max<int64_t>(0, task.BlockBegin(block))),
+        missing(std::max<int64_t>(0, -task.BlockBegin(block))) {}
 };
 
 // Cuts scratch into arrays; a dry run without memory counts what they need.
@@ -132,8 +145,8 @@ class AttentionWalk {
   void Forward() {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
-      const int64_t token = task_.first_query + task_.BlockBegin(block);
-      Expect(p_.output, token, scores.queries, true);
+      const QueryRows rows(task_, block);
+      Expect(p_.output, rows.token, rows.count, true);
       T log_sums[kBlockQueries], factors[kBlockQueries];
       ScoreProduct(scores, a_.k, a_.q_columns, a_.scores);
       if (p_.drop_threshold == 0) {
@@ -143,9 +156,10 @@ class AttentionWalk {
       }
       for (T& factor : factors) factor *= p_.keep_scale;
       QueryProduct(scores, a_.scores, a_.v, false);
-      Save(a_.out, scores.queries, factors, 1, p_.output, token);
+      Save(a_.out + rows.missing * a_.width, rows.count, factors + rows.missing, 1, p_.output, rows.token);
       if (p_.log_sum_exp == nullptr) continue;
-      for (int64_t i = 0; i < scores.queries; ++i) p_.log_sum_exp[(token + i) * p_.num_heads + task_.head] = log_sums[i];
+      T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
+      for (int64_t i = 0; i < rows.count; ++i) saved[i * p_.num_heads] = log_sums[rows.missing + i];
     }
   }
 
@@ -157,24 +171,25 @@ class AttentionWalk {
     std::fill_n(a_.grad_v, all_keys, T(0));
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
-      const int64_t token = task_.first_query + task_.BlockBegin(block), last_key = task_.KeysInSight(block, p_.causal);
-      Expect(p_.grad_q, token, scores.queries, true);
+      const QueryRows rows(task_, block);
+      Expect(p_.grad_q, rows.token, rows.count, true);
       if (block + 1 == task_.NumBlocks()) {
         Expect(p_.grad_k, task_.first_key, task_.num_keys, true);
         Expect(p_.grad_v, task_.first_key, task_.num_keys, true);
       }
       T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
-      for (int64_t i = 0; i < scores.queries; ++i) log_sums[i] = p_.log_sum_exp[(token + i) * p_.num_heads + task_.head];
-      Load(TokenRows<const S>{p_.output.data, p_.output.stride}, token, scores.queries, scores.columns, a_.out);
-      Load(p_.grad_output, token, scores.queries, scores.columns, a_.grad_out);
+      const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
+      for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
+      LoadQueries(p_.grad_output, rows, a_.grad_out);
+      const S* output = p_.output.data + rows.token * p_.output.stride + task_.head * p_.depth;
       Vectorised([&] {
         TransposeRows(a_.grad_out, scores.columns, a_.width, a_.width, T(1), a_.grad_out_columns, kBlockQueries);
-        RowDots(a_.out, a_.grad_out, scores.columns, a_.width, delta);
+        RowDots(output, p_.output.stride, a_.grad_out, rows.missing, scores.columns, p_.depth, a_.width, delta);
       });
-      for (int64_t key = 0; key < last_key; key += kBlockKeys) {
-        BackwardBlock(task_.Scores(block, p_.causal, key, std::min(last_key, key + kBlockKeys)), key, log_sums, delta);
+      for (int64_t key = 0; key < scores.keys; key += kBlockKeys) {
+        BackwardBlock(task_.Scores(block, p_.causal, key, std::min(scores.keys, key + kBlockKeys)), key, log_sums, delta);
       }
-      Save(a_.out, scores.queries, &p_.scale, 0, p_.grad_q, token);
+      Save(a_.out + rows.missing * a_.width, rows.count, &p_.scale, 0, p_.grad_q, rows.token);
     }
     Save(a_.grad_k, task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
     Save(a_.grad_v, task_.num_keys, &p_.keep_scale, 0, p_.grad_v, task_.first_key);
@@ -183,12 +198,11 @@ class AttentionWalk {
  private:
   // Loads what the block is the first to need, and lists what the block after it will.
   ScoreBlock Begin(int64_t block) {
-    const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), last_key = task_.KeysInSight(block, p_.causal);
-    const int64_t padded = RoundUp(last_key, kTileRows) - loaded;
-    const ScoreBlock scores = task_.Scores(block, p_.causal, 0, last_key);
-    Load(p_.k, task_.first_key + loaded, last_key - loaded, padded, a_.k + loaded * a_.width);
-    Load(p_.v, task_.first_key + loaded, last_key - loaded, padded, a_.v + loaded * a_.width);
-    Load(p_.q, task_.first_query + task_.BlockBegin(block), scores.queries, scores.columns, a_.q);
+    const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), keys = task_.KeysInSight(block, p_.causal);
+    const ScoreBlock scores = task_.Scores(block, p_.causal, 0, keys);
+    LoadKeys(p_.k, loaded, keys, a_.k);
+    LoadKeys(p_.v, loaded, keys, a_.v);
+    LoadQueries(p_.q, QueryRows(task_, block), a_.q);
     Vectorised([&] { TransposeRows(a_.q, scores.columns, a_.width, a_.width, score_scale_, a_.q_columns, kBlockQueries); });
     if (p_.drop_threshold > 0) StartMask(block);
     prefetch_ = RowPrefetch();
@@ -200,13 +214,13 @@ class AttentionWalk {
 
   void ExpectInputs(const AttentionTask& task, int64_t block) {
     const int64_t seen = task.KeysInSight(block - 1, p_.causal), keys = task.KeysInSight(block, p_.causal) - seen;
-    const int64_t token = task.first_query + task.BlockBegin(block), queries = task.BlockQueries(block);
+    const QueryRows rows(task, block);
     Expect(p_.k, task.first_key + seen, keys, false, task.head);
-    Expect(p_.q, token, queries, false, task.head);
+    Expect(p_.q, rows.token, rows.count, false, task.head);
     Expect(p_.v, task.first_key + seen, keys, false, task.head);
     if (!backward_) return;
-    Expect(p_.grad_output, token, queries, false, task.head);
-    Expect(p_.output, token, queries, false, task.head);
+    Expect(p_.grad_output, rows.token, rows.count, false, task.head);
+    Expect(p_.output, rows.token, rows.count, false, task.head);
   }
 
   template <class Element>
@@ -219,9 +233,18 @@ class AttentionWalk {
     Expect(rows, token, count, write, task_.head);
   }
 
-  void Load(const TokenRows<const S>& from, int64_t token, int64_t rows, int64_t padded_rows, T* to) {
+  void Load(const TokenRows<const S>& from, int64_t token, int64_t rows, T* to) {
     Vectorised([=, first = from.data + token * from.stride + task_.head * p_.depth, stride = from.stride, depth = p_.depth,
-                width = a_.width] { LoadRows(first, stride, rows, padded_rows, depth, width, to); });
+                width = a_.width] { LoadRows(first, stride, rows, depth, width, to); });
+  }
+  // Keys [begin, end) into rows of `to`, and zeros up to a whole tile.
+  void LoadKeys(const TokenRows<const S>& from, int64_t begin, int64_t end, T* to) {
+    Load(from, task_.first_key + begin, end - begin, to + begin * a_.width);
+    std::fill(to + end * a_.width, to + RoundUp(end, kTileRows) * a_.width, T(0));
+  }
+  void LoadQueries(const TokenRows<const S>& from, const QueryRows& rows, T* to) {
+    std::fill_n(to, rows.missing * a_.width, T(0));
+    Load(from, rows.token, rows.count, to + rows.missing * a_.width);
   }
 
   // Row i times factors[i * factor_stride].
@@ -240,7 +263,7 @@ class AttentionWalk {
 
   // out [queries, width] (plus its old value) = scores' rows, over the keys in sight.
   void QueryProduct(const ScoreBlock& block, const T* scores, const T* rows, bool accumulate) {
-    SmallMatmul(block.queries, SmallOperands<T>{scores, 1, kBlockQueries, rows, a_.width, a_.out, a_.width}, accumulate, prefetch_,
+    SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows, a_.width, a_.out, a_.width}, accumulate, prefetch_,
                 [=, width = a_.width](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width}; });
   }
 
@@ -248,7 +271,7 @@ class AttentionWalk {
   void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, T* to) {
     SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, a_.width, to, a_.width}, true, prefetch_,
                 [=, width = a_.width](int64_t j) {
-                  return TileExtent{std::min(block.FirstQuery(j), block.queries), block.queries, 0, width};
+                  return TileExtent{block.FirstQuery(j), block.columns, 0, width};
                 });
   }
 
@@ -284,7 +307,7 @@ class AttentionWalk {
 
   void StartMask(int64_t block) {
     for (int64_t i = 0; i < kBlockQueries; ++i) {
-      const int64_t token = task_.first_query + std::min(task_.BlockBegin(block) + i, task_.num_queries - 1);
+      const int64_t token = task_.first_query + std::clamp<int64_t>(task_.BlockBegin(block) + i, 0, task_.num_queries - 1);
       mask_.base[i] = (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
                        static_cast<uint64_t>(task_.head)) * static_cast<uint64_t>(p_.max_length);
     }

@@ -1,215 +1,275 @@
 #include "kernels/gemm.h"
 
 #include <cstring>
+#include <type_traits>
+#include <vector>
 
-#include "kernels/cpu/onednn_matmul.h"
+#include "kernels/cast.h"
+#include "kernels/cpu/packed_matmul.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
 
-// How one f32 product becomes one-thread calls on dense operands; each cut is a function of (M, N, K, flags) alone:
-//  - few rows and many columns: slices of columns;
-//  - a transposed, b not, K large (weight gradients, K = tokens): blocks of K, partial products added in block order. The operands'
-//    slices are dense as they stand;
-//  - otherwise: blocks of rows; a transposed block of a is copied into rows first, which pays (oneDNN would copy it anyway).
+// How one product becomes one-thread calls on dense operands; each cut is a function of (M, N, K, flags) alone:
+//  - a transposed, b not (weight gradients, K = tokens): blocks of rows of c and, if c is small, chains of K, each a partial
+//    product, added in order;
+//  - few rows: one call, for packing b would cost more than it saves, or slices of columns;
+//  - otherwise: b is packed once, then blocks of rows.
 // Numbers of tokens differ from step to step, so a remainder is padded with zeros to a multiple of 16 rows or 64 of K: the set of
 // shapes stays small and their primitives are made once. Zeros change no bit of a sum.
 namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kBlockMultiplyAdds = 1 << 22;  // of a block of rows: about 50 microseconds
-constexpr int64_t kRowQuantum = 16, kDepthQuantum = 64;
-constexpr int64_t kDepthBlock = 1024;
-constexpr int64_t kMaxPartial = 1 << 17;  // elements of c for which blocks of K are worth their partial products
+constexpr int64_t kDepthQuantum = 64, kDepthChunk = 512;
+constexpr int64_t kMinChain = 1024, kMaxChains = 8, kChainRows = 256;
+constexpr int64_t kMaxPartial = 1 << 19;  // elements of c for which chains are worth their partial products
 constexpr int64_t kFewRows = 64, kManyColumns = 1024, kColumnBlock = 512;
+constexpr int64_t kMaxOneCall = 1 << 25;  // multiply-adds of few rows that one thread does best alone
+constexpr int64_t kTransposedRows = 128;  // copied by one task
 
-int64_t RoundUp(int64_t x, int64_t quantum) { return (x + quantum - 1) / quantum * quantum; }
-
+template <class T>
 struct Product {
-  const float *a, *b;
-  float* c;
+  const T *a, *b;
   int64_t m, n, k;
-  bool transpose_a, transpose_b, accumulate;
+  bool transpose_a, transpose_b;
+  ProductTarget c;
+  int64_t depth;  // of a row of a that is not transposed: k, or more with zeros
+
+  StoredMatrix<T> stored_b() const { return {b, k, n, transpose_b ? k : n, transpose_b}; }
 };
 
-// to [columns, to_stride] = from [rows, from_stride] transposed, in tiles that stay in the first-level cache.
-void Transpose(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to, int64_t to_stride) {
-  constexpr int64_t kTile = 16;
-  Vectorised([=] {
-    for (int64_t r = 0; r < rows; r += kTile) {
-      const int64_t r_end = std::min(rows, r + kTile);
-      for (int64_t c = 0; c < columns; ++c) {
-        for (int64_t i = r; i < r_end; ++i) to[c * to_stride + i] = from[i * from_stride + c];
-      }
-    }
-  });
+template <class T>
+void CutRows(const Product<T>& p, Stream& stream) {
+  T* memory = Scratch<T>(ScratchSlot::CALLER, PackedSize<T>(p.depth, p.n));
+  MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, memory, stream), p.c, stream);
 }
 
-void CopyRows(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to, int64_t to_stride) {
-  for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(to + r * to_stride, from + r * from_stride, static_cast<size_t>(columns) * sizeof(float));
+// Depths of a' b and the rows of c that one task computes.
+struct Chain {
+  int64_t first_row, rows, begin, end;
+};
+
+// Depths [begin, begin + depth) of x [k, columns], which are dense as they stand; a remainder is copied and padded with zeros.
+template <class T>
+const T* Depths(const T* x, int64_t columns, int64_t begin, int64_t depth, ScratchSlot slot) {
+  const T* from = x + begin * columns;
+  const int64_t padded = RoundUp(depth, kDepthQuantum);
+  if (padded == depth) return from;
+  T* copy = Scratch<T>(slot, padded * columns);
+  std::copy_n(from, depth * columns, copy);
+  std::fill_n(copy + depth * columns, (padded - depth) * columns, T{});
+  return copy;
+}
+
+// All rows in one call, which transposes a itself: the fastest in f32.
+template <class T>
+void MultiplyAsStored(const Product<T>& p, const Chain& chain, const ProductTarget& target) {
+  const int64_t depth = chain.end - chain.begin;
+  const T* a = Depths(p.a, p.m, chain.begin, depth, ScratchSlot::TASK_A);
+  const T* b = Depths(p.b, p.n, chain.begin, depth, ScratchSlot::TASK_B);
+  OneThreadMatmul({.m = p.m, .n = p.n, .k = RoundUp(depth, kDepthQuantum), .operand = DTypeOf<T>(), .transpose_a = true,
+                   .bias = target.bias != nullptr, .accumulate = target.accumulate},
+                  a, b, target.bias, target.data);
+}
+
+// Some rows, with a transposed by us in chunks that stay in the second-level cache: the fastest in bf16.
+template <class T>
+void MultiplyInChunks(const Product<T>& p, const Chain& chain, ProductTarget target) {
+  for (int64_t d = chain.begin; d < chain.end; d += kDepthChunk) {
+    const int64_t depth = std::min(kDepthChunk, chain.end - d), padded = RoundUp(depth, kDepthQuantum);
+    T* a = Scratch<T>(ScratchSlot::TASK_A, chain.rows * padded);
+    PackRows(p.a + d * p.m, p.m, depth, chain.first_row, chain.rows, padded, a);
+    MultiplyHere(a, chain.rows, PackedMatrix<T>{Depths(p.b, p.n, d, depth, ScratchSlot::TASK_B), padded, p.n}, target);
+    target.bias = nullptr;
+    target.accumulate = true;
   }
 }
 
-void StoreRows(const float* from, int64_t from_stride, int64_t rows, int64_t columns, float* to, int64_t to_stride,
-               bool accumulate) {
-  if (!accumulate) return CopyRows(from, from_stride, rows, columns, to, to_stride);
-  Vectorised([=] {
-    for (int64_t r = 0; r < rows; ++r) {
-#pragma GCC ivdep
-      for (int64_t c = 0; c < columns; ++c) to[r * to_stride + c] += from[r * from_stride + c];
-    }
-  });
-}
-
-void Zero(float* x, int64_t count) { std::memset(x, 0, static_cast<size_t>(count) * sizeof(float)); }
-
-// Rows [begin, end) of c; a's rows are dense [m, k].
-void MultiplyRows(const Product& p, const float* a_rows, int64_t begin, int64_t end) {
-  MatmulShape shape{0, p.n, p.k, false, p.transpose_b, p.accumulate};
-  const int64_t rows = end - begin, whole = rows / kRowQuantum * kRowQuantum;
-  if (whole > 0) {
-    shape.m = whole;
-    OneThreadMatmul(shape, a_rows, p.b, p.c + begin * p.n);
-  }
-  const int64_t rest = rows - whole;
-  if (rest == 0) return;
-  float* padded_a = Scratch<float>(ScratchSlot::TASK_B, kRowQuantum * p.k);
-  float* padded_c = Scratch<float>(ScratchSlot::TASK_C, kRowQuantum * p.n);
-  CopyRows(a_rows + whole * p.k, p.k, rest, p.k, padded_a, p.k);
-  Zero(padded_a + rest * p.k, (kRowQuantum - rest) * p.k);
-  shape.m = kRowQuantum;
-  shape.accumulate = false;
-  OneThreadMatmul(shape, padded_a, p.b, padded_c);
-  StoreRows(padded_c, p.n, rest, p.n, p.c + (begin + whole) * p.n, p.n, p.accumulate);
-}
-
-void CutRows(const Product& p, Stream& stream) {
-  Product q = p;
-  if (p.transpose_a) q.k = RoundUp(p.k, kDepthQuantum);
-  const bool pad_b = q.k != p.k && !p.transpose_b;
-  if (!pad_b) q.k = p.k;
-  if (pad_b) {
-    float* padded = Scratch<float>(ScratchSlot::CALLER, q.k * p.n);
-    CopyRows(p.b, p.n, p.k, p.n, padded, p.n);
-    Zero(padded + p.k * p.n, (q.k - p.k) * p.n);
-    q.b = padded;
-  }
-  const int64_t block =
-      std::clamp<int64_t>(RoundUp(kBlockMultiplyAdds / std::max<int64_t>(1, q.n * q.k), kRowQuantum), 64, 1024);
-  stream.pool().ParallelFor((p.m + block - 1) / block, [&](int64_t task) {
-    const int64_t begin = task * block, end = std::min(p.m, begin + block);
-    if (!p.transpose_a) return MultiplyRows(q, p.a + begin * p.k, begin, end);
-    float* rows = Scratch<float>(ScratchSlot::TASK_A, (end - begin) * q.k);
-    if (q.k != p.k) Zero(rows, (end - begin) * q.k);
-    Transpose(p.a + begin, p.m, p.k, end - begin, rows, q.k);
-    MultiplyRows(q, rows, begin, end);
-  });
-}
-
-// c = a' b with a [k, m] and b [k, n]: rows [begin, end) of both.
-void MultiplyDepthBlock(const Product& p, int64_t begin, int64_t end, float* partial) {
-  const int64_t depth = end - begin, padded = RoundUp(depth, kDepthQuantum);
-  const float *a = p.a + begin * p.m, *b = p.b + begin * p.n;
-  if (padded != depth) {
-    float* copy_a = Scratch<float>(ScratchSlot::TASK_A, padded * p.m);
-    float* copy_b = Scratch<float>(ScratchSlot::TASK_B, padded * p.n);
-    CopyRows(a, p.m, depth, p.m, copy_a, p.m);
-    CopyRows(b, p.n, depth, p.n, copy_b, p.n);
-    Zero(copy_a + depth * p.m, (padded - depth) * p.m);
-    Zero(copy_b + depth * p.n, (padded - depth) * p.n);
-    a = copy_a;
-    b = copy_b;
-  }
-  OneThreadMatmul({p.m, p.n, padded, true, false, false}, a, b, partial);
-}
-
-void CutDepth(const Product& p, Stream& stream) {
-  const int64_t num_blocks = (p.k + kDepthBlock - 1) / kDepthBlock, size = p.m * p.n;
-  float* partials = Scratch<float>(ScratchSlot::CALLER, num_blocks * size);
-  stream.pool().ParallelFor(num_blocks, [&](int64_t block) {
-    const int64_t begin = block * kDepthBlock;
-    MultiplyDepthBlock(p, begin, std::min(p.k, begin + kDepthBlock), partials + block * size);
-  });
-  float* c = p.c;
-  const bool accumulate = p.accumulate;
-  ParallelRows(stream, size, num_blocks, [&](int64_t begin, int64_t end) {
+void AddPartialProducts(const float* partials, int64_t count, int64_t size, float* c, Stream& stream) {
+  ParallelRows(stream, size, count, [&](int64_t begin, int64_t end) {
     Vectorised([=] {
-      for (int64_t block = 1; block < num_blocks; ++block) {
-        const float* partial = partials + block * size;
+      for (int64_t p = 0; p < count; ++p) {
+        const float* partial = partials + p * size;
 #pragma GCC ivdep
-        for (int64_t i = begin; i < end; ++i) partials[i] += partial[i];
+        for (int64_t i = begin; i < end; ++i) c[i] += partial[i];
       }
-#pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) c[i] = accumulate ? c[i] + partials[i] : partials[i];
     });
   });
 }
 
-void CutColumns(const Product& p, Stream& stream) {
-  const float* a = p.a;
-  if (p.transpose_a) {
-    float* rows = Scratch<float>(ScratchSlot::CALLER, p.m * p.k);
-    Transpose(p.a, p.m, p.k, p.m, rows, p.k);
-    a = rows;
-  }
-  stream.pool().ParallelFor((p.n + kColumnBlock - 1) / kColumnBlock, [&](int64_t task) {
-    const int64_t begin = task * kColumnBlock, columns = std::min(p.n, begin + kColumnBlock) - begin;
-    const float* b = p.b + begin * p.k;
-    if (!p.transpose_b) {
-      float* dense = Scratch<float>(ScratchSlot::TASK_A, p.k * columns);
-      CopyRows(p.b + begin, p.n, p.k, columns, dense, columns);
-      b = dense;
+template <class T>
+void CutDepth(const Product<T>& p, Stream& stream) {
+  const int64_t size = p.m * p.n;
+  const bool small = size <= kMaxPartial, as_stored = small && std::is_same_v<T, float>;
+  const int64_t most = small ? std::clamp<int64_t>(p.k / kMinChain, 1, kMaxChains) : 1;
+  const int64_t length = RoundUp((p.k + most - 1) / most, kDepthChunk), chains = (p.k + length - 1) / length;
+  const int64_t row_block = as_stored ? p.m : kChainRows, row_blocks = (p.m + row_block - 1) / row_block;
+  float* partials = Scratch<float>(ScratchSlot::CALLER, (chains - 1) * size);
+  stream.pool().ParallelFor(chains * row_blocks, [&](int64_t task) {
+    const int64_t number = task / row_blocks, first_row = task % row_blocks * row_block;
+    const Chain chain{first_row, std::min(row_block, p.m - first_row), number * length,
+                      std::min(p.k, (number + 1) * length)};
+    const ProductTarget target = number == 0 ? p.c : ProductTarget{.data = partials + (number - 1) * size};
+    if (as_stored) MultiplyAsStored(p, chain, target);
+    else MultiplyInChunks(p, chain, target.Rows(first_row, p.n));
+  });
+  if (chains > 1) AddPartialProducts(partials, chains - 1, size, static_cast<float*>(p.c.data), stream);
+}
+
+// Columns [begin, begin + columns) of c [m, n] from the dense `from` [m, columns].
+void StoreColumns(const ProductTarget& c, int64_t m, int64_t n, int64_t begin, int64_t columns, const void* from) {
+  const size_t element = SizeOf(c.dtype);
+  if (!c.accumulate) {
+    for (int64_t r = 0; r < m; ++r) {
+      std::memcpy(static_cast<char*>(c.data) + (r * n + begin) * element,
+                  static_cast<const char*>(from) + r * columns * element, columns * element);
     }
-    float* c = Scratch<float>(ScratchSlot::TASK_B, p.m * columns);
-    OneThreadMatmul({p.m, columns, p.k, false, p.transpose_b, false}, a, b, c);
-    StoreRows(c, columns, p.m, columns, p.c + begin, p.n, p.accumulate);
+    return;
+  }
+  float* to = static_cast<float*>(c.data) + begin;
+  const float* sums = static_cast<const float*>(from);
+  Vectorised([=] {
+    for (int64_t r = 0; r < m; ++r) {
+#pragma GCC ivdep
+      for (int64_t j = 0; j < columns; ++j) to[r * n + j] += sums[r * columns + j];
+    }
   });
 }
 
-void Multiply(const Product& p, Stream& stream) {
-  if (p.transpose_a && !p.transpose_b && p.k > kDepthBlock && p.m * p.n <= kMaxPartial) return CutDepth(p, stream);
-  if (p.m <= kFewRows && p.n >= kManyColumns) return CutColumns(p, stream);
-  CutRows(p, stream);
+template <class T>
+void CutColumns(const Product<T>& p, Stream& stream) {
+  const int64_t step = p.transpose_b ? p.k : 1;
+  stream.pool().ParallelFor((p.n + kColumnBlock - 1) / kColumnBlock, [&](int64_t task) {
+    const int64_t begin = task * kColumnBlock, columns = std::min(kColumnBlock, p.n - begin);
+    StoredMatrix<T> slice = p.stored_b();
+    slice.data += begin * step;
+    slice.n = columns;
+    T* memory = Scratch<T>(ScratchSlot::TASK_A, PackedSize<T>(p.depth, columns));
+    void* c = Scratch<float>(ScratchSlot::TASK_B, p.m * columns);
+    const float* bias = p.c.bias == nullptr ? nullptr : p.c.bias + begin;
+    MultiplyHere(p.a, p.m, Pack(slice, p.depth, memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
+    StoreColumns(p.c, p.m, p.n, begin, columns, c);
+  });
+}
+
+// The same product with a's rows dense in scratch.
+template <class T>
+Product<T> WithRowsOfA(const Product<T>& p, Stream& stream) {
+  Product<T> straight = p;
+  straight.depth = RoundUp(p.k, kDepthQuantum);
+  straight.transpose_a = false;
+  T* memory = Scratch<T>(ScratchSlot::CALLER_B, p.m * straight.depth);
+  straight.a = memory;
+  stream.pool().ParallelFor((p.m + kTransposedRows - 1) / kTransposedRows, [&](int64_t task) {
+    const int64_t begin = task * kTransposedRows, rows = std::min(kTransposedRows, p.m - begin);
+    PackRows(p.a, p.m, p.k, begin, rows, straight.depth, memory + begin * straight.depth);
+  });
+  return straight;
+}
+
+template <class T>
+void Multiply(const Product<T>& p, Stream& stream) {
+  if (!p.transpose_a) {
+    if (p.m > kFewRows) return CutRows(p, stream);
+    const bool little = p.m * p.n * p.k <= kMaxOneCall;
+    if (little && !p.transpose_b) return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
+    return p.n >= kManyColumns ? CutColumns(p, stream) : CutRows(p, stream);
+  }
+  const bool wide = p.m * p.n > kMaxPartial && p.n >= 4 * p.m;
+  if (!p.transpose_b && p.c.dtype == DType::F32 && !wide) return CutDepth(p, stream);
+  const Product<T> straight = WithRowsOfA(p, stream);
+  return wide ? CutColumns(straight, stream) : CutRows(straight, stream);
+}
+
+template <class T>
+void MultiplyArrays(const GemmArgs& args, const ProductTarget& c, Stream& stream) {
+  const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
+  Multiply<T>({args.a.as<T>(), args.b.as<T>(), m, n, k, args.transpose_a, args.transpose_b, c, k}, stream);
+}
+
+// BF16 where the processor has no kernel for it: the same operands as f32, rounded at the end.
+void MultiplyWidened(const GemmArgs& args, Stream& stream) {
+  std::vector<float> a(args.a.num_elements()), b(args.b.num_elements()), c(args.c.num_elements());
+  GemmArgs wide = args;
+  wide.a = DenseView(a.data(), args.a.shape);
+  wide.b = DenseView(b.data(), args.b.shape);
+  if (args.c.dtype == DType::BF16) wide.c = DenseView(c.data(), args.c.shape);
+  Cast(wide.a, args.a, stream);
+  Cast(wide.b, args.b, stream);
+  const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>();
+  MultiplyArrays<float>(wide, {.data = wide.c.data, .bias = bias, .accumulate = args.accumulate}, stream);
+  if (args.c.dtype == DType::BF16) Cast(args.c, wide.c, stream);
+}
+
+// K = 0: the bias and the old c alone.
+void StoreEmptySums(const GemmArgs& args) {
+  const int64_t n = args.c.shape[1];
+  const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>();
+  WithStorageType(args.c.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* c = args.c.as<T>();
+    for (int64_t i = 0; i < args.c.num_elements(); ++i) {
+      const Compute<T> start = bias == nullptr ? Compute<T>(0) : Compute<T>(bias[i % n]);
+      c[i] = Store<T>(args.accumulate ? start + Load(c[i]) : start);
+    }
+  });
 }
 
 // The f64 reference: one loop nest, each sum in ascending k.
-void MultiplyReference(const GemmArgs& args, int64_t m, int64_t n, int64_t k, Stream& stream) {
+void MultiplyReference(const GemmArgs& args, Stream& stream) {
+  const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
   const double *a = args.a.as<double>(), *b = args.b.as<double>();
+  const double* bias = args.bias.empty() ? nullptr : args.bias.as<double>();
   double* c = args.c.as<double>();
   const int64_t a_row = args.transpose_a ? 1 : k, a_depth = args.transpose_a ? m : 1;
   const int64_t b_depth = args.transpose_b ? 1 : n, b_column = args.transpose_b ? k : 1;
   ParallelRows(stream, m, n * k, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      if (!args.accumulate) std::fill(c + i * n, c + (i + 1) * n, 0.0);
+      double* row = c + i * n;
+      if (!args.accumulate) std::fill(row, row + n, 0.0);
       for (int64_t d = 0; d < k; ++d) {
         const double factor = a[i * a_row + d * a_depth];
-        for (int64_t j = 0; j < n; ++j) c[i * n + j] += factor * b[d * b_depth + j * b_column];
+        for (int64_t j = 0; j < n; ++j) row[j] += factor * b[d * b_depth + j * b_column];
       }
+      if (bias == nullptr) continue;
+      for (int64_t j = 0; j < n; ++j) row[j] += bias[j];
     }
   });
+}
+
+void CheckArgs(const GemmArgs& args) {
+  const ArrayView &a = args.a, &b = args.b, &c = args.c;
+  TANDEM_CHECK(a.shape.num_dims() == 2 && b.shape.num_dims() == 2 && c.shape.num_dims() == 2);
+  TANDEM_CHECK(a.is_dense() && b.is_dense() && c.is_dense());
+  TANDEM_CHECK(a.dtype == b.dtype && (c.dtype == a.dtype || (a.dtype == DType::BF16 && c.dtype == DType::F32)))
+      << NameOf(a.dtype) << " times " << NameOf(b.dtype) << " to " << NameOf(c.dtype);
+  TANDEM_CHECK(!args.accumulate || c.dtype != DType::BF16);
+  const int64_t m = c.shape[0], n = c.shape[1], k = a.shape[args.transpose_a ? 0 : 1];
+  TANDEM_CHECK(a.shape[args.transpose_a ? 1 : 0] == m && b.shape[args.transpose_b ? 1 : 0] == k &&
+               b.shape[args.transpose_b ? 0 : 1] == n)
+      << a.shape << (args.transpose_a ? "' " : " ") << b.shape << (args.transpose_b ? "' " : " ") << c.shape;
+  if (args.bias.empty()) return;
+  TANDEM_CHECK(args.bias.is_dense() && args.bias.num_elements() == n) << args.bias.shape << " for " << c.shape;
+  TANDEM_CHECK(args.bias.dtype == (c.dtype == DType::F64 ? DType::F64 : DType::F32)) << NameOf(args.bias.dtype);
 }
 
 }  // namespace
 
 void Gemm(const GemmArgs& args, Stream& stream) {
-  const ArrayView &a = args.a, &b = args.b, &c = args.c;
-  TANDEM_CHECK(a.shape.num_dims() == 2 && b.shape.num_dims() == 2 && c.shape.num_dims() == 2);
-  TANDEM_CHECK(a.is_dense() && b.is_dense() && c.is_dense());
-  TANDEM_CHECK(a.dtype == c.dtype && b.dtype == c.dtype);
-  const int64_t m = c.shape[0], n = c.shape[1], k = a.shape[args.transpose_a ? 0 : 1];
-  TANDEM_CHECK(a.shape[args.transpose_a ? 1 : 0] == m && b.shape[args.transpose_b ? 1 : 0] == k &&
-               b.shape[args.transpose_b ? 0 : 1] == n)
-      << a.shape << (args.transpose_a ? "' " : " ") << b.shape << (args.transpose_b ? "' " : " ") << c.shape;
-  if (m == 0 || n == 0) return;
-  if (k == 0) {
-    if (!args.accumulate) std::memset(c.data, 0, c.num_bytes());
-    return;
-  }
-  if (c.dtype == DType::F64) return MultiplyReference(args, m, n, k, stream);
-  Multiply({a.as<float>(), b.as<float>(), c.as<float>(), m, n, k, args.transpose_a, args.transpose_b, args.accumulate},
-           stream);
+  CheckArgs(args);
+  const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
+  if (args.c.num_elements() == 0) return;
+  const TraceSpan span(stream.tracer(), SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
+                       static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
+  if (args.a.dtype == DType::F64) return MultiplyReference(args, stream);
+  if (k == 0) return StoreEmptySums(args);
+  const ProductTarget c{.data = args.c.data, .dtype = args.c.dtype,
+                        .bias = args.bias.empty() ? nullptr : args.bias.as<float>(), .accumulate = args.accumulate};
+  if (args.a.dtype == DType::F32) return MultiplyArrays<float>(args, c, stream);
+  if (!MatmulTakesPanels(DType::BF16)) return MultiplyWidened(args, stream);
+  MultiplyArrays<BFloat16>(args, c, stream);
 }
 
 }  // namespace tandem::kernels

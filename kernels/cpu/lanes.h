@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <limits>
 
 namespace tandem::kernels {
@@ -32,11 +33,16 @@ inline T LaneSum(int64_t n, const Term& term) {
 // The largest term(i), i in [0, n); minus infinity if there is none.
 template <class T, class Term>
 inline T LaneMaxOf(int64_t n, const Term& term) {
-  T lane[kLanes];
-  for (int l = 0; l < kLanes; ++l) lane[l] = -std::numeric_limits<T>::infinity();
+  // Spelt as vectors: the compiler keeps sixteen comparisons of an array as sixteen scalars.
+  typedef T Lanes __attribute__((vector_size(kLanes * sizeof(T))));
+  Lanes lane = Lanes{} - std::numeric_limits<T>::infinity();
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) lane[l] = lane[l] < term(i + l) ? term(i + l) : lane[l];
+    T terms[kLanes];
+    for (int l = 0; l < kLanes; ++l) terms[l] = term(i + l);
+    Lanes next;
+    std::memcpy(&next, terms, sizeof(next));
+    lane = lane < next ? next : lane;
   }
   for (int l = 0; i + l < n; ++l) lane[l] = lane[l] < term(i + l) ? term(i + l) : lane[l];
   for (int width = kLanes / 2; width > 0; width /= 2) {

@@ -27,7 +27,7 @@ class RowPrefetch {
   }
 
  private:
-  static constexpr int kMaxRanges = 8, kRowsPerStep = 8;
+  static constexpr int kMaxRanges = 8, kRowsPerStep = 6;
   static constexpr int64_t kLineBytes = 64;
   struct Range {
     const char* row;

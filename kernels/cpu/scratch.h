@@ -11,8 +11,8 @@
 
 namespace tandem::kernels {
 
-// CALLER: taken before a ParallelFor and shared with its tasks. TASK_*: taken inside one task.
-enum class ScratchSlot { CALLER, TASK_A, TASK_B, TASK_C, LIBRARY };
+// CALLER*: taken before a ParallelFor and shared with its tasks. TASK_*: taken inside one task.
+enum class ScratchSlot { CALLER, CALLER_B, TASK_A, TASK_B, TASK_C, LIBRARY };
 
 class ScratchMemory {
  public:
@@ -39,7 +39,7 @@ class ScratchMemory {
 // Room for `count` elements, valid until this thread asks for the same slot again.
 template <class T>
 T* Scratch(ScratchSlot slot, int64_t count) {
-  thread_local ScratchMemory slots[5];
+  thread_local ScratchMemory slots[6];
   return static_cast<T*>(slots[static_cast<int>(slot)].Reserve(static_cast<size_t>(count) * sizeof(T)));
 }
 

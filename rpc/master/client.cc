@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "proto/master.pb.h"
 #include "rpc/channel.h"
+#include "rpc/role_trace.h"
 
 namespace tandem::rpc {
 namespace {
@@ -111,6 +112,8 @@ struct MasterClient::State {
     absl::MutexLock lock(&mutex);
     return failure;
   }
+  // A call of this member that begins now; its header gets the number. Does nothing unless calls are traced.
+  ConcurrentSpan TraceCall(const char* method, RequestHeader* header);
   void BeatUntilTheEnd();
   bool Beat(absl::Time* last_answer, int* failed_beats);
   void JobFailed(absl::Status reason);
@@ -125,7 +128,7 @@ struct MasterClient::State {
 
    private:
     template <class Reply, class Request>
-    absl::StatusOr<Reply> Now(const char* method, const Request& request, bool idempotent);
+    absl::StatusOr<Reply> Now(const char* method, Request request, bool idempotent);
     template <class Reply, class Request>
     absl::StatusOr<Reply> Held(const char* method, Request request, absl::Time deadline);
     State& state_;
@@ -141,7 +144,16 @@ struct MasterClient::State {
   absl::Status failure ABSL_GUARDED_BY(mutex);
   bool completed ABSL_GUARDED_BY(mutex) = false;
   bool stopping ABSL_GUARDED_BY(mutex) = false;
+  std::shared_ptr<Tracer> tracer ABSL_GUARDED_BY(mutex);
+  bool wants_beat ABSL_GUARDED_BY(mutex) = false;  // without waiting for the period's end
 };
+
+ConcurrentSpan MasterClient::State::TraceCall(const char* method, RequestHeader* header) {
+  absl::MutexLock lock(&mutex);
+  if (tracer == nullptr) return {};
+  header->set_trace_id(uint64_t{assignment.rank + 1} << 40 | tracer->NextCall());
+  return {tracer, CallSpan(method, header->trace_id())};
+}
 
 // ---- Heartbeat
 
@@ -150,9 +162,16 @@ void MasterClient::State::BeatUntilTheEnd() {
   int failed_beats = 0;
   while (true) {
     const absl::Time next = absl::Now() + options.heartbeat_period;
+    const bool wanted = [this] {
+      absl::MutexLock lock(&mutex);
+      return wants_beat;
+    }();
     if (!Beat(&last_answer, &failed_beats)) return;
     absl::MutexLock lock(&mutex);
-    if (mutex.AwaitWithDeadline(absl::Condition(&stopping), next)) return;
+    if (wanted) wants_beat = false;
+    auto wake = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping || wants_beat; };
+    mutex.AwaitWithDeadline(absl::Condition(&wake), next);
+    if (stopping) return;
   }
 }
 
@@ -160,7 +179,9 @@ void MasterClient::State::BeatUntilTheEnd() {
 bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
   HeartbeatRequest request;
   *request.mutable_header() = Header();
+  const ConcurrentSpan span = TraceCall("Heartbeat", request.mutable_header());
   const auto reply = Call<HeartbeatReply>(channel, "Heartbeat", request, {.deadline = options.heartbeat_deadline});
+  span.End();
   if (reply.ok()) {
     *last_answer = absl::Now();
     *failed_beats = 0;
@@ -200,9 +221,12 @@ void MasterClient::State::JobFailed(absl::Status reason) {
 // ---- Store
 
 template <class Reply, class Request>
-absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, const Request& request, bool idempotent) {
+absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, Request request, bool idempotent) {
   RETURN_IF_ERROR(state_.Failure());
-  return Call<Reply>(state_.channel, method, request, {.deadline = kHold, .idempotent = idempotent});
+  const ConcurrentSpan span = state_.TraceCall(method, request.mutable_header());
+  auto reply = Call<Reply>(state_.channel, method, request, {.deadline = kHold, .idempotent = idempotent});
+  span.End();
+  return reply;
 }
 
 // A wait that may be longer than the master holds one call.
@@ -212,7 +236,9 @@ absl::StatusOr<Reply> MasterClient::State::MasterStore::Held(const char* method,
     RETURN_IF_ERROR(state_.Failure());
     const absl::Duration hold = std::clamp(deadline - absl::Now(), absl::ZeroDuration(), kHold);
     request.set_timeout_seconds(absl::ToDoubleSeconds(hold));
+    const ConcurrentSpan span = state_.TraceCall(method, request.mutable_header());
     auto reply = Call<Reply>(state_.channel, method, request, {.deadline = hold + kMargin, .idempotent = true});
+    span.End();
     if (reply.ok()) return reply;
     RETURN_IF_ERROR(state_.Failure());
     if (!absl::IsDeadlineExceeded(reply.status()) || absl::Now() >= deadline) return reply.status();
@@ -287,6 +313,22 @@ MasterClient::~MasterClient() {
 const Assignment& MasterClient::assignment() const { return state_->assignment; }
 RequestHeader MasterClient::MakeHeader() const { return state_->Header(); }
 Store& MasterClient::store() { return state_->store; }
+void MasterClient::TraceCalls(std::shared_ptr<Tracer> tracer) {
+  absl::MutexLock lock(&state_->mutex);
+  state_->wants_beat = tracer != nullptr;
+  state_->tracer = std::move(tracer);
+}
+
+absl::StatusOr<RoleTrace> MasterClient::TakeTrace() {
+  {
+    // The heartbeat that TraceCalls asked for comes first.
+    absl::MutexLock lock(&state_->mutex);
+    auto beaten = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !state_->wants_beat; };
+    state_->mutex.AwaitWithTimeout(absl::Condition(&beaten), state_->options.heartbeat_deadline);
+  }
+  return CallTakeTrace(state_->channel, "tandem.MasterService", state_->Header(), "master", absl::Now() + kHold);
+}
+
 absl::Status MasterClient::failure() const { return state_->Failure(); }
 
 absl::Status MasterClient::WaitForCompletion() {

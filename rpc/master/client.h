@@ -11,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/base/trace.h"
+#include "proto/trace.pb.h"
 #include "proto/wire.pb.h"
 #include "rpc/master/member.h"
 #include "rpc/master/shard_map.h"
@@ -66,6 +68,12 @@ class MasterClient {
   RequestHeader MakeHeader() const;
   // The master's store. Its waits end when the job fails.
   Store& store();
+
+  // Records this member's calls and makes the master record its side of them; there is a heartbeat at once, to be seen. Null:
+  // no more.
+  void TraceCalls(std::shared_ptr<Tracer> tracer);
+  // What the master has recorded since the last call, for all members: role "master". Blocks.
+  absl::StatusOr<RoleTrace> TakeTrace();
 
   // Ok while nothing has failed; otherwise the job's first failure, or that the master is lost.
   absl::Status failure() const;

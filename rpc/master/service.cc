@@ -14,9 +14,11 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/trace.h"
 #include "proto/master.pb.h"
 #include "rpc/master/rendezvous.h"
 #include "rpc/master/shard_map.h"
+#include "rpc/role_trace.h"
 
 namespace tandem::rpc {
 namespace {
@@ -37,6 +39,14 @@ absl::Status CheckVersion(const RequestHeader& header) {
   if (header.protocol_version() == kProtocolVersion) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(),
                                                     " is not known here: the master speaks version ", kProtocolVersion));
+}
+
+// The span ends with the answer.
+Reply Traced(ConcurrentSpan span, Reply reply) {
+  return [span = std::move(span), reply = std::move(reply)](absl::StatusOr<Payload> answer) {
+    span.End();
+    reply(std::move(answer));
+  };
 }
 
 }  // namespace
@@ -79,11 +89,13 @@ struct MasterService::State {
   void Add(const StoreAddRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void WaitCounter(const StoreWaitRequest& request, Reply reply, Deliveries* deliveries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void TakeTrace(const TakeTraceRequest& request, Reply reply, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   const MembershipOptions options;
   const uint64_t job_epoch;
   const std::string job_token;
   const ShardMap shard_map;
+  const std::shared_ptr<Tracer> tracer = std::make_shared<Tracer>(kMaxServerSpans);
   absl::Mutex mutex;
   Membership membership ABSL_GUARDED_BY(mutex);
   Rendezvous rendezvous ABSL_GUARDED_BY(mutex);
@@ -228,6 +240,10 @@ void MasterService::State::WaitCounter(const StoreWaitRequest& request, Reply re
   Deliver(rendezvous.WaitCounter(call, request.key(), request.value(), MonotonicSeconds() + hold), deliveries);
 }
 
+void MasterService::State::TakeTrace(const TakeTraceRequest&, Reply reply, Deliveries* deliveries) {
+  deliveries->push_back([reply = std::move(reply), bytes = ToPayload(AnswerTakeTrace(*tracer))] { reply(bytes); });
+}
+
 // ---- The shell
 
 MasterService::MasterService(const MembershipOptions& options, double tick_seconds)
@@ -261,7 +277,7 @@ void MasterService::RegisterHandlers(Server& server) {
   // Parses, checks the header, runs the method under the mutex and gives out what it answered.
   auto handle = [&](const char* method, auto request_type, auto run) {
     using Request = decltype(request_type);
-    server.Handle(kServiceName, method, MethodKind::UNARY, [state = state_, run](Payload bytes, Reply reply) {
+    server.Handle(kServiceName, method, MethodKind::UNARY, [state = state_, method, run](Payload bytes, Reply reply) {
       Request request;
       const std::string_view flat = bytes.Flatten();
       if (!request.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
@@ -274,6 +290,9 @@ void MasterService::RegisterHandlers(Server& server) {
         status = state->CheckHeader(request.header());
       }
       if (!status.ok()) return reply(status);
+      if (const uint64_t trace_id = request.header().trace_id(); trace_id != 0) {
+        reply = Traced(ConcurrentSpan(state->tracer, CallSpan(method, trace_id)), std::move(reply));
+      }
       State::Deliveries deliveries;
       {
         absl::MutexLock lock(&state->mutex);
@@ -289,6 +308,7 @@ void MasterService::RegisterHandlers(Server& server) {
   handle("Get", StoreGetRequest(), &State::Get);
   handle("Add", StoreAddRequest(), &State::Add);
   handle("WaitCounter", StoreWaitRequest(), &State::WaitCounter);
+  handle("TakeTrace", TakeTraceRequest(), &State::TakeTrace);
 }
 
 void MasterService::Fail(absl::Status reason) {

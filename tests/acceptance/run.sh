@@ -3,14 +3,15 @@
 # figure misses. Names choose what is run; all by default. Real data is looked for in TANDEM_TEST_DATA (default ../shared).
 set -uo pipefail
 
-names=(hashes losses lastfm faults badinput quickstart sanitizers)
+names=(hashes losses lastfm text resume killed elastic damage speed faults badinput quickstart sanitizers)
 usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}"
 
 chosen=("$@")
 ((${#chosen[@]})) || chosen=("${names[@]}")
 for name in "${chosen[@]}"; do
   case "$name" in
-    hashes | losses | lastfm | faults | badinput | quickstart | sanitizers) ;;
+    hashes | losses | lastfm | text | resume | killed | elastic | damage | speed) ;;
+    faults | badinput | quickstart | sanitizers) ;;
     -h | --help) echo "$usage" && exit 0 ;;
     *) echo "run.sh: unknown name \"$name\"; $usage" >&2 && exit 2 ;;
   esac
@@ -23,6 +24,9 @@ tandem=build/tandem
 mkdir -p "$work"
 source tests/acceptance/table.sh
 source tests/acceptance/training.sh
+source tests/acceptance/language.sh
+source tests/acceptance/interruption.sh
+source tests/acceptance/speed.sh
 source tests/acceptance/failures.sh
 source tests/acceptance/commands.sh
 

@@ -87,7 +87,8 @@ TEST(LaunchTest, SigtermStopsTheJobInOrder) {
     const support::Ended ended = running.Wait();
     EXPECT_EQ(ended.exit_code, 128 + SIGTERM);
     EXPECT_LT(ended.seconds, 5);
-    EXPECT_EQ(ended.err, "error: stopped by SIGTERM\n");
+    EXPECT_EQ(ended.err.rfind("error: stopped by SIGTERM after step ", 0), 0u) << ended.err;
+    EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
     EXPECT_EQ(running.job.Summary("run", "status"), "stopped");
     EXPECT_NE(running.job.Summary("run", "steps"), "0");
     running.job.ExpectNothingLeft();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -32,6 +33,29 @@ train {
   max_epochs: 100
   max_steps: 20
   eval_every_epochs: 100
+}
+)";
+
+constexpr char kLanguageJob[] = R"(placement: PS
+model {
+  gpt {
+    max_length: 8
+    layers: 1
+    heads: 2
+    dim: 16
+    dropout: 0.1
+    linear_bias: true
+  }
+}
+optimizer {
+  kind: ADAMW
+  weight_decay: 0.1
+  max_grad_norm: 1
+}
+train {
+  batch_size: 6
+  max_steps: 20
+  eval_every_steps: 7
 }
 )";
 
@@ -75,9 +99,9 @@ std::string LogText(int num_users, int num_items, int length) {
   return text.str();
 }
 
-SmallJob::SmallJob()
-    : job_path_(folder_.Write("job.textproto", kJob)),
-      log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),
+SmallJob::SmallJob(SmallJobKind kind)
+    : job_path_(folder_.Write("job.textproto", kind == SmallJobKind::LANGUAGE ? kLanguageJob : kJob)),
+      log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),  // its digits are a text as good as any
       foreign_memory_(support::SharedMemoryFiles()) {}
 
 SmallJob::~SmallJob() {
@@ -125,6 +149,14 @@ std::vector<double> SmallJob::Losses(const std::string& out) const {
 
 bool SmallJob::HasLoggedAStep(const std::string& out) const {
   return ReadWhole(Path(out) + "/metrics.jsonl").find('\n') != std::string::npos;
+}
+
+bool SmallJob::HasCheckpoint(const std::string& out) const {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(Path(out) + "/checkpoints", ignored)) {
+    if (entry.path().filename().string().rfind("step-", 0) == 0) return true;
+  }
+  return false;
 }
 
 support::RunningProcess SmallJob::Role(const std::string& name) const {

@@ -1,4 +1,4 @@
-// A small recommendation job with its log in a folder of its own, run by the real binary; and the questions that every test
+// A small job with its data in a folder of its own, run by the real binary; and the questions that every test
 // here asks of a run. Thread rule: one thread. Invariant: no process of the job outlives the object.
 #pragma once
 
@@ -13,9 +13,12 @@ namespace tandem::cluster {
 
 using Arguments = std::vector<std::string>;
 
+// RECOMMENDATION with items on servers; LANGUAGE: a model of characters with its tokens on servers.
+enum class SmallJobKind { RECOMMENDATION, LANGUAGE };
+
 class SmallJob {
  public:
-  SmallJob();
+  explicit SmallJob(SmallJobKind kind = SmallJobKind::RECOMMENDATION);
   ~SmallJob();
 
   // The path of this name in the job's folder.
@@ -38,6 +41,7 @@ class SmallJob {
   std::string Summary(const std::string& out, const std::string& field) const;
   std::vector<double> Losses(const std::string& out) const;  // of metrics.jsonl, by line
   bool HasLoggedAStep(const std::string& out) const;
+  bool HasCheckpoint(const std::string& out) const;
 
   std::vector<support::RunningProcess> Processes() const { return support::ProcessesMentioning(folder_.path()); }
   // The process of a role of the job ("master-0", "ps-1") that `launch` started; pid 0 if it does not run.

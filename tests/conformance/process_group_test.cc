@@ -80,6 +80,55 @@ TEST_P(ProcessGroupTest, AllReduceOfEveryTypeIsTheClosedForm) {
   });
 }
 
+TEST_P(ProcessGroupTest, EveryCollectiveIsASpanOfItsStreamsTracer) {
+  Run([this](ProcessGroup& group) {
+    ThreadPool pool(1);
+    Stream stream(&pool);
+    Tracer tracer;
+    const int n = size(), next = (group.rank() + 1) % n, previous = (group.rank() + n - 1) % n;
+    std::vector<float> one(10), all(10 * n);
+    const std::vector<int64_t> counts(n, 10);
+    const auto run = [&](CollectiveArgs args) {
+      args.stream = &stream;
+      ASSERT_TRUE(group.AllReduce(View(one), args).Wait(Soon()).ok());
+      ASSERT_TRUE(group.AllGather(View(all), View(one), args).Wait(Soon()).ok());
+      ASSERT_TRUE(group.ReduceScatter(View(one), View(all), args).Wait(Soon()).ok());
+      ASSERT_TRUE(group.Broadcast(View(one), 0, args).Wait(Soon()).ok());
+      std::vector<float> other(10 * n);
+      ASSERT_TRUE(group.AllToAllV(View(other), counts, View(all), counts, args).Wait(Soon()).ok());
+      if (n > 1) {
+        const Work sent = group.Send(View(one), next, args);
+        std::vector<float> received(10);
+        ASSERT_TRUE(group.Recv(View(received), previous, args).Wait(Soon()).ok());
+        ASSERT_TRUE(sent.Wait(Soon()).ok());
+      }
+      ASSERT_TRUE(group.Barrier(args).Wait(Soon()).ok());
+    };
+    run({});  // not traced
+    stream.set_tracer(&tracer);
+    const int64_t before = MonotonicNanoseconds();
+    run({});
+    const int64_t after = MonotonicNanoseconds();
+
+    std::vector<std::pair<std::string, double>> expected = {{"all_reduce", 40},     {"all_gather", 40 * n},
+                                                            {"reduce_scatter", 40 * n}, {"broadcast", 40},
+                                                            {"all_to_all_v", 40 * n}, {"send", 40},
+                                                            {"recv", 40},           {"barrier", 0}};
+    if (n == 1) expected.erase(expected.begin() + 5, expected.begin() + 7);
+    std::vector<std::pair<std::string, double>> found;
+    int64_t end = before;
+    for (const Span& span : tracer.Take()) {
+      found.emplace_back(span.name, span.bytes);
+      EXPECT_EQ(span.kind, SpanKind::COLLECTIVE);
+      EXPECT_GE(span.begin_ns, end) << span.name << " overlaps the one before";
+      EXPECT_GE(span.end_ns, span.begin_ns);
+      end = span.end_ns;
+    }
+    EXPECT_LE(end, after);
+    EXPECT_EQ(found, expected);
+  });
+}
+
 TEST_P(ProcessGroupTest, AllGatherPutsRankRAtPlaceR) {
   Run([this](ProcessGroup& group) {
     for (int64_t count : {int64_t{0}, int64_t{1}, int64_t{1001}, int64_t{200001}}) {

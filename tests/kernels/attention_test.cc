@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
 
@@ -43,19 +44,24 @@ struct AttentionCase {
     grad_output = RandomArray<T>(narrow, 2);
     log_sum_exp = Array<T>({num_tokens, s.heads});
   }
-  ArrayView Third(Array<T>& a, int64_t i) {
+  template <class S>
+  ArrayView Third(Array<S>& a, int64_t i) {
     const int64_t width = s.heads * s.depth;
-    return ArrayView(a.values.data() + i * width, DTypeOf<T>(), {num_tokens, s.heads, s.depth}, {3 * width, s.depth, 1});
+    return ArrayView(a.values.data() + i * width, DTypeOf<S>(), {num_tokens, s.heads, s.depth}, {3 * width, s.depth, 1});
   }
-  AttentionArgs Common() {
-    return {Third(qkv, 0), Third(qkv, 1), Third(qkv, 2), offsets, row_index, kMaxLength, s.causal,
+  template <class S>
+  AttentionArgs Common(Array<S>& from) {
+    return {Third(from, 0), Third(from, 1), Third(from, 2), offsets, row_index, kMaxLength, s.causal,
             1 / std::sqrt(static_cast<double>(s.depth)), s.dropout, {21, 22}, 23};
   }
-  void Forward(Stream& stream) { AttentionForward({Common(), output, log_sum_exp}, stream); }
+  void Forward(Stream& stream) { AttentionForward({Common(qkv), output, log_sum_exp}, stream); }
+  void Backward(Stream& stream) {
+    AttentionBackward({Common(qkv), output, log_sum_exp, grad_output, Third(grad_qkv, 0), Third(grad_qkv, 1), Third(grad_qkv, 2)},
+                      stream);
+  }
   void Both(Stream& stream) {
     Forward(stream);
-    AttentionBackward({Common(), output, log_sum_exp, grad_output, Third(grad_qkv, 0), Third(grad_qkv, 1), Third(grad_qkv, 2)},
-                      stream);
+    Backward(stream);
   }
   double At(int64_t part, int64_t token, int64_t head, int64_t d) const {
     return static_cast<double>(qkv[(token * 3 + part) * s.heads * s.depth + head * s.depth + d]);
@@ -99,6 +105,7 @@ const Setting kSettings[] = {
     {{33, 64, 65, 2}, 3, 17, false, 0.5f, false},
     {{31, 200}, 1, 32, true, 0.2f, true},
     {{100}, 2, 64, false, 0, false},
+    {{130, 16, 64, 70}, 1, 80, true, 0, false},
     {{}, 2, 4, true, 0.5f, false},
 };
 
@@ -149,6 +156,45 @@ TEST(AttentionTest, BitsAreTheSameInEveryInstructionSet) {
   }
 }
 
+// bf16 is storage: the results are those of f32, rounded.
+TEST(AttentionTest, Bf16GivesTheRoundedResultsOfF32) {
+  TestStream stream;
+  for (const Setting& setting : kSettings) {
+    AttentionCase<float> run(setting);
+    Array<BFloat16> qkv = Rounded(run.qkv), grad_output = Rounded(run.grad_output), output(run.output.shape);
+    Array<BFloat16> grad_qkv(run.qkv.shape);
+    Array<float> log_sum_exp(run.log_sum_exp.shape);
+    run.qkv = Converted<float>(Exact(qkv));
+    run.grad_output = Converted<float>(Exact(grad_output));
+    run.Forward(stream);
+    AttentionForward({run.Common(qkv), output, log_sum_exp}, stream);
+    ExpectSameBits(log_sum_exp, run.log_sum_exp);
+    ExpectSameBits(output, Rounded(run.output));
+    run.output = Converted<float>(Exact(output));
+    run.Backward(stream);
+    AttentionBackward({run.Common(qkv), output, log_sum_exp, grad_output, run.Third(grad_qkv, 0), run.Third(grad_qkv, 1),
+                       run.Third(grad_qkv, 2)},
+                      stream);
+    ExpectSameBits(grad_qkv, Rounded(run.grad_qkv));
+  }
+}
+
+// More keys than a block of scores holds, with keys in several blocks out of sight of a block of queries.
+TEST(AttentionTest, LongSequencesMatchF64) {
+  TestStream stream(2);
+  for (const Setting& setting : {Setting{{1100}, 1, 8, true, 0, false}, Setting{{600, 517}, 1, 8, false, 0, false}}) {
+    AttentionCase<float> run(setting);
+    AttentionCase<double> reference(setting);
+    reference.qkv = Converted<double>(run.qkv);
+    reference.grad_output = Converted<double>(run.grad_output);
+    run.Both(stream);
+    reference.Both(stream);
+    ExpectNear(reference.output, Naive(reference), 1e-12);
+    ExpectNear(run.output, reference.output, 3e-6);
+    ExpectNear(run.grad_qkv, reference.grad_qkv, 2e-5);
+  }
+}
+
 TEST(AttentionTest, GradientsMatchDifferences) {
   TestStream stream;
   for (bool causal : {false, true}) {
@@ -193,7 +239,7 @@ TEST(CachedAttentionTest, QueriesInPiecesGiveTheBitsOfTheWholeSequence) {
         return ArrayView(static_cast<float*>(view.data) + first * stride, DType::F32, {end - first, 3, depth}, view.strides);
       };
       CachedAttention({rows(run.Third(run.qkv, 0), begin, 3 * width), rows(run.Third(run.qkv, 1), 0, 0),
-                       rows(run.Third(run.qkv, 2), 0, 0), rows(output, begin, width), run.Common().scale},
+                       rows(run.Third(run.qkv, 2), 0, 0), rows(output, begin, width), run.Common(run.qkv).scale},
                       stream);
       begin = end;
     }

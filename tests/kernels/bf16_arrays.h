@@ -1,7 +1,15 @@
 // Random BF16 arrays and their exact values in f64.
 #pragma once
 
+#include <ostream>
+
 #include "tests/kernels/random_arrays.h"
+
+namespace tandem {
+
+inline std::ostream& operator<<(std::ostream& out, BFloat16 x) { return out << ToFloat(x); }
+
+}  // namespace tandem
 
 namespace tandem::kernels {
 

@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "kernels/cpu/onednn_matmul.h"
-#include "tests/kernels/random_arrays.h"
+#include "tests/kernels/bf16_arrays.h"
 
 namespace tandem::kernels {
 namespace {
@@ -15,7 +15,7 @@ struct Case {
 // Whatever path a shape takes: rows, columns (few rows, many columns), depth (weight gradients), and every remainder.
 const Case kCases[] = {{0, 3, 2},    {3, 0, 2},    {3, 2, 0},     {1, 1, 1},     {1, 17, 3},    {3, 1, 65},   {17, 64, 17},
                        {64, 65, 64}, {65, 3, 129}, {300, 64, 64}, {1030, 5, 64}, {16, 1100, 9}, {64, 1025, 1}, {7, 9, 1025},
-                       {64, 8, 2100}, {5, 3, 4097}};
+                       {64, 8, 2100}, {5, 3, 4097}, {260, 8, 2100}, {64, 8200, 9}};
 
 Array<double> Naive(const Case& s, bool ta, bool tb, const Array<double>& a, const Array<double>& b, const Array<double>& c,
                     bool accumulate) {
@@ -30,10 +30,15 @@ Array<double> Naive(const Case& s, bool ta, bool tb, const Array<double>& a, con
   return result;
 }
 
+Array<double> WithBias(Array<double> c, const Array<double>& bias) {
+  for (int64_t i = 0; i < c.size(); ++i) c[i] += bias[i % bias.size()];
+  return c;
+}
+
 template <class T>
 Array<T> Product(bool ta, bool tb, Array<T> a, Array<T> b, Array<T> c, bool accumulate, int num_threads) {
   TestStream stream(num_threads);
-  Gemm({a, b, c, ta, tb, accumulate}, stream);
+  Gemm({.a = a, .b = b, .c = c, .transpose_a = ta, .transpose_b = tb, .accumulate = accumulate}, stream);
   return c;
 }
 
@@ -50,9 +55,85 @@ TEST_P(GemmTest, MatchesTheNaiveProductForEverySizeAndThreadCount) {
     const Array<double> wanted = Naive(s, ta, tb, a64, b64, c64, accumulate);
     ExpectNear(Product(ta, tb, a64, b64, c64, accumulate, 2), wanted, 1e-12);
     const Array<float> one = Product(ta, tb, a, b, c, accumulate, 1);
-    ExpectNear(one, wanted, 6e-7 * std::sqrt(static_cast<double>(s.k)) + 1e-6);
+    ExpectNear(one, wanted, 1.5e-6 * std::sqrt(static_cast<double>(s.k)) + 1e-6);
     ExpectSameBits(one, Product(ta, tb, a, b, c, accumulate, 3));
     ExpectSameBits(one, Product(ta, tb, a, b, c, accumulate, 1));
+  }
+}
+
+template <class T>
+Array<T> BiasedProduct(bool ta, bool tb, Array<T> a, Array<T> b, Array<T> bias, Array<T> c, bool accumulate, int num_threads) {
+  TestStream stream(num_threads);
+  Gemm({a, b, c, ta, tb, accumulate, bias}, stream);
+  return c;
+}
+
+TEST_P(GemmTest, BiasIsAddedToEveryRow) {
+  const auto [ta, tb, accumulate] = GetParam();
+  for (const Case& s : kCases) {
+    SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k);
+    const Array<float> a = RandomArray<float>(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+    const Array<float> b = RandomArray<float>(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
+    const Array<float> c = RandomArray<float>({s.m, s.n}, 3), bias = RandomArray<float>({s.n}, 4);
+    const Array<double> a64 = Converted<double>(a), b64 = Converted<double>(b), c64 = Converted<double>(c);
+    const Array<double> bias64 = Converted<double>(bias);
+    const Array<double> wanted = WithBias(Naive(s, ta, tb, a64, b64, c64, accumulate), bias64);
+    ExpectNear(BiasedProduct(ta, tb, a64, b64, bias64, c64, accumulate, 2), wanted, 1e-12);
+    const Array<float> one = BiasedProduct(ta, tb, a, b, bias, c, accumulate, 1);
+    ExpectNear(one, wanted, 1.5e-6 * std::sqrt(static_cast<double>(s.k)) + 1e-6);
+    ExpectSameBits(one, BiasedProduct(ta, tb, a, b, bias, c, accumulate, 3));
+  }
+}
+
+// c of bf16 operands with a bias, as f32 or, unless it accumulates, as bf16.
+template <class Result>
+Array<Result> Bf16Product(bool ta, bool tb, Array<BFloat16> a, Array<BFloat16> b, Array<float> bias, Array<Result> c,
+                          bool accumulate, int num_threads) {
+  TestStream stream(num_threads);
+  Gemm({a, b, c, ta, tb, accumulate, bias}, stream);
+  return c;
+}
+
+// Products of bf16 are exact in f32, so an f32 result is off by the sums' rounding alone: K + 2 additions of at most `terms`, the
+// sum of their absolute values. A bf16 result is rounded once more, by half of the last of its 8 bits: up to 2^-8 of it.
+template <class Result>
+void ExpectWithinRounding(const Array<Result>& found, const Array<double>& wanted, const Array<double>& terms, int64_t k) {
+  for (int64_t i = 0; i < wanted.size(); ++i) {
+    double value, rounding = static_cast<double>(k + 2) * terms[i] * 0x1p-24;
+    if constexpr (std::is_same_v<Result, BFloat16>) {
+      value = ToFloat(found[i]);
+      rounding += (std::fabs(wanted[i]) + rounding) * 0x1p-8;
+    } else {
+      value = found[i];
+    }
+    ASSERT_LE(std::fabs(value - wanted[i]), rounding) << "element " << i << ": " << value << ", wanted " << wanted[i];
+  }
+}
+
+Array<double> Absolute(Array<double> x) {
+  for (double& value : x.values) value = std::fabs(value);
+  return x;
+}
+
+TEST_P(GemmTest, Bf16ProductIsOffByItsRoundingAlone) {
+  const auto [ta, tb, accumulate] = GetParam();
+  for (const Case& s : kCases) {
+    SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k);
+    const Array<BFloat16> a = Rounded(RandomArray<float>(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1));
+    const Array<BFloat16> b = Rounded(RandomArray<float>(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2));
+    const Array<float> c = RandomArray<float>({s.m, s.n}, 3), bias = RandomArray<float>({s.n}, 4);
+    const Array<double> c64 = Converted<double>(c), bias64 = Converted<double>(bias);
+    const Array<double> wanted = WithBias(Naive(s, ta, tb, Exact(a), Exact(b), c64, accumulate), bias64);
+    const Array<double> terms = WithBias(
+        Naive(s, ta, tb, Absolute(Exact(a)), Absolute(Exact(b)), Absolute(c64), accumulate), Absolute(bias64));
+    const Array<float> one = Bf16Product(ta, tb, a, b, bias, c, accumulate, 1);
+    ExpectWithinRounding(one, wanted, terms, s.k);
+    ExpectSameBits(one, Bf16Product(ta, tb, a, b, bias, c, accumulate, 3));
+    if (accumulate) continue;
+    const Array<BFloat16> rounded = Bf16Product(ta, tb, a, b, bias, Array<BFloat16>({s.m, s.n}), false, 1);
+    ExpectWithinRounding(rounded, wanted, terms, s.k);
+    const Array<BFloat16> three = Bf16Product(ta, tb, a, b, bias, Array<BFloat16>({s.m, s.n}), false, 3);
+    for (int64_t i = 0; i < rounded.size(); ++i) ASSERT_EQ(rounded[i].bits, three[i].bits) << "element " << i;
   }
 }
 
@@ -60,27 +141,49 @@ INSTANTIATE_TEST_SUITE_P(Flags, GemmTest, testing::Combine(testing::Bool(), test
 
 // A row of the product is a function of that row of a: batches of other sizes give it the same bits.
 TEST(GemmRowsTest, RowDoesNotDependOnHowManyRowsThereAre) {
-  const Array<float> a = RandomArray<float>({700, 64}, 1), b = RandomArray<float>({64, 64}, 2);
-  const Array<float> all = Product<float>(false, false, a, b, Array<float>({700, 64}), false, 1);
-  for (int64_t rows : {1, 17, 64, 333, 511}) {
-    Array<float> head({rows, 64}), wanted({rows, 64});
-    std::copy_n(a.values.begin(), rows * 64, head.values.begin());
-    std::copy_n(all.values.begin(), rows * 64, wanted.values.begin());
-    ExpectSameBits(Product<float>(false, false, head, b, Array<float>({rows, 64}), false, 1), wanted);
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{64, 64}, {256, 1024}, {1100, 300}}) {
+    for (const bool transpose_b : {false, true}) {
+      const Array<float> a = RandomArray<float>({700, k}, 1), b = RandomArray<float>(transpose_b ? Shape{n, k} : Shape{k, n}, 2);
+      const Array<float> all = Product<float>(false, transpose_b, a, b, Array<float>({700, n}), false, 1);
+      for (const int64_t rows : {1, 17, 64, 333, 511}) {
+        Array<float> head({rows, k}), wanted({rows, n});
+        std::copy_n(a.values.begin(), rows * k, head.values.begin());
+        std::copy_n(all.values.begin(), rows * n, wanted.values.begin());
+        ExpectSameBits(Product<float>(false, transpose_b, head, b, Array<float>({rows, n}), false, 1), wanted);
+      }
+    }
   }
+}
+
+TEST(GemmRowsTest, Bf16RowDoesNotDependOnHowManyRowsThereAre) {
+  const Array<BFloat16> a = Rounded(RandomArray<float>({700, 256}, 1)), b = Rounded(RandomArray<float>({256, 2048}, 2));
+  const Array<float> bias = RandomArray<float>({2048}, 3);
+  const Array<BFloat16> all = Bf16Product(false, false, a, b, bias, Array<BFloat16>({700, 2048}), false, 1);
+  for (const int64_t rows : {1, 17, 64, 333}) {
+    Array<BFloat16> head({rows, 256});
+    std::copy_n(a.values.begin(), rows * 256, head.values.begin());
+    const Array<BFloat16> found = Bf16Product(false, false, head, b, bias, Array<BFloat16>({rows, 2048}), false, 1);
+    for (int64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].bits, all[i].bits) << rows << " rows, element " << i;
+  }
+}
+
+TEST(GemmShapeTest, AccumulatingIntoBf16Dies) {
+  Array<BFloat16> a({2, 3}), b({3, 5}), c({2, 5});
+  TestStream stream;
+  EXPECT_DEATH(Gemm({.a = a, .b = b, .c = c, .accumulate = true}, stream), "check failed");
 }
 
 TEST(GemmShapeTest, MismatchedInnerExtentDies) {
   Array<float> a({2, 3}), b({4, 5}), c({2, 5});
   TestStream stream;
-  EXPECT_DEATH(Gemm({a, b, c}, stream), "check failed.*\\[2, 3\\] \\[4, 5\\] \\[2, 5\\]");
+  EXPECT_DEATH(Gemm({.a = a, .b = b, .c = c}, stream), "check failed.*\\[2, 3\\] \\[4, 5\\] \\[2, 5\\]");
 }
 
 // The rule of dense operands: what the kernel asks of oneDNN stays on its blocked kernels where the processor has them.
 TEST(GemmImplementationTest, DenseOperandsOfOneKindOfKernel) {
-  const std::string plain = MatmulImplementation({512, 64, 64, false, false, false});
-  for (const MatmulShape& shape : {MatmulShape{16, 64, 64, false, false, false}, MatmulShape{256, 64, 256, false, true, false},
-                                   MatmulShape{64, 256, 1024, true, false, false}, MatmulShape{256, 256, 64, false, false, true}}) {
+  const std::string plain = MatmulImplementation({.m = 512, .n = 64, .k = 64});
+  for (const MatmulShape& shape : {MatmulShape{.m = 16, .n = 64, .k = 64}, MatmulShape{.m = 256, .n = 64, .k = 256, .bias = true},
+                                   MatmulShape{.m = 64, .n = 256, .k = 1024}, MatmulShape{.m = 256, .n = 256, .k = 64, .accumulate = true}}) {
     EXPECT_EQ(MatmulImplementation(shape), plain);
   }
 }

@@ -38,6 +38,25 @@ TEST(RouterTest, SplitKeepsOrderAndPlaces) {
   EXPECT_EQ(total, ids.size());
 }
 
+TEST(RouterTest, EveryShardIsInOneRangeOfItsOwner) {
+  std::vector<uint16_t> owners(rpc::kNumVirtualShards);
+  for (size_t shard = 0; shard < owners.size(); ++shard) owners[shard] = shard < 100 || shard == 1023 ? 1 : shard % 2 ? 2 : 0;
+  const Router router(owners, 4);
+  std::vector<int> seen(owners.size(), -1);
+  for (int owner = 0; owner < 4; ++owner) {
+    for (const ShardRange& range : router.ShardsOf(owner)) {
+      for (uint32_t shard = range.first(); shard < range.first() + range.count(); ++shard) {
+        EXPECT_EQ(seen[shard], -1);
+        seen[shard] = owner;
+      }
+    }
+  }
+  EXPECT_TRUE(std::equal(seen.begin(), seen.end(), owners.begin()));
+  EXPECT_EQ(router.ShardsOf(1).size(), 2u);
+  EXPECT_TRUE(router.ShardsOf(3).empty());
+  EXPECT_EQ(Router::RoundRobin(1).ShardsOf(0).size(), 1u);
+}
+
 TEST(RouterTest, ReadsIdsAtAnyAlignment) {
   const std::vector<uint64_t> ids = {11, 12, 13};
   std::string bytes(1 + 24, 'x');

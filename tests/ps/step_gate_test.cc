@@ -1,6 +1,8 @@
 // The synchronous rule as scripted scenarios.
 #include "ps/step_gate.h"
 
+#include <functional>
+
 #include "gtest/gtest.h"
 
 namespace tandem::ps {
@@ -96,6 +98,37 @@ TEST_F(StepGateTest, NormCompletesOncePerStep) {
   CommitBoth(1);
   EXPECT_EQ(*gate_.AdmitNorm(1, 1), Round::PAST);
   EXPECT_EQ(*gate_.AdmitNorm(1, 2), Round::WAIT);
+}
+
+TEST_F(StepGateTest, LoadedStepIsTheLastOneApplied) {
+  ASSERT_TRUE(gate_.CheckLoad(7).ok());
+  gate_.Load(7);
+  EXPECT_EQ(gate_.applied(), 7u);
+  EXPECT_TRUE(gate_.CheckLoad(7).ok()) << "the answer was lost and the load comes again";
+  EXPECT_TRUE(absl::IsFailedPrecondition(gate_.AdmitPull(7).status()));
+  EXPECT_TRUE(gate_.CheckLoad(7).ok()) << "a refused call begins nothing";
+  EXPECT_EQ(*gate_.AdmitPull(8), Pull::NOW);
+  EXPECT_EQ(*gate_.AdmitPull(9), Pull::LATER);
+  CommitBoth(8);
+  EXPECT_EQ(gate_.applied(), 8u);
+}
+
+TEST_F(StepGateTest, LoadIsRefusedAfterAnyCallForAStep) {
+  EXPECT_EQ(*gate_.AdmitPull(0), Pull::NOW);
+  EXPECT_FALSE(gate_.AdmitPush(5, 1, 0, 0).ok());
+  EXPECT_TRUE(gate_.CheckLoad(7).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(gate_.CheckLoad(uint64_t{1} << 32)));
+  const std::vector<std::function<void(StepGate&)>> calls = {
+      [](StepGate& gate) { gate.AdmitPull(1).IgnoreError(); }, [](StepGate& gate) { gate.AdmitPull(9).IgnoreError(); },
+      [](StepGate& gate) { gate.AdmitPush(0, 1, 0, 0).IgnoreError(); },
+      [](StepGate& gate) { gate.AdmitNorm(0, 1).IgnoreError(); },
+      [](StepGate& gate) { gate.AdmitCommit(0, Args(1)).IgnoreError(); }};
+  for (const auto& call : calls) {
+    StepGate gate;
+    gate.SetTrainers(2);
+    call(gate);
+    EXPECT_TRUE(absl::IsFailedPrecondition(gate.CheckLoad(7)));
+  }
 }
 
 }  // namespace

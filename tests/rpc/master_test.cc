@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "proto/master.pb.h"
 #include "rpc/channel.h"
 #include "rpc/master/client.h"
+#include "rpc/role_trace.h"
 
 namespace tandem::rpc {
 namespace {
@@ -263,6 +266,43 @@ TEST_F(MasterTest, TheStoreIsSharedByAllMembers) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(missing.status()));
   EXPECT_NE(missing.status().ToString().find("missing"), std::string::npos);
   EXPECT_TRUE(absl::IsDeadlineExceeded(a.Wait("n", 3, absl::Now() + absl::Milliseconds(50))));
+}
+
+// By name of the call, the numbers under which a role recorded it.
+std::map<std::string, std::set<uint64_t>> TraceIds(const RoleTrace& trace) {
+  std::map<std::string, std::set<uint64_t>> ids;
+  for (const RecordedSpan& span : trace.spans()) ids[trace.names(static_cast<int>(span.name()))].insert(span.trace_id());
+  return ids;
+}
+
+TEST_F(MasterTest, TracedCallsAreRecordedHereAndAtTheMasterAndOthersAreNot) {
+  auto clients = ConnectOnePsTwoTrainers();
+  MasterClient& client = **clients[2];
+  ASSERT_TRUE(client.store().Set("before", "x").ok());
+  const auto tracer = std::make_shared<Tracer>();
+  client.TraceCalls(tracer);
+  ASSERT_TRUE(client.store().Set("key", "x").ok());
+  ASSERT_TRUE((*clients[1])->store().Set("untraced", "x").ok());
+  absl::Status waited;
+  std::thread waiter([&] { waited = client.store().Wait("n", 1, Soon()); });
+  ASSERT_TRUE((*clients[1])->store().Add("n", 1).ok());
+  waiter.join();
+  ASSERT_TRUE(waited.ok()) << waited;
+  const auto master = client.TakeTrace();  // and the heartbeat that TraceCalls asks for has been
+  ASSERT_TRUE(master.ok()) << master.status();
+  client.TraceCalls(nullptr);
+  ASSERT_TRUE(client.store().Set("after", "x").ok());
+
+  EXPECT_EQ(master->role(), "master");
+  const auto served = TraceIds(*master), called = TraceIds(TakeRoleTrace("trainer-1", *tracer));
+  for (const char* method : {"Set", "WaitCounter"}) {
+    ASSERT_EQ(served.count(method), 1u) << method;
+    EXPECT_EQ(served.at(method).size(), 1u) << method;
+    EXPECT_EQ(served.at(method), called.at(method)) << method;
+  }
+  EXPECT_GE(served.at("Heartbeat").size(), 1u);
+  EXPECT_EQ(served.count("Add") + served.count("Register"), 0u);
+  EXPECT_EQ(TraceIds(*client.TakeTrace()).count("Set"), 0u) << "of the time after, or taken twice";
 }
 
 TEST_F(MasterTest, MalformedAndForeignRequestsAreRefused) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "tests/support/temp_folder.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/loop/sequence_data.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/train_loop.h"
 
@@ -21,6 +23,7 @@ Job SmallJob() {
   Job job;
   job.set_name("small");
   job.set_seed(3);
+  job.set_placement(Job::PS);
   auto* model = job.mutable_model()->mutable_sequence_rec();
   model->set_max_length(8);
   model->set_layers(1);
@@ -58,9 +61,7 @@ Job SmallJob() {
 }
 
 loop::SequenceData SmallData() {
-  loop::SequenceData data;
-  data.interactions = data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log;
-  return data;
+  return {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
 }
 
 struct RunResult {
@@ -168,7 +169,7 @@ TEST_F(TrainLoopTest, PatienceStopsTheRunAndKeepsTheBestEpochsFigures) {
   EXPECT_TRUE(run.summary.metrics.count("test/hr@10"));
 }
 
-TEST_F(TrainLoopTest, AnInterruptedReplicaEndsWithThatStatusAndFreesItsPeer) {
+TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
   const Job job = SmallJob();
   const loop::SequenceData data = SmallData();
   ps::TableHost host(1);
@@ -178,20 +179,49 @@ TEST_F(TrainLoopTest, AnInterruptedReplicaEndsWithThatStatusAndFreesItsPeer) {
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
-      int asked = 0;
       ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
                                                 .client = &client,
-                                                .interrupted = [&asked, rank]() -> absl::Status {
-                                                  if (rank == 1 && ++asked == 3) return absl::CancelledError("enough");
-                                                  return absl::OkStatus();
+                                                .on_step = [&, rank](const loop::StepRecord& record) {
+                                                  if (rank == 1 && record.step == 3) {
+                                                    groups[1]->Abort(absl::CancelledError("enough"));
+                                                  }
                                                 }})
                        .status();
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(ends[1], absl::CancelledError("enough"));
+  EXPECT_FALSE(ends[1].ok());
   EXPECT_FALSE(ends[0].ok());
   EXPECT_NE(ends[0].message().find("enough"), std::string::npos) << ends[0];
+}
+
+TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
+  const Job job = SmallJob();
+  const loop::SequenceData data = SmallData();
+  const support::TempFolder folder;
+  auto output = loop::RunOutput::Create(folder.path() + "/out", loop::LogFormat::JSON);
+  ASSERT_TRUE(output.ok()) << output.status();
+  ps::TableHost host(1);
+  auto groups = comm::ThreadGroup::Create(2, "dp");
+  std::vector<absl::StatusOr<loop::RunSummary>> ends(2, absl::UnknownError("not run"));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
+      int asked = 0;
+      ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
+                                                .client = &client,
+                                                .output = rank == 0 ? output->get() : nullptr,
+                                                .stop_requested = [&asked, rank] { return rank == 1 && ++asked == 3; }});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& end : ends) {
+    ASSERT_TRUE(end.ok()) << end.status();
+    EXPECT_EQ(end->status, loop::kStopped);
+    EXPECT_EQ(end->steps, 3);
+  }
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/out/checkpoints/step-00000003/manifest.textproto"));
 }
 
 TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
@@ -247,7 +277,7 @@ class CountingTask : public loop::Task {
     return input;
   }
   Variable LossSum(Context&, const loop::StepInput&, int, const Variable&) const override { return Variable(); }
-  absl::StatusOr<loop::Evaluation> Evaluate(loop::EvaluationSplit, Stream&, absl::Time) override {
+  absl::StatusOr<loop::Evaluation> Evaluate(loop::EvaluationSplit, const loop::EvaluationArgs&) override {
     return loop::Evaluation();
   }
 };

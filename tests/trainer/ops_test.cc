@@ -97,10 +97,116 @@ TEST(OpsGradientTest, Losses) {
   }
 }
 
+TEST(OpsGradientTest, LinearCrossEntropySum) {
+  const Tensor target = Tensor::FromVector<int64_t>({0, 3, 1, 1, 2});
+  const Variable hidden = Leaf({5, 3}, 11, "hidden"), bias = Leaf({4}, 12, "bias");
+  for (const bool table : {false, true}) {
+    const Variable w = Leaf(table ? Shape{4, 3} : Shape{3, 4}, 13, "w");
+    CheckGradients([&](Context& c) { return ops::LinearCrossEntropySum(c, hidden, w, table, bias, target); }, {hidden, w, bias});
+    // A factor behind the sum scales gradients that were formed in the forward pass.
+    CheckGradients(
+        [&](Context& c) {
+          return ops::Scale(c, ops::LinearCrossEntropySum(c, hidden, w, table, Variable(), target), -2.5);
+        },
+        {hidden, w});
+  }
+}
+
+// Leaves of f32 and what they hold, for comparing two ways to one loss.
+struct LossGradients {
+  double loss;
+  std::vector<Tensor> gradients;
+};
+
+LossGradients GradientsOf(const std::function<Variable(Context&)>& function, const std::vector<Variable>& leaves) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  for (const Variable& leaf : leaves) leaf.leaf().ClearGradient();
+  const Variable loss = function(context);
+  Backward(context, loss);
+  LossGradients result{loss.value().At(0), {}};
+  for (const Variable& leaf : leaves) result.gradients.push_back(leaf.leaf().gradient().Clone());
+  return result;
+}
+
+TEST(LinearCrossEntropyOpTest, EqualsTheLossOfTheLogits) {
+  Tensor target = Tensor::Empty(Shape{70}, DType::I64);
+  for (int64_t i = 0; i < 70; ++i) target.data<int64_t>()[i] = i * 7 % 33;
+  const auto leaf = [](Shape shape, uint64_t seed) { return Variable::Leaf(RandomTensor(shape, seed, DType::F32), "x"); };
+  const Variable hidden = leaf({70, 16}, 1), weight = leaf({16, 33}, 2), bias = leaf({33}, 3);
+  const LossGradients wanted = GradientsOf(
+      [&](Context& c) { return ops::CrossEntropySum(c, ops::Linear(c, hidden, weight, bias), target); }, {hidden, weight, bias});
+  const LossGradients found = GradientsOf(
+      [&](Context& c) { return ops::LinearCrossEntropySum(c, hidden, weight, false, bias, target); }, {hidden, weight, bias});
+  EXPECT_NEAR(found.loss, wanted.loss, 1e-6 * wanted.loss);
+  for (size_t i = 0; i < found.gradients.size(); ++i) {
+    for (int64_t j = 0; j < found.gradients[i].num_elements(); ++j) {
+      ASSERT_NEAR(found.gradients[i].At(j), wanted.gradients[i].At(j), 2e-5) << "leaf " << i << " element " << j;
+    }
+  }
+}
+
+// The rounding of one number to bf16, and of a sum of `terms` products of two rounded numbers of about 1.
+double Rounding(double x) { return std::abs(x) * 0x1p-8; }
+double Rounding(double x, int64_t terms) { return Rounding(x) + 8 * 0x1p-8 * std::sqrt(static_cast<double>(terms)); }
+
+TEST(Bf16OpTest, LinearTakesShadowsAndKeepsGradientsOfParametersInF32) {
+  StepFixture fixture;
+  ParameterSet parameters(1, DType::F32);
+  const Variable weight = parameters.Normal("w", Shape{40, 24}, 1);
+  parameters.MakeShadows(fixture.stream());
+  Context::Options options = fixture.Options();
+  options.compute = DType::BF16;
+  Context context(options);
+  const Variable x = Variable::Leaf(RandomTensor({50, 40}, 1, DType::F32), "x");
+  const Variable y = ops::Linear(context, x, weight, Variable());
+  const Tensor dy = RandomTensor({50, 24}, 2, DType::F32);
+  Backward(context, {{y, dy}});
+  ASSERT_EQ(y.dtype(), DType::BF16);
+  const Tensor &dx = x.leaf().gradient(), &dw = weight.leaf().gradient();
+  ASSERT_EQ(dx.dtype(), DType::F32);
+  ASSERT_EQ(dw.dtype(), DType::F32);
+  for (int64_t r = 0; r < 50; ++r) {
+    for (int64_t o = 0; o < 24; ++o) {
+      double sum = 0;
+      for (int64_t i = 0; i < 40; ++i) sum += x.value().At(r * 40 + i) * weight.value().At(i * 24 + o);
+      ASSERT_NEAR(ToFloat(y.value().data<BFloat16>()[r * 24 + o]), sum, Rounding(sum, 40));
+    }
+    for (int64_t i = 0; i < 40; ++i) {
+      double sum = 0;
+      for (int64_t o = 0; o < 24; ++o) sum += dy.At(r * 24 + o) * weight.value().At(i * 24 + o);
+      ASSERT_NEAR(dx.At(r * 40 + i), sum, Rounding(sum, 24));
+    }
+  }
+  for (int64_t i = 0; i < 40; ++i) {
+    for (int64_t o = 0; o < 24; ++o) {
+      double sum = 0;
+      for (int64_t r = 0; r < 50; ++r) sum += x.value().At(r * 40 + i) * dy.At(r * 24 + o);
+      ASSERT_NEAR(dw.At(i * 24 + o), sum, Rounding(sum, 50));
+    }
+  }
+}
+
+TEST(Bf16OpTest, LinearReadsTheShadowNotTheValue) {
+  StepFixture fixture;
+  ParameterSet parameters(1, DType::F32);
+  const Variable weight = parameters.Constant("w", Shape{2, 1}, 1);
+  parameters.MakeShadows(fixture.stream());
+  weight.value().Set(0, 5);
+  Context::Options options = fixture.Options();
+  options.compute = DType::BF16;
+  Context context(options);
+  const Variable x = Variable::Constant(Tensor::FromVector<float>({1, 1}, Shape{1, 2}));
+  EXPECT_EQ(ToFloat(ops::Linear(context, x, weight, Variable()).value().data<BFloat16>()[0]), 2);
+  parameters.RefreshShadows(fixture.stream());
+  EXPECT_EQ(ToFloat(ops::Linear(context, x, weight, Variable()).value().data<BFloat16>()[0]), 6);
+}
+
 TEST(LayersGradientTest, PostNormBlockWithDropout) {
   ParameterSet parameters(3, DType::F64);
+  const nn::LinearOptions linear{.stddev = 0.5};
   const nn::BlockOptions options{.dim = 4, .heads = 2, .ffn_dim = 6, .dropout = 0.3f, .norm_epsilon = 1e-5,
-                                 .init_stddev = 0.5};
+                                 .qkv = linear, .up = linear, .residual = linear};
   const nn::PostNormBlock block(parameters, "block", options);
   const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 2, 5}), Tensor::FromVector<int64_t>({2, 3, 1, 2, 3}),
                             Tensor::FromVector<int64_t>({2, 3, 5, 6, 7}), 4};
@@ -110,11 +216,39 @@ TEST(LayersGradientTest, PostNormBlockWithDropout) {
   CheckGradients([&](Context& c) { return block.Forward(c, x, rows); }, leaves, 1e-5);
 }
 
+TEST(LayersTest, AttentionDropsProbabilitiesInTrainingOnly) {
+  ParameterSet parameters(3, DType::F64);
+  const nn::SelfAttention attention(parameters, "attention", {.dim = 4, .heads = 2, .dropout = 0.5f});
+  const nn::PackedRows rows{Tensor::FromVector<int64_t>({0, 3}), Tensor::FromVector<int64_t>({0, 1, 2}),
+                            Tensor::FromVector<int64_t>({0, 1, 2}), 4};
+  const Variable x = Leaf({3, 4}, 12);
+  StepFixture fixture;
+  Context training(fixture.Options()), evaluation(fixture.Options(1, /*training=*/false));
+  Context again(fixture.Options(2, /*training=*/false));
+  const Tensor kept = attention.Forward(evaluation, x, rows).value();
+  EXPECT_NE(HashTensor("", 0, attention.Forward(training, x, rows).value()), HashTensor("", 0, kept));
+  EXPECT_EQ(HashTensor("", 0, attention.Forward(again, x, rows).value()), HashTensor("", 0, kept));
+}
+
 TEST(LayersGradientTest, RmsNormLayer) {
   ParameterSet parameters(3, DType::F64);
   const nn::RmsNorm norm(parameters, "norm", 4, 1e-5);
   const Variable x = Leaf({3, 4}, 12);
   CheckGradients([&](Context& c) { return norm.Forward(c, x); }, {x, parameters.all()[0]->variable});
+}
+
+TEST(ParameterSetTest, UniformFillsItsRangeEvenly) {
+  ParameterSet parameters(1, DType::F64);
+  const Tensor values = parameters.Uniform("w", Shape{100, 100}, 0.5).value();
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < values.num_elements(); ++i) {
+    ASSERT_LT(std::abs(values.At(i)), 0.5);
+    sum += values.At(i);
+    squares += values.At(i) * values.At(i);
+  }
+  EXPECT_NEAR(sum / 1e4, 0, 0.01);               // sd 0.0029
+  EXPECT_NEAR(squares / 1e4, 0.25 / 3, 0.003);   // sd 0.0007
+  EXPECT_NE(HashTensor("w", 0, values), HashTensor("w", 0, parameters.Uniform("v", Shape{100, 100}, 0.5).value()));
 }
 
 TEST(ParameterSetTest, InitialValuesDependOnSeedNameAndElementOnly) {

@@ -34,6 +34,20 @@ TEST(ScheduleTest, WarmsUpThenStaysOrDecays) {
   EXPECT_GT(schedule.At(7), 0.75 + 0.15);
 }
 
+// nanoGPT's words, whose steps count from 0: lr (i + 1) / 101 for i < 100, then half a cosine that is min_lr at i = 2000.
+TEST(ScheduleTest, WarmUpAndCosineAreNanoGpts) {
+  const optim::Schedule schedule{.kind = optim::ScheduleKind::COSINE,
+                                 .learning_rate = 1e-3,
+                                 .min_learning_rate = 1e-4,
+                                 .warmup_steps = 100,
+                                 .total_steps = 2000};
+  for (int i = 0; i <= 2100; ++i) {
+    const double cosine = 0.5 * (1 + std::cos(std::acos(-1.0) * (i - 100) / 1900));
+    const double expected = i < 100 ? 1e-3 * (i + 1) / 101 : i < 2000 ? 1e-4 + cosine * 9e-4 : 1e-4;
+    ASSERT_NEAR(schedule.At(i + 1), expected, 1e-17) << i;
+  }
+}
+
 // Gives every parameter the gradient `value`.
 void SetGradients(ParameterSet& parameters, double value) {
   StepFixture fixture;

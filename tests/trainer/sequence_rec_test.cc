@@ -10,6 +10,7 @@
 
 #include "kernels/base/block_cache.h"
 #include "tests/trainer/gradient_check.h"
+#include "tests/trainer/plain_layers.h"
 #include "trainer/optim/dense_optimizer.h"
 
 namespace tandem {
@@ -63,13 +64,9 @@ TEST(SequenceRecTest, GradientsOfEveryLossAndParameter) {
 
 // An independent forward pass in double precision: padded, one user at a time, full attention matrices, straight from
 // the recipe's words and sharing no code with the kernels.
-class PaddedReference {
+class PaddedReference : private PlainLayers {
  public:
-  PaddedReference(const ParameterSet& parameters, const Tensor& items) : items_(items) {
-    for (const auto& parameter : parameters.all()) parameters_[parameter->name] = parameter->variable.value();
-  }
-
-  using Matrix = std::vector<std::vector<double>>;
+  PaddedReference(const ParameterSet& parameters, const Tensor& items) : PlainLayers(parameters, 1e-6), items_(items) {}
 
   std::vector<double> LastState(const std::vector<int64_t>& history) const {
     const int64_t pad = kMaxLength - static_cast<int64_t>(history.size());
@@ -91,35 +88,6 @@ class PaddedReference {
   }
 
  private:
-  double At(const std::string& name, int64_t i) const { return parameters_.at(name).At(i); }
-  static Matrix Plus(Matrix a, const Matrix& b) {
-    for (size_t t = 0; t < a.size(); ++t) {
-      for (size_t f = 0; f < a[t].size(); ++f) a[t][f] += b[t][f];
-    }
-    return a;
-  }
-  Matrix Norm(Matrix x, const std::string& name) const {
-    for (auto& row : x) {
-      double mean = 0, variance = 0;
-      for (double v : row) mean += v / static_cast<double>(row.size());
-      for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
-      for (size_t f = 0; f < row.size(); ++f) {
-        row[f] = (row[f] - mean) / std::sqrt(variance + 1e-6) * At(name + ".gamma", f) + At(name + ".beta", f);
-      }
-    }
-    return x;
-  }
-  Matrix Project(const Matrix& x, const std::string& name) const {
-    const int64_t in = parameters_.at(name + ".weight").dim(0), out = parameters_.at(name + ".weight").dim(1);
-    Matrix y(x.size(), std::vector<double>(out));
-    for (size_t t = 0; t < x.size(); ++t) {
-      for (int64_t o = 0; o < out; ++o) {
-        y[t][o] = At(name + ".bias", o);
-        for (int64_t i = 0; i < in; ++i) y[t][o] += x[t][i] * At(name + ".weight", i * out + o);
-      }
-    }
-    return y;
-  }
   static Matrix Attend(const Matrix& qkv, int64_t pad) {
     Matrix y(qkv.size(), std::vector<double>(4, 0));
     for (int head = 0; head < 2; ++head) {
@@ -139,7 +107,6 @@ class PaddedReference {
     return y;
   }
 
-  std::map<std::string, Tensor> parameters_;
   Tensor items_;
 };
 

@@ -28,6 +28,15 @@ Variable ParameterSet::Normal(const std::string& name, Shape shape, double stdde
   return Add(name, std::move(value), shape.num_dims() >= 2);
 }
 
+Variable ParameterSet::Uniform(const std::string& name, Shape shape, double bound) {
+  Tensor value = Tensor::Empty(shape, dtype_);
+  const RandomKey key{seed_, StableHash(name)};
+  for (int64_t i = 0; i < value.num_elements(); ++i) {
+    value.Set(i, bound * (2.0 * UnitFloat(RandomBits(key, 0, static_cast<uint64_t>(i))) - 1));
+  }
+  return Add(name, std::move(value), shape.num_dims() >= 2);
+}
+
 Variable ParameterSet::Constant(const std::string& name, Shape shape, double value) {
   Tensor tensor = Tensor::Empty(shape, dtype_);
   for (int64_t i = 0; i < tensor.num_elements(); ++i) tensor.Set(i, value);

@@ -31,6 +31,7 @@ class ParameterSet {
   ParameterSet(uint64_t seed, DType dtype) : seed_(seed), dtype_(dtype) {}
 
   Variable Normal(const std::string& name, Shape shape, double stddev);
+  Variable Uniform(const std::string& name, Shape shape, double bound);  // in (-bound, bound)
   Variable Constant(const std::string& name, Shape shape, double value);
 
   DType dtype() const { return dtype_; }

@@ -64,21 +64,71 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
   return CheckNames(manifest);
 }
 
-void ClearWhatOnlyTrainingReads(Job* job) {
-  SequenceRec& model = *job->mutable_model()->mutable_sequence_rec();
-  model.clear_dropout();
-  model.clear_init_stddev();
-  model.clear_loss();
-  model.clear_num_negatives();
-  for (Table& table : *job->mutable_tables()) {
-    table.clear_optimizer();
-    table.clear_init_stddev();
-    table.clear_learning_rate();
-  }
+// Jobs of the time before `placement` was a field leave it to the model.
+Job::Placement PlacementOf(const Job& job) {
+  if (job.placement() != Job::PLACEMENT_UNSPECIFIED) return job.placement();
+  return job.model().has_gpt() ? Job::REPLICATED : Job::PS;
 }
 
-// The tables' specifications say the same as the job beside them.
+// The fields that a saved model has its shape and meaning from.
+Job ModelOf(const Job& job) {
+  Job kept;
+  kept.set_placement(PlacementOf(job));
+  *kept.mutable_model() = job.model();
+  if (kept.model().has_sequence_rec()) {
+    SequenceRec& model = *kept.mutable_model()->mutable_sequence_rec();
+    model.clear_dropout();
+    model.clear_init_stddev();
+    model.clear_loss();
+    model.clear_num_negatives();
+  } else if (kept.model().has_gpt()) {
+    Gpt& model = *kept.mutable_model()->mutable_gpt();
+    model.clear_dropout();
+    model.clear_init();
+    model.clear_init_stddev();
+    model.clear_embedding_stddev();
+  }
+  for (const Table& table : job.tables()) {
+    Table& added = *kept.add_tables();
+    added.set_name(table.name());
+    added.set_dim(table.dim());
+  }
+  return kept;
+}
+
+// The fields that decide what a run computes from one step to the next, but for those that are tuned on the way (learning
+// rates, schedules, decay, clipping) and those that say how long, how often and on what machines.
+Job RunOf(const Job& job) {
+  Job kept;
+  kept.set_seed(job.seed());
+  kept.set_placement(PlacementOf(job));
+  *kept.mutable_model() = job.model();
+  *kept.mutable_tables() = job.tables();
+  for (Table& table : *kept.mutable_tables()) table.clear_learning_rate();
+  kept.mutable_data()->set_format(job.data().format());
+  kept.mutable_data()->set_train_fraction(job.data().train_fraction());
+  kept.mutable_train()->set_batch_size(job.train().batch_size());
+  kept.mutable_train()->set_select_by(job.train().select_by());
+  kept.mutable_optimizer()->set_kind(job.optimizer().kind());
+  kept.mutable_optimizer()->set_beta1(job.optimizer().beta1());
+  kept.mutable_optimizer()->set_beta2(job.optimizer().beta2());
+  kept.mutable_optimizer()->set_epsilon(job.optimizer().epsilon());
+  return kept;
+}
+
+// "", or every field that differs with both values: "model.sequence_rec.layers: 2 -> 3; added: tables[1]: ...".
+std::string Differences(const Job& saved, const Job& ours) {
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string report;
+  differencer.ReportDifferencesToString(&report);
+  if (differencer.Compare(saved, ours)) return "";
+  absl::StripTrailingAsciiWhitespace(&report);  // one line per difference
+  return absl::StrReplaceAll(report, {{"\n", "; "}, {"modified: ", ""}});
+}
+
+// The tables' specifications say the same as the job beside them. A replicated table is a dense parameter and needs none.
 absl::Status CheckSpecs(const Job& job, const CheckpointManifest& manifest) {
+  if (PlacementOf(job) == Job::REPLICATED && manifest.tables().empty()) return absl::OkStatus();
   bool same = manifest.tables_size() == job.tables_size();
   for (int i = 0; same && i < job.tables_size(); ++i) {
     const TableSpec& spec = manifest.tables(i);
@@ -127,20 +177,18 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
 }
 
 absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest) {
-  Job ours, theirs;
-  for (const auto& [from, to] : {std::pair(&job, &ours), std::pair(&manifest.job(), &theirs)}) {
-    *to->mutable_model() = from->model();
-    *to->mutable_tables() = from->tables();
-    ClearWhatOnlyTrainingReads(to);
-  }
-  google::protobuf::util::MessageDifferencer differencer;
-  std::string report;
-  differencer.ReportDifferencesToString(&report);
-  if (differencer.Compare(theirs, ours)) return CheckSpecs(job, manifest);
-  // One line per difference: "modified: model.sequence_rec.layers: 2 -> 3".
-  absl::StripTrailingAsciiWhitespace(&report);
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another model: ", absl::StrReplaceAll(report, {{"\n", "; "}}),
+  const std::string differences = Differences(ModelOf(manifest.job()), ModelOf(job));
+  if (differences.empty()) return CheckSpecs(job, manifest);
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another model: ", differences,
                                                     " (checkpoint -> job); use the job that it was trained with"));
+}
+
+absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest) {
+  RETURN_IF_ERROR(CheckSameModel(job, manifest));
+  const std::string differences = Differences(RunOf(manifest.job()), RunOf(job));
+  if (differences.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another run: ", differences,
+                                                    " (checkpoint -> job); resume with the job that wrote it, or start a new run"));
 }
 
 }  // namespace tandem::checkpoint

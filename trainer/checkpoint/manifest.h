@@ -18,8 +18,12 @@ absl::Status WriteManifest(const std::string& folder, CheckpointManifest manifes
 // FailedPrecondition, naming the file, unless it is whole, of our format version and names files in its own folder only.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 
-// FailedPrecondition names the fields of the model and the tables in which a saved model cannot be what `job` describes.
-// What only training reads (dropout, loss, optimizers, first values) may differ.
+// FailedPrecondition names the fields of the model, the tables and their placement in which a saved model cannot be what `job`
+// describes, with both values. What only training reads (dropout, loss, optimizers, first values) may differ.
 absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
+// For a run that goes on: FailedPrecondition also where seed, the whole model, tables' optimizers and first values, data format
+// and split, batch size, selection, or the optimizer's kind, betas or epsilon differ. Learning rates, schedules, decay, clipping,
+// lengths, evaluation, logging, checkpoints, paths, layout, accumulation and machines may.
+absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest);
 
 }  // namespace tandem::checkpoint

@@ -1,14 +1,17 @@
 #include "trainer/checkpoint/reader.h"
 
-#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <sstream>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -16,8 +19,6 @@ namespace tandem::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr char kStepPrefix[] = "step-";
 
 absl::Status Checked(const std::string& folder, const SavedFile& file) {
   const absl::Status status = CheckFile(folder + "/" + file.name(), {file.bytes(), file.crc32c()});
@@ -32,37 +33,64 @@ std::string ShapeText(const Tensor& tensor) {
   return text.str();
 }
 
+// "m" of "layer.weight#m"; "" of a parameter.
+std::string SlotOf(const std::string& name) {
+  const size_t mark = name.find('#');
+  return mark == std::string::npos ? "" : name.substr(mark + 1);
+}
+
+using TensorMap = std::map<std::string, Tensor>;
+
+TensorMap ParametersByName(const ParameterSet& parameters) {
+  TensorMap tensors;
+  for (const auto& parameter : parameters.all()) tensors[parameter->name] = parameter->variable.value();
+  return tensors;
+}
+
+absl::StatusOr<TensorMap> ReadDense(const Checkpoint& checkpoint) {
+  auto content = ReadSafetensors(checkpoint.DensePath());
+  if (!content.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", content.status().message()));
+  TensorMap saved;
+  for (NamedTensor& named : content->tensors) saved[named.name] = std::move(named.tensor);
+  return saved;
+}
+
+template <class... Text>
+absl::Status Wrong(const Checkpoint& checkpoint, const Text&... text) {
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.DensePath(), ": ", text...));
+}
+
+// Ok if both have the same tensors by name, type and shape.
+absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved, const TensorMap& targets) {
+  for (const auto& [name, target] : targets) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) return Wrong(checkpoint, "has no parameter ", name, ", which the job's model has");
+    if (found->second.shape() != target.shape() || found->second.dtype() != target.dtype()) {
+      return Wrong(checkpoint, "parameter ", name, " is ", ShapeText(found->second), ", in the job's model ", ShapeText(target));
+    }
+  }
+  for (const auto& [name, tensor] : saved) {
+    if (targets.count(name) == 0) return Wrong(checkpoint, "has a parameter ", name, ", which the job's model has not");
+  }
+  return absl::OkStatus();
+}
+
+void Copy(const TensorMap& saved, const TensorMap& targets) {
+  for (const auto& [name, target] : targets) std::memcpy(target.raw(), saved.at(name).raw(), target.num_bytes());
+}
+
 }  // namespace
 
-std::vector<std::string> ListCheckpoints(const std::string& folder) {
-  std::vector<std::pair<uint64_t, std::string>> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const std::string digits = name.rfind(kStepPrefix, 0) == 0 ? name.substr(sizeof kStepPrefix - 1) : "";
-    if (digits.size() < 8 || digits.size() > 18 || digits.find_first_not_of("0123456789") != std::string::npos) continue;
-    found.emplace_back(std::stoull(digits), entry.path().string());
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> paths;
-  for (auto& [step, path] : found) paths.push_back(std::move(path));
-  return paths;
-}
-
-std::vector<std::string> Checkpoint::RowPaths() const {
-  std::vector<std::string> paths;
-  for (const SavedFile& file : manifest.rows()) paths.push_back(folder + "/" + file.name());
-  return paths;
-}
-
-absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path) {
+absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) {
     return absl::FailedPreconditionError(
         absl::StrCat("checkpoint ", path, ": no such folder; give a run's OUT/checkpoints or one of its step-XXXXXXXX"));
   }
-  const std::vector<std::string> steps = ListCheckpoints(path);
-  Checkpoint checkpoint{steps.empty() ? path : steps.back(), {}};
+  Checkpoint checkpoint{path, {}};
+  if (!ListCheckpoints(path).empty()) {
+    ASSIGN_OR_RETURN(checkpoint.folder, choice == Choice::BEST ? BestCheckpoint(path) : NewestCheckpoint(path));
+  }
   ASSIGN_OR_RETURN(checkpoint.manifest, ReadManifest(checkpoint.folder));
   RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.dense()));
   for (const SavedFile& file : checkpoint.manifest.rows()) RETURN_IF_ERROR(Checked(checkpoint.folder, file));
@@ -70,32 +98,45 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path) {
 }
 
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters) {
-  const std::string path = checkpoint.folder + "/" + checkpoint.manifest.dense().name();
-  const auto wrong = [&path](auto... text) {
-    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", path, ": ", text...));
-  };
-  auto content = ReadSafetensors(path);
-  if (!content.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", content.status().message()));
-  std::map<std::string, Tensor> saved;
-  for (NamedTensor& named : content->tensors) {
-    if (named.name.find('#') == std::string::npos) saved[named.name] = std::move(named.tensor);
+  ASSIGN_OR_RETURN(TensorMap saved, ReadDense(checkpoint));
+  std::erase_if(saved, [](const auto& named) { return !SlotOf(named.first).empty(); });
+  const TensorMap targets = ParametersByName(parameters);
+  RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
+  Copy(saved, targets);
+  return absl::OkStatus();
+}
+
+absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer) {
+  ASSIGN_OR_RETURN(const TensorMap saved, ReadDense(checkpoint));
+  const std::vector<std::string> slots = optimizer.slot_names();
+  std::set<std::string> saved_slots;
+  for (const auto& [name, tensor] : saved) saved_slots.insert(SlotOf(name));
+  saved_slots.erase("");
+  if (saved_slots != std::set<std::string>(slots.begin(), slots.end())) {
+    return Wrong(checkpoint, "has the optimizer slots {", absl::StrJoin(saved_slots, ", "), "} of ",
+                 OptimizerKind_Name(checkpoint.manifest.job().optimizer().kind()), ", the job's optimizer has {",
+                 absl::StrJoin(slots, ", "), "}; resume with optimizer.kind as it was");
   }
-  for (const auto& parameter : parameters.all()) {
-    const Tensor& value = parameter->variable.value();
-    const auto found = saved.find(parameter->name);
-    if (found == saved.end()) return wrong("has no parameter ", parameter->name, ", which the job's model has");
-    if (found->second.shape() != value.shape() || found->second.dtype() != value.dtype()) {
-      return wrong("parameter ", parameter->name, " is ", ShapeText(found->second), ", in the job's model ", ShapeText(value));
+  TensorMap targets = ParametersByName(parameters);
+  for (size_t i = 0; i < parameters.all().size(); ++i) {
+    for (size_t s = 0; s < slots.size(); ++s) {
+      targets[absl::StrCat(parameters.all()[i]->name, "#", slots[s])] = optimizer.slots(i)[s];
     }
   }
-  if (saved.size() != parameters.all().size()) {
-    return wrong("has ", saved.size(), " parameters, the job's model ", parameters.all().size());
-  }
-  for (const auto& parameter : parameters.all()) {
-    const Tensor& value = parameter->variable.value();
-    std::memcpy(value.raw(), saved.at(parameter->name).raw(), value.num_bytes());
-  }
+  RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
+  Copy(saved, targets);
   return absl::OkStatus();
+}
+
+absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Time deadline) {
+  std::error_code error;
+  const fs::path folder = fs::absolute(checkpoint.folder, error);
+  if (error) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.folder, ": ", error.message()));
+  std::vector<std::string> files;
+  for (const SavedFile& file : checkpoint.manifest.rows()) files.push_back(file.name());
+  const auto loaded = client.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files).Wait(deadline);
+  if (loaded.ok()) return absl::OkStatus();
+  return absl::Status(loaded.status().code(), absl::StrCat("checkpoint ", checkpoint.folder, ": ", loaded.status().message()));
 }
 
 }  // namespace tandem::checkpoint

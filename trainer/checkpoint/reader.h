@@ -1,5 +1,6 @@
-// Finds and opens checkpoints. Files are taken for hostile until the manifest's sizes and checksums say that they are what
-// was written. Everything wrong is FailedPrecondition, naming the file and what to do.
+// Opens checkpoints and puts back what they hold. Files are taken for hostile until the manifest's sizes and checksums say that
+// they are what was written; files that the manifest does not name are ignored. Everything wrong is FailedPrecondition, naming the
+// file and what to do.
 // Thread rule: free functions; values.
 #pragma once
 
@@ -8,26 +9,33 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
+#include "ps/client.h"
 #include "trainer/autograd/parameter.h"
+#include "trainer/optim/dense_optimizer.h"
 
 namespace tandem::checkpoint {
-
-// Paths of the step-XXXXXXXX folders in `folder`, oldest step first.
-std::vector<std::string> ListCheckpoints(const std::string& folder);
 
 struct Checkpoint {
   std::string folder;
   CheckpointManifest manifest;
 
-  // For ps, which reads rows.
-  std::vector<std::string> RowPaths() const;
+  std::string DensePath() const { return folder + "/" + manifest.dense().name(); }
 };
 
-// `path` is a checkpoint or a folder of checkpoints, of which the newest is taken. Every file has been checked.
-absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path);
+// Which one of a folder of checkpoints: the last, where a run goes on, or the best, for evaluation (folder.h).
+enum class Choice { NEWEST, BEST };
+
+// `path` is a checkpoint or a folder of some. Every file has been checked.
+absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice);
+
 // Overwrites the values of all parameters. Each must be there with its name, type and shape; all else but optimizer slots is an
-// error, and then nothing has changed.
+// error, and then nothing has changed. Shadows of values are the caller's to refresh.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);
+// The same with the optimizer's slots, which must be those of its kind. `optimizer` is that of `parameters`.
+absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer);
+// Puts the rows back into tables that `client` has created (ps::Client::Load) and makes the checkpoint's step the last one applied.
+absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Time deadline);
 
 }  // namespace tandem::checkpoint

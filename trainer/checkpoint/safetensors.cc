@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/checkpoint/safetensors_header.h"
 
 namespace tandem::checkpoint {
 
@@ -32,31 +31,48 @@ absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, const Safet
   return writer.Finish();
 }
 
-absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path) {
-  const auto wrong = [&path](auto... text) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": ", text...));
-  };
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return wrong("cannot be read");
+namespace {
+
+template <class... Text>
+absl::Status Wrong(const std::string& path, const Text&... text) {
+  return absl::FailedPreconditionError(absl::StrCat(path, ": ", text...));
+}
+
+// Leaves `file` where the data begins.
+absl::StatusOr<SafetensorsHeader> ReadHeader(const std::string& path, std::ifstream& file) {
+  if (!file) return Wrong(path, "cannot be read");
   const uint64_t file_bytes = static_cast<uint64_t>(file.tellg());
   file.seekg(0);
   uint64_t json_bytes = 0;
   if (file_bytes < sizeof json_bytes || !file.read(reinterpret_cast<char*>(&json_bytes), sizeof json_bytes)) {
-    return wrong("ends within the length of its header");
+    return Wrong(path, "ends within the length of its header");
   }
   if (json_bytes > kMaxHeaderBytes || json_bytes > file_bytes - sizeof json_bytes) {
-    return wrong("claims a header of ", json_bytes, " bytes in a file of ", file_bytes);
+    return Wrong(path, "claims a header of ", json_bytes, " bytes in a file of ", file_bytes);
   }
   std::string json(json_bytes, '\0');
-  if (!file.read(json.data(), static_cast<std::streamsize>(json_bytes))) return wrong("cannot be read");
-  const auto header = ParseHeader(json, file_bytes - sizeof json_bytes - json_bytes);
-  if (!header.ok()) return wrong(header.status().message());
+  if (!file.read(json.data(), static_cast<std::streamsize>(json_bytes))) return Wrong(path, "cannot be read");
+  auto header = ParseHeader(json, file_bytes - sizeof json_bytes - json_bytes);
+  if (!header.ok()) return Wrong(path, header.status().message());
+  return header;
+}
+
+}  // namespace
+
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  return ReadHeader(path, file);
+}
+
+absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  ASSIGN_OR_RETURN(const SafetensorsHeader header, ReadHeader(path, file));
   Safetensors content;
-  content.metadata = header->metadata;
-  for (const TensorEntry& entry : header->tensors) {
+  content.metadata = header.metadata;
+  for (const TensorEntry& entry : header.tensors) {
     Tensor tensor = Tensor::Empty(entry.shape, entry.dtype);
     if (!file.read(static_cast<char*>(tensor.raw()), static_cast<std::streamsize>(tensor.num_bytes()))) {
-      return wrong("cannot be read");
+      return Wrong(path, "cannot be read");
     }
     content.tensors.push_back({entry.name, std::move(tensor)});
   }

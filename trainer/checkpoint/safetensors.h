@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/checked_file.h"
+#include "trainer/checkpoint/safetensors_header.h"
 #include "trainer/tensor/tensor.h"
 
 namespace tandem::checkpoint {
@@ -25,7 +26,9 @@ struct Safetensors {
 
 // ResourceExhausted names the file.
 absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, const Safetensors& content);
-// Trusts nothing in the file. FailedPrecondition names it and says what is wrong.
+// These trust nothing in the file. FailedPrecondition names it and says what is wrong.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path);
+// What it holds, without the values.
+absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const std::string& path);
 
 }  // namespace tandem::checkpoint

@@ -1,5 +1,5 @@
 // Writes a checkpoint, proto/checkpoint.proto says of what files. It grows in a hidden draft folder and gets its name,
-// step-XXXXXXXX, by one rename when every byte is on disk: a run that dies leaves no half checkpoint, and the older one stays
+// step-XXXXXXXX, when every byte is on disk (folder.h): a run that dies leaves no half checkpoint, and the older one stays
 // until the newer is there.
 // Thread rule: the step's thread of rank 0, between steps.
 #pragma once
@@ -20,7 +20,7 @@ struct WriteArgs {
   const ParameterSet* parameters = nullptr;
   const optim::DenseOptimizer* optimizer = nullptr;
   ps::Client* client = nullptr;
-  int keep = 1;  // how many checkpoints stay, newest first
+  int keep = 1;  // how many checkpoints stay, newest first; the best one stays besides
   absl::Time deadline;
 };
 

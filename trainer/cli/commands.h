@@ -19,10 +19,34 @@ int RunTrainer(const RoleOptions& options);
 struct EvalOptions {
   std::string job_path;
   std::vector<std::string> sets;  // "path=value"
-  std::string checkpoint;         // a step's folder, or one that holds some: the newest
+  std::string checkpoint;         // a step's folder, or one that holds some: the best
   std::string dump;               // file for one line per evaluated example; empty: none
 };
 int Eval(const EvalOptions& options);
+
+struct BenchStepOptions {
+  std::vector<std::string> presets;  // gpt, sasrec or a job file; empty: gpt and sasrec
+  std::vector<int> threads;          // empty: 1 and 2
+  std::vector<std::string> dtypes;   // f32, bf16; empty: both where the job can
+  int steps = 12;                    // timed ones
+  std::string json;                  // file for the figures; empty: none
+};
+int BenchStep(const BenchStepOptions& options);
+
+struct GenerateOptions {
+  std::string checkpoint;  // a step's folder, or one that holds some: the best
+  std::string prompt = "\n";
+  int length = 500;        // symbols to write
+  double temperature = 0.8, top_p = 1;
+  int top_k = 0;           // 0: all
+  uint64_t seed = 1;
+};
+int Generate(const GenerateOptions& options);
+
+struct InspectOptions {
+  std::string checkpoint;  // a step's folder, or one that holds some: all are checked, the newest is described
+};
+int Inspect(const InspectOptions& options);
 
 struct SynthesizeOptions {
   std::string out;

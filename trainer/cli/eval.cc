@@ -5,20 +5,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/synchronization/notification.h"
 #include "kernels/base/status_macros.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/report.h"
+#include "trainer/cli/saved_tables.h"
 #include "trainer/comm/thread_group.h"
-#include "trainer/loop/sequence_rec_task.h"
+#include "trainer/loop/job_data.h"
 
 namespace tandem::cli {
 
@@ -37,15 +33,9 @@ class Dump {
     const bool fine = path_.empty() || (file_ != nullptr && std::ferror(file_) == 0);
     return fine ? absl::OkStatus() : Error();
   }
-  loop::ExampleVisitor Visitor() {
+  std::function<void(const std::string&)> Visitor() {
     if (file_ == nullptr) return nullptr;
-    return [this](const std::vector<loop::RankedExample>& examples) {
-      for (const loop::RankedExample& example : examples) {
-        std::string rank = absl::StrFormat("%.1f", example.rank);  // ties count half
-        if (rank.back() == '0') rank.resize(rank.size() - 2);
-        absl::FPrintF(file_, "%d\t%d\t%s\t%s\n", example.user, example.target, rank, absl::StrJoin(example.top, ","));
-      }
-    };
+    return [this](const std::string& line) { std::fprintf(file_, "%s\n", line.c_str()); };
   }
   absl::Status Finish() {
     RETURN_IF_ERROR(status());
@@ -61,50 +51,38 @@ class Dump {
   std::FILE* file_ = nullptr;
 };
 
-// The tables as they were saved: also an absent row's first values are those of the run.
-absl::Status LoadTables(const checkpoint::Checkpoint& saved, ps::TableHost& host, ps::Client& client,
-                        absl::Duration timeout) {
-  absl::Status status = client.CreateTables({saved.manifest.tables().begin(), saved.manifest.tables().end()}, timeout);
-  if (status.ok()) {
-    absl::Notification loaded;  // without a deadline: reading a file ends by itself
-    host.Load(saved.RowPaths(), [&](absl::Status result) {
-      status = std::move(result);
-      loaded.Notify();
-    });
-    loaded.WaitForNotification();
-  }
-  if (status.ok()) return status;
-  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", status.message()));
-}
-
 absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
-  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint));
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
-  ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   Dump dump(options.dump);
   RETURN_IF_ERROR(dump.status());
 
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
-  ps::TableHost host(job.ps().threads());
-  ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
-  RETURN_IF_ERROR(LoadTables(saved, host, client, timeout));
+  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, job.ps().threads(), timeout));
   const auto groups = comm::ThreadGroup::Create(1, "dp", timeout);
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
   ParameterSet parameters(job.seed(), DType::F32);
-  remote::RemoteEmbedding items(&client, /*table=*/1, job.tables(0).dim());
-  loop::SequenceRecTask task(job, &data, parameters, &items, groups[0].get());
+  const bool served = job.placement() == Job::PS;
+  remote::RemoteEmbedding table(tables->client(), /*table=*/1, served ? job.tables(0).dim() : 1);
+  const std::unique_ptr<loop::Task> task = data->MakeTask(
+      job, {.parameters = &parameters, .table = served ? &table : nullptr, .group = groups[0].get()});
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
-  ASSIGN_OR_RETURN(const loop::Evaluation test, task.Evaluate(loop::EvaluationSplit::TEST, stream,
-                                                              absl::Now() + timeout, dump.Visitor()));
-  RETURN_IF_ERROR(dump.Finish());
   std::map<std::string, double> metrics;
-  for (const auto& [name, value] : test.metrics) metrics["test/" + name] = value;
+  for (const auto& [split, prefix] : {std::pair(loop::EvaluationSplit::TEST, "test/"),
+                                      std::pair(loop::EvaluationSplit::VALID, "valid/")}) {
+    if (!metrics.empty()) break;  // only what has no test split is judged by its validation part
+    ASSIGN_OR_RETURN(const loop::Evaluation evaluation,
+                     task->Evaluate(split, {.stream = &stream, .deadline = absl::Now() + timeout, .dump = dump.Visitor()}));
+    for (const auto& [name, value] : evaluation.metrics) metrics[prefix + name] = value;
+  }
+  RETURN_IF_ERROR(dump.Finish());
   std::printf("%s  step %d of %s, data %s\n", saved.folder.c_str(), static_cast<int>(saved.manifest.step()),
               saved.manifest.job().name().c_str(), job.data().path().c_str());
-  PrintTestMetrics(metrics, static_cast<int64_t>(saved.manifest.epoch()), job, data);
+  PrintMetrics(metrics, static_cast<int64_t>(saved.manifest.step()), *data);
   if (!options.dump.empty()) std::printf("\nwrote %s\n", options.dump.c_str());
   return absl::OkStatus();
 }

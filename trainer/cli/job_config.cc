@@ -39,6 +39,11 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
 
 absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& sets, const LoadOptions& options) {
   ASSIGN_OR_RETURN(const std::string text, ReadJobFile(path));
+  return ParseJob(text, path, sets, options);
+}
+
+absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path, const std::vector<std::string>& sets,
+                             const LoadOptions& options) {
   Job job;
   TextReader reader(path, &job);
   const bool whole = reader.Read(text);

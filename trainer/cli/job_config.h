@@ -23,6 +23,10 @@ struct LoadOptions {
 // train.max_steps. Everything wrong is InvalidArgument (exit code 2).
 absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& sets, const LoadOptions& options);
 
+// The same for a job whose text did not come from a file; `path` is its name in errors.
+absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path, const std::vector<std::string>& sets,
+                             const LoadOptions& options);
+
 // Equal for jobs that are equal but for their name; stable across processes and machines.
 uint64_t JobFingerprint(const Job& job);
 

@@ -1,6 +1,7 @@
 #include "trainer/cli/job_rules.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <set>
 
@@ -11,9 +12,10 @@
 namespace tandem {
 namespace {
 
-constexpr char kItemTable[] = "item";
+constexpr char kItemTable[] = "item", kTokenTable[] = "token";
 constexpr int kDefaultTableDim = 64;
 constexpr int kDefaultHeads = 2;
+constexpr int kDefaultGptDim = 128, kDefaultGptHeads = 4;
 constexpr double kDefaultLearningRate = 1e-3;
 
 // A value of 0 asks for the default, so no limit applies to it.
@@ -70,6 +72,15 @@ void CheckTables(const Job& job, Limits* limits) {
   }
 }
 
+// `dim_path` is the field that holds `dim`.
+void CheckHeads(const std::string& path, int heads, int default_heads, const std::string& dim_path, int dim, Limits* limits) {
+  const int resolved = heads == 0 ? default_heads : heads;
+  if (dim <= 0 || resolved <= 0 || dim % resolved == 0) return;
+  // The default head count cannot be at fault for a dim that the user chose.
+  limits->Fail(heads == 0 ? dim_path : path + "heads",
+               absl::StrCat(path, "heads is ", resolved, " with ", dim_path, " ", dim, "; allowed: a divisor of the dim"));
+}
+
 void CheckSequenceRec(const Job& job, Limits* limits) {
   const SequenceRec& model = job.model().sequence_rec();
   const std::string path = "model.sequence_rec.";
@@ -89,13 +100,39 @@ void CheckSequenceRec(const Job& job, Limits* limits) {
                  absl::StrCat("sequence_rec with ", found, "; allowed: exactly one table, tables { name: \"item\" }"));
     return;
   }
-  const int dim = DimOf(job.tables(0));
-  const int heads = model.heads() == 0 ? kDefaultHeads : model.heads();
-  if (dim > 0 && heads > 0 && dim % heads != 0) {
-    // The default head count cannot be at fault for a dim that the user chose.
-    const std::string place = model.heads() == 0 ? "tables[0].dim" : path + "heads";
-    limits->Fail(place,
-                 absl::StrCat(path, "heads is ", heads, " with tables[0].dim ", dim, "; allowed: a divisor of the dim"));
+  CheckHeads(path, model.heads(), kDefaultHeads, "tables[0].dim", DimOf(job.tables(0)), limits);
+  if (job.train().precision() == Train::BF16) {
+    limits->Refuse("train.precision", "BF16", "F32 with sequence_rec (its matrices are too small to gain)");
+  }
+}
+
+// Token rows on parameter servers if the job says so or describes their table.
+bool TokensAreServed(const Job& job) {
+  return job.placement() == Job::PS || (job.placement() == Job::PLACEMENT_UNSPECIFIED && job.tables_size() > 0);
+}
+
+void CheckGpt(const Job& job, Limits* limits) {
+  const Gpt& model = job.model().gpt();
+  const std::string path = "model.gpt.";
+  limits->Between(path + "max_length", model.max_length(), 1, 65536);
+  limits->Between(path + "layers", model.layers(), 1, 256);
+  limits->AtLeastOne(path + "heads", model.heads());
+  limits->Between(path + "dim", model.dim(), 1, 65536);
+  limits->AtLeastOne(path + "ffn_dim", model.ffn_dim());
+  limits->BelowOne(path + "dropout", model.dropout());
+  limits->Positive(path + "norm_epsilon", model.norm_epsilon());
+  limits->Positive(path + "attention_scale", model.attention_scale());
+  limits->Positive(path + "init_stddev", model.init_stddev());
+  limits->Positive(path + "embedding_stddev", model.embedding_stddev());
+  const int dim = model.dim() == 0 ? kDefaultGptDim : model.dim();
+  CheckHeads(path, model.heads(), kDefaultGptHeads, path + "dim", dim, limits);
+  if (job.tables_size() == 0) return;
+  if (!TokensAreServed(job)) {
+    limits->Fail("tables", "gpt with placement REPLICATED has no tables; allowed: none, or placement PS");
+  } else if (job.tables_size() != 1 || job.tables(0).name() != kTokenTable) {
+    limits->Fail("tables", "gpt with other tables than \"token\"; allowed: none, or exactly tables { name: \"token\" }");
+  } else if (job.tables(0).dim() != 0 && job.tables(0).dim() != dim) {
+    limits->Refuse("tables[0].dim", job.tables(0).dim(), absl::StrCat(dim, ", as ", path, "dim, or none"));
   }
 }
 
@@ -104,9 +141,20 @@ void CheckModel(const Job& job, Limits* limits) {
     case Model::kSequenceRec:
       return CheckSequenceRec(job, limits);
     case Model::kGpt:
+      return CheckGpt(job, limits);
     case Model::KIND_NOT_SET:
-      return limits->Fail("model", "model has no kind; allowed: model { sequence_rec { } }");
+      return limits->Fail("model", "model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }");
   }
+}
+
+void CheckData(const Job& job, Limits* limits) {
+  const Data& data = job.data();
+  if (data.path().empty()) limits->Fail("data.path", "data.path is required: set it here or with --set data.path=FILE");
+  if (data.format() != DATA_FORMAT_UNSPECIFIED && (data.format() == TEXT) != job.model().has_gpt()) {
+    limits->Refuse("data.format", DataFormat_Name(data.format()),
+                   job.model().has_gpt() ? "TEXT with gpt" : "SEQUENCES, PAIRS with sequence_rec");
+  }
+  limits->BelowOne("data.train_fraction", data.train_fraction());
 }
 
 void CheckTrain(const Job& job, Limits* limits) {
@@ -116,11 +164,17 @@ void CheckTrain(const Job& job, Limits* limits) {
   limits->NotNegative("train.min_epochs", train.min_epochs());
   limits->Between("train.batch_size", train.batch_size(), 1, 1048576);
   limits->AtLeastOne("train.eval_every_epochs", train.eval_every_epochs());
+  limits->NotNegative("train.eval_every_steps", train.eval_every_steps());
   limits->NotNegative("train.patience", train.patience());
   limits->AtLeastOne("train.log_every_steps", train.log_every_steps());
   limits->AtLeastOne("train.accumulate", train.accumulate());
   if (train.select_by() == VALID_SAMPLED_MRR && job.data().negatives_path().empty()) {
     limits->Fail("train.select_by", "train.select_by is VALID_SAMPLED_MRR without data.negatives_path; allowed: VALID_MRR");
+  }
+  const bool by_loss = train.select_by() == VALID_LOSS;
+  if (train.select_by() != SELECTION_UNSPECIFIED && by_loss != job.model().has_gpt()) {
+    limits->Refuse("train.select_by", SelectionMetric_Name(train.select_by()),
+                   by_loss ? "VALID_MRR, VALID_SAMPLED_MRR with sequence_rec" : "VALID_LOSS with gpt");
   }
 }
 
@@ -144,6 +198,9 @@ void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
                    absl::StrCat("0 .. the learning rate, ", learning_rate));
   }
   limits->NotNegative("optimizer.schedule_steps", optimizer.schedule_steps());
+  if (optimizer.decay_all() && optimizer.weight_decay() == 0) {
+    limits->Fail("optimizer.decay_all", "optimizer.decay_all without optimizer.weight_decay; allowed: both, or neither");
+  }
 }
 
 void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
@@ -157,16 +214,44 @@ void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   }
   limits->Between("ps.threads", job.ps().threads(), 1, 64);
   limits->Between("checkpoint.keep", job.checkpoint().keep(), 1, 1000);
+  limits->NotNegative("checkpoint.every_steps", job.checkpoint().every_steps());
+  limits->NotNegative("trace.first_step", job.trace().first_step());
+  limits->Between("trace.steps", job.trace().steps(), -1, 100000);
   limits->Between("runtime.threads", job.runtime().threads(), 1, 256);
   limits->Between("runtime.timeout_seconds", job.runtime().timeout_seconds(), 1.0, 86400.0);
 }
 
-void ResolveModel(Job* job) {
+void ResolveGpt(Job* job) {
+  Gpt& model = *job->mutable_model()->mutable_gpt();
+  if (model.max_length() == 0) model.set_max_length(256);
+  if (model.layers() == 0) model.set_layers(4);
+  if (model.heads() == 0) model.set_heads(kDefaultGptHeads);
+  if (model.dim() == 0) model.set_dim(kDefaultGptDim);
+  if (model.ffn_dim() == 0) model.set_ffn_dim(4 * model.dim());
+  if (model.activation() == ACTIVATION_UNSPECIFIED) model.set_activation(GELU);
+  if (model.norm_epsilon() == 0) model.set_norm_epsilon(1e-5);
+  if (model.attention_scale() == 0) {
+    model.set_attention_scale(1.0 / std::sqrt(static_cast<double>(model.dim() / model.heads())));
+  }
+  if (model.init() == GPT_INIT_UNSPECIFIED) model.set_init(NORMAL);
+  if (model.init_stddev() == 0) model.set_init_stddev(0.02);
+  if (model.embedding_stddev() == 0) model.set_embedding_stddev(model.init_stddev());
+  const bool served = TokensAreServed(*job);
+  job->set_placement(served ? Job::PS : Job::REPLICATED);
+  if (!served) return;
+  Table& table = job->tables_size() == 0 ? *job->add_tables() : *job->mutable_tables(0);
+  table.set_name(kTokenTable);
+  table.set_dim(model.dim());
+  if (table.init_stddev() == 0) table.set_init_stddev(model.embedding_stddev());
+}
+
+void ResolveSequenceRec(Job* job) {
+  if (job->placement() == Job::PLACEMENT_UNSPECIFIED) job->set_placement(Job::PS);
   SequenceRec& model = *job->mutable_model()->mutable_sequence_rec();
   if (model.max_length() == 0) model.set_max_length(50);
   if (model.layers() == 0) model.set_layers(2);
   if (model.heads() == 0) model.set_heads(kDefaultHeads);
-  if (model.ffn_dim() == 0) model.set_ffn_dim(4 * job->tables(0).dim());
+  if (model.ffn_dim() == 0) model.set_ffn_dim(4 * DimOf(job->tables(0)));
   if (model.activation() == ACTIVATION_UNSPECIFIED) model.set_activation(GELU);
   if (model.norm_epsilon() == 0) model.set_norm_epsilon(1e-12);
   if (model.init_stddev() == 0) model.set_init_stddev(0.02);
@@ -174,12 +259,22 @@ void ResolveModel(Job* job) {
   if (model.num_negatives() == 0) model.set_num_negatives(256);
 }
 
-void ResolveTrain(bool has_negatives, Train* train) {
-  if (train->max_epochs() == 0) train->set_max_epochs(1);
+void ResolveData(bool is_text, Data* data) {
+  if (data->format() == DATA_FORMAT_UNSPECIFIED) data->set_format(is_text ? TEXT : SEQUENCES);
+  if (is_text && data->train_fraction() == 0) data->set_train_fraction(0.9);
+}
+
+SelectionMetric DefaultSelection(const Job& job) {
+  if (job.model().has_gpt()) return VALID_LOSS;
+  return job.data().negatives_path().empty() ? VALID_MRR : VALID_SAMPLED_MRR;
+}
+
+void ResolveTrain(SelectionMetric selection, Train* train) {
+  if (train->max_epochs() == 0 && train->max_steps() == 0) train->set_max_epochs(1);
   if (train->batch_size() == 0) train->set_batch_size(256);
   if (train->eval_every_epochs() == 0) train->set_eval_every_epochs(1);
   if (train->log_every_steps() == 0) train->set_log_every_steps(1);
-  if (train->select_by() == SELECTION_UNSPECIFIED) train->set_select_by(has_negatives ? VALID_SAMPLED_MRR : VALID_MRR);
+  if (train->select_by() == SELECTION_UNSPECIFIED) train->set_select_by(selection);
   if (train->accumulate() == 0) train->set_accumulate(1);
 }
 
@@ -204,7 +299,7 @@ void ResolveTable(const Optimizer& optimizer, Table* table) {
 
 void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
   Limits limits(reader);
-  if (job.data().path().empty()) limits.Fail("data.path", "data.path is required: set it here or with --set data.path=FILE");
+  CheckData(job, &limits);
   CheckModel(job, &limits);
   CheckTables(job, &limits);
   CheckTrain(job, &limits);
@@ -214,11 +309,13 @@ void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
 
 void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   if (job->name().empty()) job->set_name(default_name);
-  if (job->data().format() == DATA_FORMAT_UNSPECIFIED) job->mutable_data()->set_format(SEQUENCES);
+  ResolveData(job->model().has_gpt(), job->mutable_data());
   ResolveOptimizer(job->mutable_optimizer());
+  job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
   for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), &table);
-  ResolveModel(job);
-  ResolveTrain(!job->data().negatives_path().empty(), job->mutable_train());
+  ResolveTrain(DefaultSelection(*job), job->mutable_train());
+  if (job->trace().first_step() == 0) job->mutable_trace()->set_first_step(5);
+  if (job->trace().steps() == 0) job->mutable_trace()->set_steps(2);
   if (job->parallel().dp() == 0) job->mutable_parallel()->set_dp(std::max(1, num_trainers));
   if (job->ps().threads() == 0) job->mutable_ps()->set_threads(1);
   if (job->checkpoint().keep() == 0) job->mutable_checkpoint()->set_keep(1);

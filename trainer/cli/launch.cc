@@ -40,6 +40,7 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   const std::string listen = std::string(role) == "master" ? master : "127.0.0.1:0";
   arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps), "--trainers",
                                      absl::StrCat(options.num_trainers), "--out", options.out});
+  if (options.resume) arguments.push_back("--resume");
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
   if (options.log_format == loop::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
   for (const std::string& set : options.sets) arguments.insert(arguments.end(), {"--set", set});
@@ -75,7 +76,9 @@ int Launch(const RunOptions& options) {
   const Supervisor::Outcome outcome = supervisor.Run();
   if (outcome.exit_code == 0) return 0;
   std::fprintf(stderr, "%s%s\n", kOwnFailure, outcome.cause.c_str());
-  SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds());
+  // What a refused job, file or checkpoint leaves untouched stays so.
+  const bool refused = outcome.exit_code == 2 || outcome.exit_code == 3 || outcome.exit_code == 4;
+  if (!refused) SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds());
   return outcome.exit_code;
 }
 

@@ -11,6 +11,7 @@
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/report.h"
+#include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/loop/train_loop.h"
@@ -19,8 +20,8 @@ namespace tandem::cli {
 
 namespace {
 
-absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::SequenceData& data, int num_trainers,
-                                             loop::RunOutput* output) {
+absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData& data, int num_trainers,
+                                             const checkpoint::Checkpoint* resumed, loop::RunOutput* output) {
   ps::TableHost host(job.ps().threads());
   auto groups =
       comm::ThreadGroup::Create(num_trainers, "dp", absl::Seconds(job.runtime().timeout_seconds()));
@@ -29,11 +30,12 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::Sequenc
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers));
-      results[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
+      results[rank] = loop::RunReplica(job, data, {.resume = resumed,
+                                                   .group = groups[rank].get(),
                                                    .client = &client,
                                                    .output = rank == 0 ? output : nullptr,
                                                    .num_servers = 0,
-                                                   .interrupted = SignalStatus});
+                                                   .stop_requested = SignalReceived});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -45,17 +47,19 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::Sequenc
 
 absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
-  ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
-  ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
-  output->Note(Banner(job, data, 0, options.num_trainers));
+  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
+  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job));
+  const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
+  ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, resumed));
+  output->Note(Banner(job, *data, 0, options.num_trainers));
   const Stopwatch watch;
-  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, data, options.num_trainers, output.get());
+  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());
   if (!summary.ok()) {
     SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds());
     return summary.status();
   }
-  if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, job, data, options.out);
-  return absl::OkStatus();
+  if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
+  return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 
 }  // namespace

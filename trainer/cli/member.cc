@@ -10,6 +10,8 @@ namespace tandem::cli {
 
 namespace {
 
+constexpr absl::Duration kStopGrace = absl::Seconds(20);
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
@@ -17,9 +19,11 @@ std::string HostName() {
 
 }  // namespace
 
-SignalWatch::SignalWatch(std::function<void()> on_signal) {
-  thread_ = std::thread([this, on_signal = std::move(on_signal)] {
+SignalWatch::SignalWatch(std::function<bool()> needed, std::function<void()> on_signal) {
+  thread_ = std::thread([this, needed = std::move(needed), on_signal = std::move(on_signal)] {
     while (!stopping_ && ReceivedSignal() == 0) absl::SleepFor(absl::Milliseconds(50));
+    const absl::Time end = absl::Now() + kStopGrace;
+    while (!stopping_ && needed() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(50));
     if (!stopping_) on_signal();
   });
 }

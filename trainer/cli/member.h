@@ -15,10 +15,11 @@
 
 namespace tandem::cli {
 
-// Calls `on_signal` once, on its own thread, soon after SIGTERM or SIGINT.
+// Calls `on_signal` once, on its own thread, after SIGTERM or SIGINT: soon, or as long as `needed` (asked on that thread) says
+// so up to 20 s later. Signals often go to all members at once, and trainers then still write a checkpoint with the servers' help.
 class SignalWatch {
  public:
-  explicit SignalWatch(std::function<void()> on_signal);
+  SignalWatch(std::function<bool()> needed, std::function<void()> on_signal);
   ~SignalWatch();
 
  private:

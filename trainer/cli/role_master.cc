@@ -24,7 +24,7 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
   const std::string& listen = options.listen.empty() ? options.master : options.listen;
   if (listen.empty()) return absl::InvalidArgumentError("a master needs --listen HOST:PORT, where the others reach it");
   RETURN_IF_ERROR(server.Start(listen));
-  const SignalWatch watch([&service] { service.Fail(SignalStatus()); });
+  const SignalWatch watch([&service] { return service.phase() == rpc::Phase::RUNNING; }, [&service] { service.Fail(SignalStatus()); });
   const absl::Status status = service.WaitForEnd();
   // A member's own failure is that member's to explain; a silent member's is the master's.
   *told = status.code() != absl::StatusCode::kUnavailable && status.code() != absl::StatusCode::kDeadlineExceeded;

@@ -23,7 +23,7 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
   service.Open(client->assignment().job_epoch, client->assignment().shard_map.version());
   absl::Status status;
   {
-    const SignalWatch watch([&client] { client->Leave(SignalStatus()).IgnoreError(); });
+    const SignalWatch watch([] { return true; }, [&client] { client->Leave(SignalStatus()).IgnoreError(); });
     status = client->WaitForCompletion();
   }
   if (!status.ok()) host.Fail(status);

@@ -9,6 +9,7 @@
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
+#include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/comm/cpu_group.h"
 #include "trainer/loop/train_loop.h"
@@ -56,14 +57,16 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
 }
 
 absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master, Abortable& abortable) {
-  ASSIGN_OR_RETURN(const loop::SequenceData data, loop::ReadSequenceData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
+  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job));
+  const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   std::unique_ptr<loop::RunOutput> output;
   if (assignment.rank == 0) {
-    ASSIGN_OR_RETURN(output, loop::RunOutput::Create(options.out, options.log_format));
-    output->Note(Banner(job, data, num_ps, num_trainers));
+    ASSIGN_OR_RETURN(output, OpenRunOutput(options, resumed));
+    output->Note(Banner(job, *data, num_ps, num_trainers));
   }
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
   comm::CpuGroupOptions group_options{.store = &master.store(),
@@ -75,15 +78,17 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
   const std::unique_ptr<ps::Client> client = MakeClient(master, job);
   RETURN_IF_ERROR(abortable.Set(client.get(), group.get()));
-  const auto summary = loop::RunReplica(job, data, {.group = group.get(),
+  const auto summary = loop::RunReplica(job, *data, {.resume = resumed,
+                                                    .group = group.get(),
                                                     .client = client.get(),
                                                     .output = output.get(),
                                                     .num_servers = num_ps,
-                                                    .interrupted = SignalStatus});
+                                                    .stop_requested = SignalReceived,
+                                                    .master = &master});
   abortable.Clear();
   RETURN_IF_ERROR(summary.status());
-  if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, job, data, options.out);
-  return absl::OkStatus();
+  if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
+  return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 
 }  // namespace

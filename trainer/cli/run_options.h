@@ -16,6 +16,7 @@ struct RunOptions {
   int num_ps = 1;
   int num_trainers = 1;
   bool local = false;
+  bool resume = false;  // go on from the newest checkpoint in `out`
   std::string master;  // host:port; launch picks a port when empty
 };
 

@@ -28,6 +28,11 @@ absl::Status SignalStatus() {
   return absl::CancelledError(absl::StrCat("stopped by ", received == SIGINT ? "SIGINT" : "SIGTERM"));
 }
 
+absl::Status StoppedStatus(int64_t steps) {
+  const std::string by = received == 0 ? "stopped by a signal to another trainer" : std::string(SignalStatus().message());
+  return absl::CancelledError(absl::StrCat(by, " after step ", steps, "; a checkpoint is written: --resume goes on"));
+}
+
 int WithSignal(int code) { return received == 0 ? code : 128 + received; }
 
 }  // namespace tandem::cli

@@ -2,6 +2,8 @@
 // process-wide. Thread rule: Received from any thread.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 
 namespace tandem::cli {
@@ -10,8 +12,11 @@ namespace tandem::cli {
 void CatchSignals();
 // The first signal noted, or 0.
 int ReceivedSignal();
+inline bool SignalReceived() { return ReceivedSignal() != 0; }
 // Cancelled naming the signal once one was noted.
 absl::Status SignalStatus();
+// How a run that stopped after `steps` steps, with a checkpoint written, ends: Cancelled.
+absl::Status StoppedStatus(int64_t steps);
 // 128 + the signal if one was noted, else `code`.
 int WithSignal(int code);
 

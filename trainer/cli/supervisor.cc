@@ -20,7 +20,8 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr double kTermSeconds = 3;   // from SIGTERM to SIGKILL
+constexpr double kTermSeconds = 3;   // from SIGTERM to SIGKILL after a failure
+constexpr double kStopSeconds = 60;  // the same of a job that was told to stop: trainers write a checkpoint
 constexpr double kLingerSeconds = 10; // for the others to end after the first good end
 constexpr int kPollMilliseconds = 20;
 
@@ -176,6 +177,16 @@ std::string Supervisor::Lingering(double now) {
   return absl::StrCat(left->name, " did not end within ", kLingerSeconds, " s of the trainers");
 }
 
+bool Supervisor::Stopping() const { return killed_by_us_ && ReceivedSignal() != 0; }
+
+// A trainer knows after which step it stopped.
+std::string Supervisor::StopCause() const {
+  for (const Child& child : children_) {
+    if (absl::StartsWith(child.name, "trainer-") && !child.last_words.empty()) return child.last_words;
+  }
+  return std::string(SignalStatus().message());
+}
+
 Supervisor::Outcome Supervisor::Run() {
   Outcome outcome;
   double ending_since = 0;
@@ -190,14 +201,14 @@ Supervisor::Outcome Supervisor::Run() {
       killed_by_us_ = first_failed_ < 0 && (ReceivedSignal() != 0 || !lingering.empty());
       if (first_failed_ >= 0 || killed_by_us_) {
         ending_since = now;
-        SignalAll(SIGTERM);
+        SignalAll(ReceivedSignal() != 0 ? ReceivedSignal() : SIGTERM);
       }
-    } else if (!killed && now - ending_since > kTermSeconds) {
+    } else if (!killed && now - ending_since > (Stopping() ? kStopSeconds : kTermSeconds)) {
       killed = true;
       SignalAll(SIGKILL);
     }
   }
-  if (ReceivedSignal() != 0 && killed_by_us_) return {128 + ReceivedSignal(), std::string(SignalStatus().message())};
+  if (Stopping()) return {128 + ReceivedSignal(), StopCause()};
   ChooseCause(outcome);
   return outcome;
 }

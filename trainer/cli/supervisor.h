@@ -56,6 +56,8 @@ class Supervisor {
   bool AllEnded() const;
   void ChooseCause(Outcome& outcome);
   std::string Lingering(double now);
+  bool Stopping() const;  // a signal told this job to stop
+  std::string StopCause() const;
 
   std::vector<Child> children_;
   int first_failed_ = -1;

@@ -4,9 +4,9 @@
 
 #include "trainer/cli/commands.h"
 #include "trainer/cli/exit_code.h"
-#include "trainer/cli/report.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/loop/sequence_data.h"
 
 namespace tandem::cli {
 
@@ -31,7 +31,7 @@ int Synthesize(const SynthesizeOptions& options) {
     std::filesystem::create_directories(parent, ignored);
   }
   absl::Status status = data::WriteSequences(log.log, options.out);
-  if (status.ok()) status = WriteReachable(options.out, log.reachable);
+  if (status.ok()) status = loop::WriteReachable(options.out, log.reachable);
   if (!status.ok()) {
     std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
     return ExitCodeOf(status);

@@ -1,5 +1,7 @@
 #include "trainer/comm/collective.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace tandem::comm {
@@ -37,6 +39,26 @@ absl::Status Mismatch(int rank, const Description& mine, int other_rank, const D
 }  // namespace
 
 bool IsPointToPoint(CollectiveKind kind) { return kind == CollectiveKind::SEND || kind == CollectiveKind::RECV; }
+
+const char* SpanName(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::ALL_REDUCE: return "all_reduce";
+    case CollectiveKind::ALL_GATHER: return "all_gather";
+    case CollectiveKind::REDUCE_SCATTER: return "reduce_scatter";
+    case CollectiveKind::BROADCAST: return "broadcast";
+    case CollectiveKind::ALL_TO_ALL_V: return "all_to_all_v";
+    case CollectiveKind::SEND: return "send";
+    case CollectiveKind::RECV: return "recv";
+    case CollectiveKind::BARRIER: return "barrier";
+  }
+  return "?";
+}
+
+size_t NumBytes(const Collective& collective) {
+  // A view that was not given is a scalar without an address.
+  const auto bytes = [](const ArrayView& view) { return view.data == nullptr ? 0 : view.num_bytes(); };
+  return std::max(bytes(collective.output), bytes(collective.input));
+}
 
 std::string Description::ToString() const {
   const bool reduces = kind == CollectiveKind::ALL_REDUCE || kind == CollectiveKind::REDUCE_SCATTER;

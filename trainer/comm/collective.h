@@ -39,6 +39,10 @@ struct Collective {
 };
 
 bool IsPointToPoint(CollectiveKind kind);
+// What traces call it; a string literal.
+const char* SpanName(CollectiveKind kind);
+// Of the larger of the two arrays.
+size_t NumBytes(const Collective& collective);
 
 // Ok if rank `rank`'s operation is the same as rank `other_rank`'s, else Internal with both.
 absl::Status CheckSame(int rank, const Description& mine, int other_rank, const Description& theirs);

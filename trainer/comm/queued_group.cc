@@ -32,6 +32,11 @@ void CopyToSelf(const Collective& collective) {
   std::memmove(collective.output.data, collective.input.data, collective.input.num_bytes());
 }
 
+TraceSpan SpanOf(const Collective& collective, Tracer* tracer) {
+  return TraceSpan(tracer, SpanKind::COLLECTIVE, SpanName(collective.description.kind), 0,
+                   static_cast<double>(NumBytes(collective)));
+}
+
 }  // namespace
 
 QueuedGroup::QueuedGroup(std::string name, int rank, int size, absl::Duration timeout)
@@ -119,12 +124,14 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
   const bool reduces = kind == CollectiveKind::ALL_REDUCE || kind == CollectiveKind::REDUCE_SCATTER;
   collective.description = {sequence, args.tag, count, root, kind, dtype, reduces ? args.op : ReduceOp::SUM,
                             reduces ? args.order : SumOrder::ANY};
+  Tracer* const tracer = args.stream != nullptr ? args.stream->tracer() : nullptr;
   if (size_ == 1) {
     absl::Status failed = status();
+    const TraceSpan span = SpanOf(collective, tracer);
     if (failed.ok()) CopyToSelf(collective);
     return DoneWork(std::move(failed));
   }
-  Pending pending{std::move(collective), 0, {}};
+  Pending pending{std::move(collective), tracer, 0, {}};
   pending.log_number = log_.Launch(pending.collective.description);
   Work work(pending.promise.future());
   absl::MutexLock lock(&mutex_);
@@ -134,6 +141,7 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
 }
 
 void QueuedGroup::Serve() {
+  NameThisThread(absl::StrCat("group ", name_));
   auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_ || !queue_.empty(); };
   while (true) {
     mutex_.LockWhen(absl::Condition(&has_work));
@@ -153,6 +161,7 @@ void QueuedGroup::RunOne(Pending pending) {
   log_.Start(pending.log_number);
   absl::Status result = status();
   if (result.ok()) {
+    const TraceSpan span = SpanOf(pending.collective, pending.tracer);
     result = Run(pending.collective, absl::Now() + timeout_);
     if (!result.ok()) {
       result = Fail(absl::Status(result.code(), absl::StrCat("group '", name_, "' rank ", rank_, ": ",

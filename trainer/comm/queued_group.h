@@ -57,6 +57,7 @@ class QueuedGroup : public ProcessGroup {
  private:
   struct Pending {
     Collective collective;
+    Tracer* tracer;
     uint64_t log_number;
     rpc::Promise<rpc::Done> promise;
   };

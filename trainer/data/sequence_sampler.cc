@@ -5,6 +5,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
+#include "trainer/data/batch_share.h"
 
 namespace tandem::data {
 namespace {
@@ -13,9 +14,6 @@ constexpr int64_t kMinTrainItems = 4;  // items[:-3] holds at least one input
 constexpr int64_t kMinEvalItems = 3;   // one item of history before the validation target
 constexpr uint64_t kMaxAttempts = 1000;
 constexpr uint64_t kAttemptStride = 1024;  // element numbers reserved per target; more than kMaxAttempts
-
-// Sample at which share `index` of `count` begins, out of n.
-int64_t ShareBegin(int64_t n, int64_t index, int64_t count) { return n * index / count; }
 
 absl::Span<const uint64_t> Tail(absl::Span<const uint64_t> items, size_t length) {
   return items.subspan(items.size() - std::min(items.size(), length));
@@ -78,16 +76,13 @@ SequenceBatch SequenceSampler::TrainBatch(int64_t epoch, int64_t batch_in_epoch,
                                           int part, int num_parts) const {
   TANDEM_CHECK_GE(epoch, 0);
   TANDEM_CHECK(0 <= batch_in_epoch && batch_in_epoch < steps_per_epoch()) << " batch " << batch_in_epoch;
-  TANDEM_CHECK(0 <= replica && replica < num_replicas) << " replica " << replica << " of " << num_replicas;
-  TANDEM_CHECK(0 <= part && part < num_parts) << " part " << part << " of " << num_parts;
   const std::vector<int64_t> users = BatchUsers(epoch, batch_in_epoch);
   SequenceBatch batch;
   batch.global_samples = static_cast<int64_t>(users.size());
   for (const int64_t user : users) batch.global_targets += NumTrainTargets(user);
-  const int64_t share = int64_t{replica} * num_parts + part, num_shares = int64_t{num_replicas} * num_parts;
-  const int64_t end = ShareBegin(batch.global_samples, share + 1, num_shares);
-  batch.first_sample = ShareBegin(batch.global_samples, share, num_shares);
-  for (int64_t sample = batch.first_sample; sample < end; ++sample) {
+  const BatchShare share = ShareOf(batch.global_samples, replica, num_replicas, part, num_parts);
+  batch.first_sample = share.begin;
+  for (int64_t sample = share.begin; sample < share.end; ++sample) {
     const int64_t user = users[sample];
     const absl::Span<const uint64_t> items = interactions_->items.row(user);
     AppendSample(sample, user, items.first(items.size() - 3), batch);

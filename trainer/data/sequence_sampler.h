@@ -52,8 +52,7 @@ class SequenceSampler {
   int64_t steps_per_epoch() const;
   int64_t num_train_users() const { return static_cast<int64_t>(train_users_.size()); }
 
-  // Replica r of R gets samples floor(r n / R) .. floor((r + 1) n / R) of the batch's n; part p of P (gradient
-  // accumulation) cuts that again: floor((r P + p) n / (R P)) and so on. An empty share is an empty batch.
+  // The share of the global batch that batch_share.h cuts; an empty share is an empty batch.
   SequenceBatch TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica, int num_replicas, int part = 0,
                            int num_parts = 1) const;
 

@@ -14,6 +14,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/data/utf8.h"
 
 namespace tandem::data {
 namespace {
@@ -63,7 +64,6 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 LineReader::LineReader(std::string path, std::string_view content) : path_(std::move(path)), rest_(content) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (rest_.substr(0, kByteOrderMark.size()) == kByteOrderMark) rest_.remove_prefix(kByteOrderMark.size());
 }
 

@@ -6,6 +6,18 @@
 
 namespace tandem::loop {
 
+namespace {
+
+kernels::Activation ActivationOf(ActivationType type) {
+  switch (type) {
+    case RELU: return kernels::Activation::RELU;
+    case SILU: return kernels::Activation::SILU;
+    default: return kernels::Activation::GELU;
+  }
+}
+
+}  // namespace
+
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
   const SequenceRec& model = job.model().sequence_rec();
   models::SequenceRecOptions options;
@@ -14,15 +26,37 @@ models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
   options.layers = model.layers();
   options.heads = model.heads();
   options.ffn_dim = model.ffn_dim();
-  options.activation = model.activation() == RELU   ? kernels::Activation::RELU
-                       : model.activation() == SILU ? kernels::Activation::SILU
-                                                    : kernels::Activation::GELU;
+  options.activation = ActivationOf(model.activation());
   options.dropout = model.dropout();
   options.norm_epsilon = model.norm_epsilon();
   options.init_stddev = model.init_stddev();
   options.loss = model.loss() == FULL_SOFTMAX      ? models::SequenceLossKind::FULL_SOFTMAX
                  : model.loss() == SAMPLED_SOFTMAX ? models::SequenceLossKind::SAMPLED_SOFTMAX
                                                    : models::SequenceLossKind::BCE;
+  return options;
+}
+
+models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size) {
+  const Gpt& model = job.model().gpt();
+  models::GptOptions options;
+  options.vocabulary_size = vocabulary_size;
+  options.max_length = model.max_length();
+  options.layers = model.layers();
+  options.heads = model.heads();
+  options.dim = model.dim();
+  options.ffn_dim = model.ffn_dim();
+  options.activation = ActivationOf(model.activation());
+  options.dropout = model.dropout();
+  options.norm_epsilon = model.norm_epsilon();
+  options.norm_bias = model.norm_bias();
+  options.qkv_bias = model.qkv_bias();
+  options.linear_bias = model.linear_bias();
+  options.tied_embeddings = model.tied_embeddings();
+  options.attention_scale = model.attention_scale();
+  options.init = model.init() == UNIFORM_FAN_IN ? nn::Init::UNIFORM_FAN_IN : nn::Init::NORMAL;
+  options.init_stddev = model.init_stddev();
+  options.embedding_stddev = model.embedding_stddev();
+  options.token_rows_outside = job.placement() == Job::PS;
   return options;
 }
 
@@ -37,6 +71,7 @@ optim::DenseOptions DenseOptionsOf(const Job& job) {
   options.beta2 = optimizer.beta2();
   options.epsilon = optimizer.epsilon();
   options.weight_decay = optimizer.weight_decay();
+  options.decay_all = optimizer.decay_all();
   return options;
 }
 
@@ -68,7 +103,7 @@ SparseOptimizer SparseKind(OptimizerKind kind) {
 remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps) {
   remote::DistOptimizer::Options options;
   options.dense = ScheduleOf(job, job.optimizer().learning_rate(), total_steps);
-  for (int i = 0; i < job.tables_size(); ++i) {
+  for (int i = 0; job.placement() == Job::PS && i < job.tables_size(); ++i) {
     options.tables.push_back(
         {static_cast<uint32_t>(i + 1), ScheduleOf(job, job.tables(i).learning_rate(), total_steps)});
   }
@@ -78,6 +113,7 @@ remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps
 
 std::vector<TableSpec> TableSpecsOf(const Job& job) {
   std::vector<TableSpec> specs;
+  if (job.placement() != Job::PS) return specs;
   for (const Table& table : job.tables()) {
     TableSpec& spec = specs.emplace_back();
     spec.set_name(table.name());
@@ -94,8 +130,9 @@ std::vector<TableSpec> TableSpecsOf(const Job& job) {
 }
 
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
-  const int64_t steps = job.train().max_epochs() * steps_per_epoch;
-  return job.train().max_steps() > 0 ? std::min<int64_t>(steps, job.train().max_steps()) : steps;
+  const int64_t by_epochs = job.train().max_epochs() * steps_per_epoch, by_steps = job.train().max_steps();
+  if (by_epochs == 0 || by_steps == 0) return std::max(by_epochs, by_steps);
+  return std::min(by_epochs, by_steps);
 }
 
 }  // namespace tandem::loop

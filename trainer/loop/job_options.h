@@ -5,16 +5,18 @@
 
 #include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
+#include "trainer/models/gpt.h"
 #include "trainer/models/sequence_rec.h"
 #include "trainer/remote/dist_optimizer.h"
 
 namespace tandem::loop {
 
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
+models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);
 // `total_steps` is the job's last step, where schedules end unless the job says otherwise.
 remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);
-// Tables are numbered 1, 2, ... in the order of the job.
+// What parameter servers hold; tables are numbered 1, 2, ... in the order of the job.
 std::vector<TableSpec> TableSpecsOf(const Job& job);
 // The steps of the whole job.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);

@@ -1,60 +1,50 @@
 #include "trainer/loop/run_output.h"
 
 #include <cerrno>
-#include <cmath>
+#include <cinttypes>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/loop/json.h"
 
 namespace tandem::loop {
 
 namespace {
 
-// JSON has no NaN and no infinity.
-std::string Number(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
-
-std::string Quoted(const std::string& text) {
-  std::string out = "\"";
-  for (unsigned char c : text) {
-    if (c == '"' || c == '\\') out += {'\\', static_cast<char>(c)};
-    else if (c < 0x20) out += absl::StrFormat("\\u%04x", c);
-    else out += static_cast<char>(c);
-  }
-  return out + "\"";
-}
-
 std::string Object(const std::map<std::string, double>& metrics) {
   return absl::StrCat("{", absl::StrJoin(metrics, ",", [](std::string* out, const auto& entry) {
-                        absl::StrAppend(out, Quoted(entry.first), ":", Number(entry.second));
+                        absl::StrAppend(out, JsonString(entry.first), ":", JsonNumber(entry.second));
                       }), "}");
 }
 
 std::string StepJson(const StepRecord& r) {
-  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"loss\":", Number(r.loss),
-                      ",\"lr\":", Number(r.learning_rate), ",\"grad_norm\":", Number(r.grad_norm),
-                      ",\"samples_per_second\":", Number(r.samples_per_second),
-                      ",\"tokens_per_second\":", Number(r.tokens_per_second), ",\"compute_ms\":", Number(r.compute_ms),
-                      ",\"collective_ms\":", Number(r.collective_ms), ",\"pull_ms\":", Number(r.pull_ms),
-                      ",\"push_ms\":", Number(r.push_ms), ",\"staleness\":", r.staleness, "}");
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"loss\":", JsonNumber(r.loss),
+                      ",\"lr\":", JsonNumber(r.learning_rate), ",\"grad_norm\":", JsonNumber(r.grad_norm),
+                      ",\"samples_per_second\":", JsonNumber(r.samples_per_second),
+                      ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second), ",\"compute_ms\":", JsonNumber(r.compute_ms),
+                      ",\"collective_ms\":", JsonNumber(r.collective_ms), ",\"pull_ms\":", JsonNumber(r.pull_ms),
+                      ",\"push_ms\":", JsonNumber(r.push_ms), ",\"staleness\":", r.staleness, "}");
 }
 
 std::string EvaluationJson(const EvaluationRecord& r) {
-  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", Number(r.train_loss),
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", JsonNumber(r.train_loss),
                       ",\"best\":", r.best ? "true" : "false", ",\"metrics\":", Object(r.metrics), "}");
 }
 
 std::string SummaryJson(const RunSummary& s) {
   return absl::StrCat(
-      "{\"job\":", Quoted(s.job), ",\"status\":", Quoted(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
-      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch, ",\"seconds\":", Number(s.seconds),
+      "{\"job\":", JsonString(s.job), ",\"status\":", JsonString(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
+      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch, ",\"best_step\":", s.best_step,
+      ",\"seconds\":", JsonNumber(s.seconds),
       ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
       ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
-      ",\"samples_per_second\":", Number(s.samples_per_second), ",\"tokens_per_second\":", Number(s.tokens_per_second),
-      ",\"params_hash\":", Quoted(HashText(s.params_hash)), ",\"sparse_rows\":", s.sparse_rows,
+      ",\"samples_per_second\":", JsonNumber(s.samples_per_second), ",\"tokens_per_second\":", JsonNumber(s.tokens_per_second),
+      ",\"params_hash\":", JsonString(HashText(s.params_hash)), ",\"sparse_rows\":", s.sparse_rows,
       ",\"dense_parameters\":", s.dense_parameters, "}\n");
 }
 
@@ -69,16 +59,30 @@ absl::Status MakeFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::FILE*> OpenForWriting(const std::string& path) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
+absl::StatusOr<std::FILE*> OpenFile(const std::string& path, const char* mode) {
+  std::FILE* file = std::fopen(path.c_str(), mode);
   if (file == nullptr) return FileError(path);
   return file;
+}
+
+// Keeps the lines of a file of records up to a step's. A last line without its end, of a run that was killed, goes too.
+absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
+  std::string kept;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    int64_t step;
+    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64, &step) == 1 && step <= last_step) absl::StrAppend(&kept, line, "\n");
+  }
+  ASSIGN_OR_RETURN(std::FILE * rewritten, OpenFile(path, "w"));
+  const bool written = std::fwrite(kept.data(), 1, kept.size(), rewritten) == kept.size();
+  if (std::fclose(rewritten) != 0 || !written) return FileError(path);
+  return absl::OkStatus();
 }
 
 // The few figures that fit a line, where they exist.
 std::string Headline(const std::map<std::string, double>& metrics) {
   std::string text;
-  for (const char* name : {"valid/hr@10", "valid/ndcg@10", "valid/sampled_hr@10", "valid/sampled_ndcg@10"}) {
+  for (const char* name : {"valid/hr@10", "valid/ndcg@10", "valid/sampled_hr@10", "valid/sampled_ndcg@10", "valid/loss"}) {
     const auto it = metrics.find(name);
     if (it != metrics.end()) absl::StrAppend(&text, "  ", name, " ", absl::StrFormat("%.4f", it->second));
   }
@@ -91,15 +95,30 @@ std::string HashText(absl::uint128 hash) {
   return absl::StrFormat("%016x%016x", absl::Uint128High64(hash), absl::Uint128Low64(hash));
 }
 
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const std::string& folder, LogFormat format,
+                                                           const char* mode) {
+  std::error_code ignored;
+  std::filesystem::remove(folder + "/summary.json", ignored);
+  std::filesystem::remove(folder + "/trace.json", ignored);
+  std::unique_ptr<RunOutput> output(new RunOutput(folder, format));
+  ASSIGN_OR_RETURN(output->metrics_, OpenFile(folder + "/metrics.jsonl", mode));
+  ASSIGN_OR_RETURN(output->evaluations_, OpenFile(folder + "/evaluations.jsonl", mode));
+  return output;
+}
+
 absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& folder, LogFormat format) {
   RETURN_IF_ERROR(MakeFolder(folder));
   std::error_code ignored;
-  std::filesystem::remove(folder + "/summary.json", ignored);
   std::filesystem::remove_all(folder + "/checkpoints", ignored);
-  std::unique_ptr<RunOutput> output(new RunOutput(folder, format));
-  ASSIGN_OR_RETURN(output->metrics_, OpenForWriting(folder + "/metrics.jsonl"));
-  ASSIGN_OR_RETURN(output->evaluations_, OpenForWriting(folder + "/evaluations.jsonl"));
-  return output;
+  return Open(folder, format, "w");
+}
+
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Continue(const std::string& folder, int64_t last_step,
+                                                               LogFormat format) {
+  RETURN_IF_ERROR(MakeFolder(folder));
+  RETURN_IF_ERROR(DropLinesAfter(folder + "/metrics.jsonl", last_step));
+  RETURN_IF_ERROR(DropLinesAfter(folder + "/evaluations.jsonl", last_step));
+  return Open(folder, format, "a");
 }
 
 RunOutput::~RunOutput() {
@@ -121,7 +140,7 @@ void RunOutput::Evaluated(const EvaluationRecord& record) {
   std::fprintf(evaluations_, "%s\n", json.c_str());
   std::fflush(evaluations_);
   progress_.Json(json);
-  progress_.Line(absl::StrFormat("epoch %-4d train/loss %.4f%s%s", record.epoch, record.train_loss,
+  progress_.Line(absl::StrFormat("epoch %-4d step %-6d train/loss %.4f%s%s", record.epoch, record.step, record.train_loss,
                                  Headline(record.metrics), record.best ? "  best so far" : ""));
 }
 
@@ -130,7 +149,7 @@ void RunOutput::Note(const std::string& text) { progress_.Line(text); }
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) {
   RETURN_IF_ERROR(MakeFolder(folder));
   const std::string path = folder + "/summary.json", draft = path + ".draft";
-  ASSIGN_OR_RETURN(std::FILE * file, OpenForWriting(draft));
+  ASSIGN_OR_RETURN(std::FILE * file, OpenFile(draft, "w"));
   const std::string json = SummaryJson(summary);
   const bool written = std::fwrite(json.data(), 1, json.size(), file) == json.size();
   if (std::fclose(file) != 0 || !written) return FileError(draft);

@@ -35,10 +35,13 @@ struct RunLayout {
   int ps = 0, dp = 1;
 };
 
+// The status of a run that a signal ended before its last step.
+inline constexpr char kStopped[] = "stopped", kCompleted[] = "completed";
+
 struct RunSummary {
   std::string job, status;
   uint64_t seed = 0;
-  int64_t steps = 0, epochs = 0, best_epoch = 0;
+  int64_t steps = 0, epochs = 0, best_epoch = 0, best_step = 0;
   double seconds = 0;
   RunLayout layout;
   std::map<std::string, double> metrics;
@@ -53,6 +56,8 @@ class RunOutput {
  public:
   // Creates the folder and its files, replacing an older run's.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder, LogFormat format);
+  // Goes on with the files of a run, of which only what belongs to steps up to `last_step` stays.
+  static absl::StatusOr<std::unique_ptr<RunOutput>> Continue(const std::string& folder, int64_t last_step, LogFormat format);
   ~RunOutput();
 
   void Step(const StepRecord& record, int64_t total_steps);
@@ -64,6 +69,7 @@ class RunOutput {
 
  private:
   RunOutput(std::string folder, LogFormat format) : folder_(std::move(folder)), progress_(format) {}
+  static absl::StatusOr<std::unique_ptr<RunOutput>> Open(const std::string& folder, LogFormat format, const char* mode);
 
   const std::string folder_;
   Progress progress_;

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <string>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/gemm.h"
 #include "trainer/data/ranking.h"
@@ -27,36 +31,55 @@ nn::PackedRows PackedRowsOf(const data::SequenceBatch& batch, int64_t max_length
           .max_length = max_length};
 }
 
+std::vector<uint64_t> AllIds(int64_t count) {
+  std::vector<uint64_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), uint64_t{1});
+  return ids;
+}
+
+// Places in a table whose first row is id 1's.
+Tensor IndexFromOne(absl::Span<const uint64_t> ids) {
+  Tensor index = Tensor::Empty(Shape{static_cast<int64_t>(ids.size())}, DType::I64);
+  for (size_t i = 0; i < ids.size(); ++i) index.data<int64_t>()[i] = static_cast<int64_t>(ids[i]) - 1;
+  return index;
+}
+
+// How an evaluated user was ranked; ids as in the file.
+struct RankedExample {
+  uint64_t user = 0, target = 0;
+  double rank = 0;
+  std::vector<uint64_t> top;  // the best unseen candidates, best first
+};
+
+std::string DumpLine(const RankedExample& example) {
+  std::string rank = absl::StrFormat("%.1f", example.rank);  // ties count half
+  if (rank.back() == '0') rank.resize(rank.size() - 2);
+  return absl::StrCat(example.user, "\t", example.target, "\t", rank, "\t", absl::StrJoin(example.top, ","));
+}
+
 bool UsesBce(const Job& job) { return job.model().sequence_rec().loss() == BCE; }
 
 }  // namespace
 
-absl::StatusOr<SequenceData> ReadSequenceData(const Job& job) {
-  SequenceData data;
-  const auto read = job.data().format() == PAIRS ? data::ReadPairs : data::ReadSequences;
-  ASSIGN_OR_RETURN(data.interactions, read(job.data().path(), job.data().num_items()));
-  if (!job.data().negatives_path().empty()) {
-    ASSIGN_OR_RETURN(data::Jagged negatives, data::ReadNegatives(job.data().negatives_path(), data.interactions));
-    data.negatives = std::make_unique<data::Jagged>(std::move(negatives));
-  }
-  return data;
-}
-
-SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data, ParameterSet& parameters,
-                                 remote::RemoteEmbedding* items, comm::ProcessGroup* group)
+SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data, const TaskEnvironment& environment)
     : job_(job),
       data_(data),
-      sampler_(&data->interactions, {.seed = job.seed(),
-                                     .batch_size = job.train().batch_size(),
-                                     .max_length = job.model().sequence_rec().max_length(),
-                                     .sample_negatives = UsesBce(job)}),
-      model_(SequenceRecOptionsOf(job), parameters),
-      items_(items),
-      group_(group) {}
+      sampler_(&data->interactions(), {.seed = job.seed(),
+                                       .batch_size = job.train().batch_size(),
+                                       .max_length = job.model().sequence_rec().max_length(),
+                                       .sample_negatives = UsesBce(job)}),
+      model_(SequenceRecOptionsOf(job), *environment.parameters),
+      table_(environment.table),
+      group_(environment.group) {
+  if (table_ == nullptr) {
+    items_ = environment.parameters->Normal("items", Shape{data->num_embeddings(), job.tables(0).dim()},
+                                            job.tables(0).init_stddev());
+  }
+}
 
 std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
   const models::SequenceRecOptions options = SequenceRecOptionsOf(job_);
-  const int64_t epoch = (step - 1) / steps_per_epoch(), index = (step - 1) % steps_per_epoch();
+  const int64_t epoch = (step - 1) / steps_per_epoch(), batch_in_epoch = (step - 1) % steps_per_epoch();
   const int num_parts = job_.train().accumulate();
   std::vector<data::SequenceBatch> batches;
   std::vector<uint64_t> shared;
@@ -65,38 +88,44 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
   }
   std::vector<absl::Span<const uint64_t>> lists{shared};
   for (int part = 0; part < num_parts; ++part) {
-    batches.push_back(sampler_.TrainBatch(epoch, index, group_->rank(), group_->size(), part, num_parts));
+    batches.push_back(sampler_.TrainBatch(epoch, batch_in_epoch, group_->rank(), group_->size(), part, num_parts));
   }
   for (const data::SequenceBatch& batch : batches) {
     lists.insert(lists.end(), {batch.inputs, batch.targets, batch.negatives});
   }
 
   auto input = std::make_unique<SequenceStep>();
-  if (options.loss == models::SequenceLossKind::FULL_SOFTMAX) {
-    input->ids.resize(data_->interactions.num_items);
-    std::iota(input->ids.begin(), input->ids.end(), uint64_t{1});
-  } else {
-    input->ids = remote::UniqueIds(lists);
+  if (table_ != nullptr) {
+    input->ids = options.loss == models::SequenceLossKind::FULL_SOFTMAX ? AllIds(data_->num_embeddings())
+                                                                        : remote::UniqueIds(lists);
   }
+  const auto index = [&](absl::Span<const uint64_t> ids) {
+    return table_ != nullptr ? remote::IndexInto(input->ids, ids) : IndexFromOne(ids);
+  };
   input->global_samples = batches[0].global_samples;
   input->global_targets = input->global_tokens = batches[0].global_targets;
   for (const data::SequenceBatch& batch : batches) {
     models::SequenceInput& part = input->parts.emplace_back();
     part.rows = PackedRowsOf(batch, options.max_length);
-    part.inputs = remote::IndexInto(input->ids, batch.inputs);
-    part.targets = remote::IndexInto(input->ids, batch.targets);
-    part.negatives = remote::IndexInto(input->ids, shared.empty() ? batch.negatives : shared);
+    part.inputs = index(batch.inputs);
+    part.targets = index(batch.targets);
+    part.negatives = index(shared.empty() ? batch.negatives : shared);
   }
   return input;
 }
 
 Variable SequenceRecTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
-  return model_.LossSum(context, rows, static_cast<const SequenceStep&>(input).parts[part]);
+  return model_.LossSum(context, table_ != nullptr ? rows : items_, static_cast<const SequenceStep&>(input).parts[part]);
 }
 
-absl::Status SequenceRecTask::RankUsers(data::Split split, const Tensor& items, Stream& stream,
-                                        std::vector<double>& full, std::vector<double>& sampled,
-                                        const ExampleVisitor& visit) const {
+absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Time deadline) const {
+  if (table_ == nullptr) return items_.value();
+  auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllIds(data_->num_embeddings()));
+  return pulled->Await(deadline);
+}
+
+void SequenceRecTask::RankUsers(data::Split split, const Tensor& items, const EvaluationArgs& args,
+                                std::vector<double>& full, std::vector<double>& sampled) const {
   const int64_t users = sampler_.num_eval_users(), size = group_->size(), rank = group_->rank();
   const int64_t end = (rank + 1) * users / size, num_scores = items.dim(0);
   const Variable table = Variable::Constant(items);
@@ -106,47 +135,43 @@ absl::Status SequenceRecTask::RankUsers(data::Split split, const Tensor& items, 
     input.rows = PackedRowsOf(batch, job_.model().sequence_rec().max_length());
     input.inputs = Tensor::Empty(Shape{batch.num_tokens()}, DType::I64);
     std::copy(batch.inputs.begin(), batch.inputs.end(), input.inputs.data<int64_t>());
-    Context context({.stream = &stream, .seed = job_.seed(), .training = false});
+    Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
     const Tensor states = model_.LastStates(context, table, input);
     Tensor scores = Tensor::Empty(Shape{batch.num_samples(), num_scores}, DType::F32);
-    kernels::Gemm({.a = states.view(), .b = items.view(), .c = scores.view(), .transpose_b = true}, stream);
-    std::vector<RankedExample> examples(visit ? batch.num_samples() : 0);
-    stream.pool().ParallelFor(batch.num_samples(), [&](int64_t s) {
+    kernels::Gemm({.a = states.view(), .b = items.view(), .c = scores.view(), .transpose_b = true}, *args.stream);
+    std::vector<std::string> lines(args.dump ? batch.num_samples() : 0);
+    args.stream->pool().ParallelFor(batch.num_samples(), [&](int64_t s) {
       const int64_t user = batch.users[s];
       const uint64_t target = sampler_.EvalTarget(split, user);
       const absl::Span<const float> row(scores.data<float>() + s * num_scores, num_scores);
       const absl::Span<const uint64_t> seen = sampler_.History(split, user);
       full[begin + s] = data::RankOf(row, target, seen);
-      if (visit) {
-        examples[s] = {data_->interactions.users[user], target, full[begin + s],
-                       data::TopIds(row, target, seen, kTopItems)};
+      if (args.dump) {
+        lines[s] = DumpLine({data_->interactions().users[user], target, full[begin + s],
+                             data::TopIds(row, target, seen, kTopItems)});
       }
       if (sampled.empty()) return;
       std::vector<float> others;
-      for (uint64_t id : data_->negatives->row(user)) others.push_back(row[id]);
+      for (uint64_t id : data_->negatives()->row(user)) others.push_back(row[id]);
       sampled[begin + s] = data::RankAmong(row[target], others);
     });
-    if (visit) visit(examples);
+    for (const std::string& line : lines) args.dump(line);
   }
-  return absl::OkStatus();
 }
 
-absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline,
-                                                     const ExampleVisitor& visit) {
-  std::vector<uint64_t> ids(data_->interactions.num_items);
-  std::iota(ids.begin(), ids.end(), uint64_t{1});
-  auto pulled = items_->Pull(/*step=*/0, /*create=*/false, std::move(ids));
-  ASSIGN_OR_RETURN(const Tensor rows, pulled->Await(deadline));
+absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
+  ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.deadline));
   // Row i of the scoring table is item i: row 0, padding, is zero and never ranked.
   Tensor items = Tensor::Zeros(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32);
   std::memcpy(items.Rows(1, items.dim(0)).raw(), rows.raw(), rows.num_bytes());
 
   const data::Split data_split = split == EvaluationSplit::VALID ? data::Split::VALID : data::Split::TEST;
-  std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives ? full.size() : 0, 0);
-  RETURN_IF_ERROR(RankUsers(data_split, items, stream, full, sampled, visit));
+  std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives() != nullptr ? full.size() : 0, 0);
+  RankUsers(data_split, items, args, full, sampled);
   for (std::vector<double>* ranks : {&full, &sampled}) {  // every place has one non-zero addend: the sum is exact
     const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
-    RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = &stream, .tag = StableHash("ranks")}), deadline));
+    RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("ranks")}),
+                                  args.deadline));
   }
 
   Evaluation evaluation;

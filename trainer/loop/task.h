@@ -3,15 +3,25 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer/autograd/variable.h"
+#include "trainer/autograd/parameter.h"
+#include "trainer/comm/process_group.h"
+#include "trainer/remote/remote_embedding.h"
 
 namespace tandem::loop {
+
+// What a replica gives its task. Everything outlives the task.
+struct TaskEnvironment {
+  ParameterSet* parameters = nullptr;
+  remote::RemoteEmbedding* table = nullptr;  // the embedding rows on parameter servers; null: they are a dense parameter
+  comm::ProcessGroup* group = nullptr;
+};
 
 // One replica's share of one optimizer step.
 struct StepInput {
@@ -23,11 +33,18 @@ struct StepInput {
 };
 
 struct Evaluation {
-  std::map<std::string, double> metrics;  // "hr@10", "sampled_ndcg@10", ...
-  double selection = 0;                   // higher is better: which epoch is best
+  std::map<std::string, double> metrics;  // "hr@10", "sampled_ndcg@10", "loss", ...
+  double selection = 0;                   // higher is better: which evaluation is best
 };
 
 enum class EvaluationSplit { VALID, TEST };
+
+// What an evaluation is run with; it computes in f32 whatever the training does. `dump`, if given, gets a line without its end for every example of this replica, in order.
+struct EvaluationArgs {
+  Stream* stream = nullptr;
+  absl::Time deadline = absl::InfiniteFuture();
+  std::function<void(const std::string& line)> dump = nullptr;
+};
 
 class Task {
  public:
@@ -35,10 +52,10 @@ class Task {
   virtual int64_t steps_per_epoch() const = 0;
   // `step` counts from 1 over all epochs.
   virtual std::unique_ptr<StepInput> Prepare(int64_t step) const = 0;
-  // The summed loss of part `part` of the input. `rows` are input.ids' rows.
+  // The summed loss of part `part` of the input. `rows` are input.ids' rows; undefined without a table.
   virtual Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const = 0;
-  // Collective over all replicas, which get the same result.
-  virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, Stream& stream, absl::Time deadline) = 0;
+  // Collective over all replicas, which get the same result. No metrics where a task has no such split.
+  virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) = 0;
 };
 
 }  // namespace tandem::loop

@@ -8,7 +8,11 @@
 #include "trainer/autograd/engine.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/job_options.h"
+#include "trainer/loop/precision.h"
+#include "trainer/loop/run_state.h"
+#include "trainer/loop/run_trace.h"
 #include "trainer/loop/step_loader.h"
+#include "trainer/loop/trace_file.h"
 #include "trainer/parallel/ddp.h"
 #include "trainer/remote/dist_autograd.h"
 #include "trainer/remote/dist_optimizer.h"
@@ -20,98 +24,170 @@ namespace {
 // What a summed loss is divided by, once. A batch without targets has a loss of 0.
 double NumTargets(const StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
 
+// The rows that parameter servers hold; null if the embedding is a dense parameter.
+std::unique_ptr<remote::RemoteEmbedding> MakeTable(const Job& job, ps::Client* client) {
+  if (job.placement() != Job::PS) return nullptr;
+  return std::make_unique<remote::RemoteEmbedding>(client, /*table=*/1, job.tables(0).dim());
+}
+
 class Replica {
  public:
-  Replica(const Job& job, const SequenceData& data, const ReplicaEnvironment& environment)
+  Replica(const Job& job, const JobData& data, const ReplicaEnvironment& environment)
       : job_(job),
+        data_(data),
         environment_(environment),
         pool_(job.runtime().threads()),
         stream_(&pool_),
         parameters_(job.seed(), DType::F32),
-        items_(environment.client, /*table=*/1, job.tables(0).dim()),
-        task_(job, &data, parameters_, &items_, environment.group),
+        table_(MakeTable(job, environment.client)),
+        task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
         dense_(DenseOptionsOf(job), &parameters_),
-        total_steps_(TotalSteps(job, task_.steps_per_epoch())),
-        optimizer_(DistOptionsOf(job, total_steps_), &dense_, environment.client) {}
+        total_steps_(TotalSteps(job, task_->steps_per_epoch())),
+        optimizer_(DistOptionsOf(job, total_steps_), &dense_, environment.client),
+        state_(job.train()) {}
 
   absl::StatusOr<RunSummary> Run();
 
  private:
   struct PendingStep {
     std::unique_ptr<StepInput> input;
-    std::unique_ptr<remote::PulledRows> rows;
+    std::unique_ptr<remote::PulledRows> rows;  // null without a table
   };
 
   absl::Status Prepare();
+  absl::Status Restore(const checkpoint::Checkpoint& saved);
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
+  // Sums the loss over replicas, and learns whether one of them is to stop.
+  absl::Status ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record);
   absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
-  void Count(int64_t samples, int64_t tokens, double seconds, StepRecord& record);
-  absl::Status EndEpoch(int64_t step, int64_t epoch, bool last);
+  // Sets *best if the evaluation that was due is the best so far.
+  absl::Status EvaluateIfDue(int64_t step, bool* best);
   // Collective. REQUIRES: the last commit is applied.
-  absl::Status SaveCheckpoint(int64_t step, int64_t epoch);
+  absl::Status SaveCheckpoint();
   // The next step's input, with its rows on their way.
   PendingStep PullNext(int64_t step);
-  absl::StatusOr<RunSummary> Summarise(int64_t steps);
+  absl::StatusOr<RunSummary> Summarise(const std::string& status);
+  int64_t EpochOf(int64_t step) const { return (step - 1) / task_->steps_per_epoch() + 1; }
   absl::Time Deadline() const { return absl::Now() + absl::Seconds(job_.runtime().timeout_seconds()); }
+  absl::Status Barrier(const char* name);
+  std::unique_ptr<RunTrace> MakeTrace(int64_t first_step);
+  void TakeNote(const absl::Status& trace);
 
   const Job& job_;
+  const JobData& data_;
   const ReplicaEnvironment& environment_;
   ThreadPool pool_;
   Stream stream_;
   ParameterSet parameters_;
-  remote::RemoteEmbedding items_;
-  SequenceRecTask task_;
+  const std::unique_ptr<remote::RemoteEmbedding> table_;  // null: the embedding is a dense parameter
+  const std::unique_ptr<Task> task_;
   optim::DenseOptimizer dense_;
   const int64_t total_steps_;
   remote::DistOptimizer optimizer_;
+  RunState state_;
+  DType compute_ = DType::F32;  // of the training steps
   std::unique_ptr<parallel::Ddp> ddp_;
+  std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
   PendingStep pending_;  // the next step; destroyed after an abort, so that its pull cannot hold up a failed run
 
   Stopwatch run_watch_;
-  double train_seconds_ = 0, epoch_loss_ = 0;
-  int64_t samples_ = 0, tokens_ = 0, epoch_steps_ = 0, skipped_ = 0;
-  double best_selection_ = 0;
-  int64_t best_epoch_ = 0, epochs_done_ = 0, evaluations_since_best_ = 0;
-  bool stop_ = false;
-  std::map<std::string, double> best_metrics_;
+  double train_seconds_ = 0;
+  int64_t samples_ = 0, tokens_ = 0, skipped_ = 0;  // of this process's steps
+  bool stopping_ = false;
 };
 
 absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, environment_.group, &stream_, {}));
+  if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
+  ASSIGN_OR_RETURN(const Precision precision, ChoosePrecision(job_, stream_, *environment_.group, Deadline()));
+  compute_ = precision.compute;
+  if (compute_ == DType::BF16) parameters_.MakeShadows(stream_);
+  if (environment_.output != nullptr && !precision.reason.empty()) environment_.output->Note(precision.reason);
   return ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline());
+}
+
+absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
+  if (saved.manifest.symbols() != data_.Symbols()) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": the vocabulary of ", job_.data().path(),
+                                                      " is not the one it was trained with"));
+  }
+  RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
+  state_.Restore(saved.manifest);
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, Deadline()));
+  return Barrier("loaded");  // nobody pulls before
+}
+
+std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {
+  RunTraceOptions options{.first_step = first_step + job_.trace().first_step() - 1,
+                          .num_steps = job_.trace().steps(),
+                          .stream = &stream_,
+                          .group = environment_.group,
+                          .client = environment_.client,
+                          .master = environment_.master};
+  if (environment_.on_trace) {
+    options.deliver = [this](const std::vector<RoleTrace>& traces) {
+      environment_.on_trace(traces);
+      return absl::OkStatus();
+    };
+  } else if (environment_.output != nullptr) {
+    options.deliver = [this](std::vector<RoleTrace> traces) {
+      return WriteTraceFile(environment_.output->folder() + "/trace.json", std::move(traces));
+    };
+  }
+  return std::make_unique<RunTrace>(options);
+}
+
+// A trace that could not be brought together is worth a word, not the run.
+void Replica::TakeNote(const absl::Status& trace) {
+  if (trace.ok() || environment_.output == nullptr) return;
+  environment_.output->Note(absl::StrCat("no trace.json: ", std::string(trace.message())));
+}
+
+absl::Status Replica::Barrier(const char* name) {
+  comm::ProcessGroup& group = *environment_.group;
+  return group.Await(group.Barrier({.stream = &stream_, .tag = StableHash(name)}), Deadline());
 }
 
 Replica::PendingStep Replica::PullNext(int64_t step) {
   PendingStep pending{loader_->Next(), nullptr};
-  if (pending.input) pending.rows = items_.Pull(static_cast<uint64_t>(step), /*create=*/true, pending.input->ids);
+  if (pending.input && table_) pending.rows = table_->Pull(static_cast<uint64_t>(step), /*create=*/true, pending.input->ids);
   return pending;
 }
 
 absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
   Stopwatch watch;
   const int num_parts = job_.train().accumulate();
-  const Variable rows = items_.Enter(context, *pending_.rows, autograd, num_parts - 1);
+  Variable rows;
+  if (table_) rows = table_->Enter(context, *pending_.rows, autograd, num_parts - 1);
   record.pull_ms = watch.Lap() * 1e3;
   if (context.failed()) return context.status();
   ddp_->BeginStep(num_parts);
   double loss_sum = 0;
   for (int part = 0; part < num_parts; ++part) {
     ddp_->BeginPass(part);
-    const Variable loss = task_.LossSum(context, *pending_.input, part, rows);
+    const Variable loss = task_->LossSum(context, *pending_.input, part, rows);
     loss_sum += loss.value().At(0);
     Backward(context, loss);  // buckets are all-reduced and row gradients pushed on the way
   }
   record.compute_ms = watch.Lap() * 1e3;
   ddp_->Finish(context);
   if (context.failed()) return context.status();
+  RETURN_IF_ERROR(ShareLoss(loss_sum, context.deadline(), record));
+  record.collective_ms = watch.Lap() * 1e3;
+  return absl::OkStatus();
+}
+
+absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record) {
+  const bool stop = environment_.stop_requested && environment_.stop_requested();
+  double shared[2] = {loss_sum, stop ? 1.0 : 0.0};
   comm::ProcessGroup& group = *environment_.group;
   const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("loss")};
-  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(&loss_sum, Shape{1}), args), context.deadline()));
-  record.collective_ms = watch.Lap() * 1e3;
-  record.loss = loss_sum / NumTargets(*pending_.input);
+  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{2}), args), deadline));
+  record.loss = shared[0] / NumTargets(*pending_.input);
+  stopping_ = shared[1] > 0;
   return absl::OkStatus();
 }
 
@@ -129,14 +205,16 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
 }
 
 absl::Status Replica::TrainStep(int64_t step) {
-  RETURN_IF_ERROR(environment_.interrupted ? environment_.interrupted() : absl::OkStatus());
+  TakeNote(trace_->BeforeStep(step, Deadline()));
   Stopwatch watch;
+  const TraceSpan span(stream_.tracer(), SpanKind::STEP, "step");
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
-  StepRecord record{.step = step, .epoch = (step - 1) / task_.steps_per_epoch() + 1};
+  StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
                    .seed = job_.seed(),
                    .step = static_cast<uint64_t>(step),
                    .training = true,
+                   .compute = compute_,
                    .deadline = Deadline()});
   remote::DistAutogradContext autograd(environment_.client, context.step(),
                                        static_cast<uint32_t>(environment_.group->rank()));
@@ -149,48 +227,46 @@ absl::Status Replica::TrainStep(int64_t step) {
   const int64_t samples = pending_.input->global_samples, tokens = pending_.input->global_tokens;
   // The next rows' pull follows the commit to the servers and waits there for it to be applied.
   pending_ = step < total_steps_ ? PullNext(step + 1) : PendingStep();
-  Count(samples, tokens, watch.Seconds(), record);
-  if (log && environment_.output != nullptr) environment_.output->Step(record, total_steps_);
-  return absl::OkStatus();
-}
-
-void Replica::Count(int64_t samples, int64_t tokens, double seconds, StepRecord& record) {
+  const double seconds = watch.Seconds();
   record.samples_per_second = static_cast<double>(samples) / seconds;
   record.tokens_per_second = static_cast<double>(tokens) / seconds;
   samples_ += samples;
   tokens_ += tokens;
   train_seconds_ += seconds;
-  epoch_loss_ += record.loss;
-  ++epoch_steps_;
+  state_.Count(step, samples, tokens, record.loss);
+  if (log && environment_.output != nullptr) environment_.output->Step(record, total_steps_);
+  if (environment_.on_step) environment_.on_step(record);
+  return absl::OkStatus();
 }
 
-absl::Status Replica::EndEpoch(int64_t step, int64_t epoch, bool last) {
-  const double train_loss = epoch_steps_ > 0 ? epoch_loss_ / static_cast<double>(epoch_steps_) : 0;
-  epoch_loss_ = 0;
-  epoch_steps_ = 0;
-  if (!last && epoch % job_.train().eval_every_epochs() != 0) return absl::OkStatus();
+absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
+  const Train& train = job_.train();
+  const int64_t epoch = EpochOf(step);
+  const bool epoch_ends = step % task_->steps_per_epoch() == 0 || step == total_steps_;
+  const bool due = step == total_steps_ || (train.eval_every_steps() > 0 ? step % train.eval_every_steps() == 0
+                                                                         : epoch_ends && epoch % train.eval_every_epochs() == 0);
+  const double train_loss = state_.MeanLoss();
+  if (due || (epoch_ends && train.eval_every_steps() == 0)) state_.BeginMean();
+  if (!due) return absl::OkStatus();
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
-  ASSIGN_OR_RETURN(const Evaluation valid, task_.Evaluate(EvaluationSplit::VALID, stream_, Deadline()));
+  const EvaluationArgs args{.stream = &stream_, .deadline = Deadline()};
+  ASSIGN_OR_RETURN(const Evaluation valid, task_->Evaluate(EvaluationSplit::VALID, args));
   EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = train_loss, .best = false, .metrics = {}};
   for (const auto& [name, value] : valid.metrics) record.metrics["valid/" + name] = value;
-  record.best = best_epoch_ == 0 || valid.selection > best_selection_;
+  record.best = *best = state_.Evaluated(epoch, valid.selection, record.metrics);
   if (record.best) {
-    // Tested here and now, so that the test figures are those of the best epoch's weights without keeping a copy.
-    ASSIGN_OR_RETURN(const Evaluation test, task_.Evaluate(EvaluationSplit::TEST, stream_, Deadline()));
-    best_selection_ = valid.selection;
-    best_epoch_ = epoch;
-    evaluations_since_best_ = 0;
-    best_metrics_ = record.metrics;
-    for (const auto& [name, value] : test.metrics) best_metrics_["test/" + name] = value;
-  } else if (epoch > job_.train().min_epochs()) {
-    ++evaluations_since_best_;
+    // Tested here and now, so that the test figures are those of the best evaluation's weights without keeping a copy.
+    ASSIGN_OR_RETURN(const Evaluation test, task_->Evaluate(EvaluationSplit::TEST, args));
+    std::map<std::string, double> metrics;
+    for (const auto& [name, value] : test.metrics) metrics["test/" + name] = value;
+    state_.AddBestMetrics(metrics);
   }
-  stop_ = job_.train().patience() > 0 && evaluations_since_best_ >= job_.train().patience();
   if (environment_.output != nullptr) environment_.output->Evaluated(record);
-  return record.best ? SaveCheckpoint(step, epoch) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
-absl::Status Replica::SaveCheckpoint(int64_t step, int64_t epoch) {
+absl::Status Replica::SaveCheckpoint() {
+  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
   if (environment_.output != nullptr) {
     checkpoint::WriteArgs args{.folder = environment_.output->folder() + "/checkpoints",
                                .manifest = {},
@@ -200,37 +276,34 @@ absl::Status Replica::SaveCheckpoint(int64_t step, int64_t epoch) {
                                .keep = job_.checkpoint().keep(),
                                .deadline = Deadline()};
     *args.manifest.mutable_job() = job_;
-    args.manifest.set_step(static_cast<uint64_t>(step));
-    args.manifest.set_epoch(static_cast<uint64_t>(epoch));
-    args.manifest.set_samples_consumed(static_cast<uint64_t>(samples_));
+    state_.Save(&args.manifest);
+    args.manifest.set_epoch(static_cast<uint64_t>(EpochOf(state_.step())));
     args.manifest.set_seed(job_.seed());
-    args.manifest.set_best_epoch(static_cast<uint64_t>(best_epoch_));
-    args.manifest.set_best_selection(best_selection_);
-    args.manifest.mutable_best_metrics()->insert(best_metrics_.begin(), best_metrics_.end());
-    args.manifest.set_evaluations_since_best(static_cast<uint64_t>(evaluations_since_best_));
+    args.manifest.set_symbols(data_.Symbols());
     const std::vector<TableSpec> specs = TableSpecsOf(job_);
     args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
   }
   // No server applies the next step without rank 0's commit; waiting here keeps the writing out of that step's deadline.
-  comm::ProcessGroup& group = *environment_.group;
-  return group.Await(group.Barrier({.stream = &stream_, .tag = StableHash("checkpoint")}), Deadline());
+  return Barrier("checkpoint");
 }
 
-absl::StatusOr<RunSummary> Replica::Summarise(int64_t steps) {
+absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_hash), "weights", Deadline()));
   RunSummary summary;
   summary.job = job_.name();
-  summary.status = "completed";
+  summary.status = status;
   summary.seed = job_.seed();
-  summary.steps = steps;
-  summary.epochs = epochs_done_;
-  summary.best_epoch = best_epoch_;
+  summary.steps = state_.step();
+  summary.epochs = state_.step() / task_->steps_per_epoch();
+  summary.best_epoch = state_.best_epoch();
+  summary.best_step = state_.best_step();
   summary.seconds = run_watch_.Seconds();
   summary.layout = {environment_.num_servers, environment_.group->size()};
-  summary.metrics = best_metrics_;
+  summary.metrics = state_.best_metrics();
   summary.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, train_seconds_);
   summary.tokens_per_second = static_cast<double>(tokens_) / std::max(1e-9, train_seconds_);
   summary.dense_parameters = static_cast<uint64_t>(parameters_.num_elements());
@@ -244,30 +317,31 @@ absl::StatusOr<RunSummary> Replica::Summarise(int64_t steps) {
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.
-  comm::ProcessGroup& group = *environment_.group;
-  RETURN_IF_ERROR(group.Await(group.Barrier({.stream = &stream_, .tag = StableHash("end")}), Deadline()));
+  RETURN_IF_ERROR(Barrier("end"));
   return summary;
 }
 
 absl::StatusOr<RunSummary> Replica::Run() {
   RETURN_IF_ERROR(Prepare());
-  loader_ = std::make_unique<StepLoader>(&task_, 1, total_steps_);
-  pending_ = PullNext(1);
-  int64_t step = 1;
-  for (; step <= total_steps_ && !stop_; ++step) {
+  const int64_t first = state_.step() + 1;
+  trace_ = MakeTrace(first);
+  loader_ = std::make_unique<StepLoader>(task_.get(), first, total_steps_);
+  pending_ = PullNext(first);
+  const int64_t every = job_.checkpoint().every_steps();
+  for (int64_t step = first; step <= total_steps_ && !stopping_ && !state_.patience_ended(); ++step) {
     RETURN_IF_ERROR(TrainStep(step));
-    const int64_t per_epoch = task_.steps_per_epoch();
-    if (step % per_epoch == 0) ++epochs_done_;
-    if (step % per_epoch == 0 || step == total_steps_) {
-      RETURN_IF_ERROR(EndEpoch(step, (step - 1) / per_epoch + 1, step == total_steps_));
-    }
+    bool best = false;
+    RETURN_IF_ERROR(EvaluateIfDue(step, &best));
+    if (best || stopping_ || (every > 0 && step % every == 0)) RETURN_IF_ERROR(SaveCheckpoint());
   }
-  return Summarise(step - 1);
+  // A signal during the last step stopped nothing.
+  const bool complete = state_.step() >= total_steps_ || state_.patience_ended();
+  return Summarise(complete ? kCompleted : kStopped);
 }
 
 }  // namespace
 
-absl::StatusOr<RunSummary> RunReplica(const Job& job, const SequenceData& data, const ReplicaEnvironment& environment) {
+absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const ReplicaEnvironment& environment) {
   // The replica outlives the abort below: what it still waits for completes then.
   Replica replica(job, data, environment);
   absl::StatusOr<RunSummary> summary = replica.Run();

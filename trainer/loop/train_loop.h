@@ -3,23 +3,34 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "proto/job.pb.h"
 #include "trainer/comm/process_group.h"
+#include "proto/trace.pb.h"
+#include "rpc/master/client.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/loop/job_data.h"
 #include "trainer/loop/run_output.h"
-#include "trainer/loop/sequence_rec_task.h"
 
 namespace tandem::loop {
 
 struct ReplicaEnvironment {
+  const checkpoint::Checkpoint* resume = nullptr;  // go on from it; null: from the start
   comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
   ps::Client* client = nullptr;
   RunOutput* output = nullptr;          // rank 0 only
   int num_servers = 0;                  // for the summary; 0: local tables
-  std::function<absl::Status()> interrupted = nullptr;  // asked once a step; not Ok ends the run with that status
+  // Asked once a step. If any replica's answer is true, all end after the same step: they write a checkpoint and return a summary
+  // with status "stopped".
+  std::function<bool()> stop_requested = nullptr;
+  rpc::MasterClient* master = nullptr;  // for the trace; null: no master
+  // For measuring, at rank 0: after every step, and with the traced steps' spans instead of writing trace.json.
+  std::function<void(const StepRecord&)> on_step = nullptr;
+  std::function<void(const std::vector<RoleTrace>&)> on_trace = nullptr;
 };
 
 // Runs the resolved job. After an error the group and the client are aborted, so that no peer waits for this replica.
-absl::StatusOr<RunSummary> RunReplica(const Job& job, const SequenceData& data, const ReplicaEnvironment& environment);
+absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const ReplicaEnvironment& environment);
 
 }  // namespace tandem::loop

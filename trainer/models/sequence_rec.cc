@@ -7,14 +7,16 @@ namespace tandem::models {
 namespace {
 
 nn::BlockOptions BlockOptionsOf(const SequenceRecOptions& options) {
+  const nn::LinearOptions linear{.stddev = options.init_stddev};
   return {.dim = options.dim,
           .heads = options.heads,
           .ffn_dim = options.ffn_dim,
           .activation = options.activation,
           .dropout = options.dropout,
           .norm_epsilon = options.norm_epsilon,
-          .init_stddev = options.init_stddev,
-          .causal = true};
+          .qkv = linear,
+          .up = linear,
+          .residual = linear};
 }
 
 // A negative that happens to be the target must not push its own score down: -1e30 removes it from the softmax.
@@ -73,7 +75,7 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items, const Seq
     }
     case SequenceLossKind::SAMPLED_SOFTMAX: return SampledSoftmax(context, hidden, items, input);
     case SequenceLossKind::FULL_SOFTMAX:
-      return ops::CrossEntropySum(context, ops::MatMulTransposed(context, hidden, items), input.targets);
+      return ops::LinearCrossEntropySum(context, hidden, items, /*weight_is_table=*/true, Variable(), input.targets);
   }
   return Variable();
 }

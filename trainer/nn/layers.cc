@@ -1,20 +1,38 @@
 #include "trainer/nn/layers.h"
 
 #include <cmath>
+#include <cstring>
 
+#include "kernels/attention.h"
 #include "kernels/base/random.h"
 
 namespace tandem::nn {
 
-Linear::Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, double stddev)
-    : weight_(parameters.Normal(name + ".weight", Shape{in, out}, stddev)),
-      bias_(parameters.Constant(name + ".bias", Shape{out}, 0)) {}
+namespace {
+
+Variable InitialWeight(ParameterSet& parameters, const std::string& name, Shape shape, const LinearOptions& options) {
+  if (options.init == Init::NORMAL) return parameters.Normal(name, shape, options.stddev);
+  return parameters.Uniform(name, shape, 1 / std::sqrt(static_cast<double>(shape[0])));
+}
+
+Variable InitialBias(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out,
+                     const LinearOptions& options) {
+  if (!options.bias) return Variable();
+  if (options.init == Init::NORMAL) return parameters.Constant(name, Shape{out}, 0);
+  return parameters.Uniform(name, Shape{out}, 1 / std::sqrt(static_cast<double>(in)));
+}
+
+}  // namespace
+
+Linear::Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, const LinearOptions& options)
+    : weight_(InitialWeight(parameters, name + ".weight", Shape{in, out}, options)),
+      bias_(InitialBias(parameters, name + ".bias", in, out, options)) {}
 
 Variable Linear::Forward(Context& context, const Variable& x) const { return ops::Linear(context, x, weight_, bias_); }
 
-LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon)
+LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias)
     : gamma_(parameters.Constant(name + ".gamma", Shape{dim}, 1)),
-      beta_(parameters.Constant(name + ".beta", Shape{dim}, 0)),
+      beta_(bias ? parameters.Constant(name + ".beta", Shape{dim}, 0) : Variable()),
       epsilon_(epsilon) {}
 
 Variable LayerNorm::Forward(Context& context, const Variable& x) const {
@@ -35,42 +53,101 @@ Variable Dropout::Forward(Context& context, const Variable& x, const PackedRows&
   return ops::Dropout(context, x, rows.row_index, probability_, operation_);
 }
 
+void KeyValueCache::Append(const Tensor& qkv) {
+  const int64_t count = qkv.dim(0);
+  TANDEM_CHECK_LE(length_ + count, keys_.dim(0));
+  TANDEM_CHECK(qkv.dtype() == keys_.dtype() && qkv.dim(1) == 3 * keys_.dim(1)) << qkv.shape();
+  const size_t width = static_cast<size_t>(keys_.dim(1)) * SizeOf(keys_.dtype());
+  const auto* from = static_cast<const char*>(qkv.raw());
+  auto* key = static_cast<char*>(keys_.raw()) + length_ * width;
+  auto* value = static_cast<char*>(values_.raw()) + length_ * width;
+  for (int64_t i = 0; i < count; ++i) {
+    std::memcpy(key + i * width, from + (3 * i + 1) * width, width);
+    std::memcpy(value + i * width, from + (3 * i + 2) * width, width);
+  }
+  length_ += count;
+}
+
 SelfAttention::SelfAttention(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
     : options_(options),
-      qkv_(parameters, name + ".qkv", options.dim, 3 * options.dim, options.init_stddev),
-      output_(parameters, name + ".output", options.dim, options.dim, options.init_stddev),
+      scale_(options.attention_scale > 0 ? options.attention_scale
+                                         : 1.0 / std::sqrt(static_cast<double>(options.dim / options.heads))),
+      qkv_(parameters, name + ".qkv", options.dim, 3 * options.dim, options.qkv),
+      output_(parameters, name + ".output", options.dim, options.dim, options.residual),
       operation_(StableHash(name + ".dropout")) {
   TANDEM_CHECK_EQ(options.dim % options.heads, 0);
 }
 
 Variable SelfAttention::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
-  const double scale = 1.0 / std::sqrt(static_cast<double>(options_.dim / options_.heads));
   const Variable mixed = ops::SelfAttention(context, qkv_.Forward(context, x), rows.offsets, rows.row_index,
                                             {.heads = options_.heads,
                                              .max_length = rows.max_length,
                                              .causal = options_.causal,
-                                             .scale = scale,
+                                             .scale = scale_,
                                              .dropout = options_.dropout,
                                              .operation = operation_});
   return output_.Forward(context, mixed);
 }
 
+Variable SelfAttention::Extend(Context& context, const Variable& x, KeyValueCache& cache) const {
+  TANDEM_CHECK(options_.causal && !context.training());
+  const int64_t tokens = x.shape()[0], heads = options_.heads, dim = options_.dim / heads;
+  const Tensor qkv = qkv_.Forward(context, x).value();
+  cache.Append(qkv);
+  const Tensor output = Tensor::Empty(Shape{tokens, options_.dim}, qkv.dtype());
+  const Shape cached{cache.length(), heads, dim};
+  const ArrayView result = output.Reshape(Shape{tokens, heads, dim}).view();
+  kernels::CachedAttention({.q = ArrayView(qkv.raw(), qkv.dtype(), result.shape, Shape{3 * heads * dim, dim, 1}),
+                            .k = cache.keys().Reshape(cached).view(),
+                            .v = cache.values().Reshape(cached).view(),
+                            .output = result,
+                            .scale = scale_},
+                           context.stream());
+  return output_.Forward(context, Variable::Constant(output));
+}
+
+FeedForward::FeedForward(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
+    : activation_(options.activation),
+      up_(parameters, name + ".up", options.dim, options.ffn_dim, options.up),
+      down_(parameters, name + ".down", options.ffn_dim, options.dim, options.residual),
+      dropout_(name + "_dropout", options.dropout) {}
+
+Variable FeedForward::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
+  const Variable inner = ops::Activate(context, up_.Forward(context, x), activation_);
+  return dropout_.Forward(context, down_.Forward(context, inner), rows);
+}
+
 PostNormBlock::PostNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
     : attention_(parameters, name + ".attention", options),
       attention_dropout_(name + ".attention_dropout", options.dropout),
-      attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon),
-      activation_(options.activation),
-      up_(parameters, name + ".ffn.up", options.dim, options.ffn_dim, options.init_stddev),
-      down_(parameters, name + ".ffn.down", options.ffn_dim, options.dim, options.init_stddev),
-      ffn_dropout_(name + ".ffn_dropout", options.dropout),
-      ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon) {}
+      attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon, options.norm_bias),
+      ffn_(parameters, name + ".ffn", options),
+      ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon, options.norm_bias) {}
 
 Variable PostNormBlock::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
   const Variable attended = attention_dropout_.Forward(context, attention_.Forward(context, x, rows), rows);
   const Variable hidden = attention_norm_.Forward(context, ops::Add(context, x, attended));
-  const Variable inner = ops::Activate(context, up_.Forward(context, hidden), activation_);
-  const Variable fed = ffn_dropout_.Forward(context, down_.Forward(context, inner), rows);
-  return ffn_norm_.Forward(context, ops::Add(context, hidden, fed));
+  return ffn_norm_.Forward(context, ops::Add(context, hidden, ffn_.Forward(context, hidden, rows)));
+}
+
+PreNormBlock::PreNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
+    : attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon, options.norm_bias),
+      attention_(parameters, name + ".attention", options),
+      attention_dropout_(name + ".attention_dropout", options.dropout),
+      ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon, options.norm_bias),
+      ffn_(parameters, name + ".ffn", options) {}
+
+Variable PreNormBlock::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
+  const Variable attended = attention_.Forward(context, attention_norm_.Forward(context, x), rows);
+  const Variable hidden = ops::Add(context, x, attention_dropout_.Forward(context, attended, rows));
+  return ops::Add(context, hidden, ffn_.Forward(context, ffn_norm_.Forward(context, hidden), rows));
+}
+
+Variable PreNormBlock::Extend(Context& context, const Variable& x, KeyValueCache& cache) const {
+  const Variable attended = attention_.Extend(context, attention_norm_.Forward(context, x), cache);
+  const Variable hidden = ops::Add(context, x, attended);
+  // Dropout is the identity here, so where the rows stand does not matter.
+  return ops::Add(context, hidden, ffn_.Forward(context, ffn_norm_.Forward(context, hidden), PackedRows()));
 }
 
 }  // namespace tandem::nn

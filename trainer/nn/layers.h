@@ -17,11 +17,23 @@ struct PackedRows {
   int64_t max_length = 0;
 };
 
-// [..., in] -> [..., out]. Weight [in, out] starts N(0, stddev), bias 0.
+// How a linear layer starts: weight N(0, stddev) and bias 0, or both U(+-1 / sqrt(inputs)).
+enum class Init { NORMAL, UNIFORM_FAN_IN };
+
+struct LinearOptions {
+  bool bias = true;
+  Init init = Init::NORMAL;
+  double stddev = 0.02;  // NORMAL
+};
+
+// [..., in] -> [..., out]. Weight [in, out], bias [out].
 class Linear {
  public:
-  Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, double stddev);
+  Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, const LinearOptions& options);
   Variable Forward(Context& context, const Variable& x) const;
+
+  const Variable& weight() const { return weight_; }
+  const Variable& bias() const { return bias_; }  // undefined: none
 
  private:
   Variable weight_, bias_;
@@ -29,7 +41,7 @@ class Linear {
 
 class LayerNorm {
  public:
-  LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon);
+  LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias = true);
   Variable Forward(Context& context, const Variable& x) const;
 
  private:
@@ -63,23 +75,65 @@ struct BlockOptions {
   kernels::Activation activation = kernels::Activation::GELU;
   float dropout = 0;  // attention probabilities, and after the attention's and the FFN's output
   double norm_epsilon = 1e-12;
-  double init_stddev = 0.02;
+  bool norm_bias = true;
+  LinearOptions qkv = {}, up = {};  // into the attention and the FFN
+  LinearOptions residual = {};      // out of them, added to what went in
+  double attention_scale = 0;       // 0: 1 / sqrt(dim / heads)
   bool causal = true;
 };
 
-// Causal self-attention with biases on all projections.
+// The keys and values of one sequence's tokens so far, at one attention: what need not be computed again for the next token.
+// Moved, never copied: a copy would share the memory.
+class KeyValueCache {
+ public:
+  KeyValueCache(int64_t max_length, int64_t dim, DType dtype)
+      : keys_(Tensor::Empty(Shape{max_length, dim}, dtype)), values_(Tensor::Empty(Shape{max_length, dim}, dtype)) {}
+
+  KeyValueCache(KeyValueCache&&) = default;
+  KeyValueCache& operator=(KeyValueCache&&) = default;
+
+  // qkv [n, 3 dim]. REQUIRES: n tokens more fit.
+  void Append(const Tensor& qkv);
+  void Clear() { length_ = 0; }
+
+  int64_t length() const { return length_; }
+  Tensor keys() const { return keys_.Rows(0, length_); }  // [length, dim]
+  Tensor values() const { return values_.Rows(0, length_); }
+
+ private:
+  Tensor keys_, values_;  // [max_length, dim]
+  int64_t length_ = 0;
+};
+
+// Self-attention of several heads; queries, keys and values come from one projection.
 class SelfAttention {
  public:
   SelfAttention(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
   Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
+  // Inference: x [n, dim] are the tokens after those in the cache, which takes them up.
+  // REQUIRES: causal; the context is not training.
+  Variable Extend(Context& context, const Variable& x, KeyValueCache& cache) const;
 
  private:
   BlockOptions options_;
+  double scale_;
   Linear qkv_, output_;
   uint64_t operation_;
 };
 
-// The post-norm Transformer block of Vaswani et al. 2017: x = Norm(x + Drop(Attention(x))); x = Norm(x + Drop(FFN(x))).
+// Drop(down(activation(up(x)))).
+class FeedForward {
+ public:
+  FeedForward(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
+  Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
+
+ private:
+  kernels::Activation activation_;
+  Linear up_, down_;
+  Dropout dropout_;
+};
+
+// The post-norm Transformer block of Vaswani et al. 2017: x = Norm(x + Drop(Attention(x))); x = Norm(x + FFN(x)).
 class PostNormBlock {
  public:
   PostNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
@@ -89,10 +143,25 @@ class PostNormBlock {
   SelfAttention attention_;
   Dropout attention_dropout_;
   LayerNorm attention_norm_;
-  kernels::Activation activation_;
-  Linear up_, down_;
-  Dropout ffn_dropout_;
+  FeedForward ffn_;
   LayerNorm ffn_norm_;
+};
+
+// The pre-norm block of Radford et al. 2019: x = x + Drop(Attention(Norm(x))); x = x + FFN(Norm(x)). What comes out has not
+// been normalised: a model ends with a norm of its own.
+class PreNormBlock {
+ public:
+  PreNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
+  Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
+  // As SelfAttention::Extend.
+  Variable Extend(Context& context, const Variable& x, KeyValueCache& cache) const;
+
+ private:
+  LayerNorm attention_norm_;
+  SelfAttention attention_;
+  Dropout attention_dropout_;
+  LayerNorm ffn_norm_;
+  FeedForward ffn_;
 };
 
 }  // namespace tandem::nn

@@ -10,6 +10,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
+#include "trainer/data/ranking.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/loop/train_loop.h"
 
@@ -39,7 +40,7 @@ class EvalTest : public testing::Test {
     sets.insert(sets.end(), sets_.begin(), sets_.end());
     const auto job = LoadJob(folder_ / "job.textproto", sets, {.num_trainers = kReplicas});
     EXPECT_TRUE(job.ok()) << job.status();
-    const auto data = loop::ReadSequenceData(*job);
+    const auto data = loop::ReadJobData(*job);
     EXPECT_TRUE(data.ok()) << data.status();
     auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
@@ -50,11 +51,10 @@ class EvalTest : public testing::Test {
     for (int rank = 0; rank < kReplicas; ++rank) {
       threads.emplace_back([&, rank] {
         ps::LocalClient client(host, static_cast<uint32_t>(rank), kReplicas);
-        results[rank] = loop::RunReplica(*job, *data, {.group = groups[rank].get(),
+        results[rank] = loop::RunReplica(*job, **data, {.group = groups[rank].get(),
                                                        .client = &client,
                                                        .output = rank == 0 ? output->get() : nullptr,
-                                                       .num_servers = 0,
-                                                       .interrupted = nullptr});
+                                                        .num_servers = 0});
       });
     }
     for (auto& thread : threads) thread.join();

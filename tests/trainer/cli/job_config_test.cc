@@ -46,7 +46,7 @@ TEST_F(JobConfigTest, DirectoryIsNotAJob) {
 TEST_F(JobConfigTest, EmptyFileLacksWhatIsRequired) {
   EXPECT_EQ(Complaint(""),
             "job: data.path is required: set it here or with --set data.path=FILE\n"
-            "job: model has no kind; allowed: model { sequence_rec { } }");
+            "job: model has no kind; allowed: model { sequence_rec { } }, model { gpt { } }");
 }
 
 TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
@@ -104,7 +104,7 @@ TEST_F(JobConfigTest, EverythingWrongIsReportedAtOnce) {
                       "  max_epochs: \"two\"\n"
                       "}\n",
                       {"ps.threads=100", "checkpoint.kep=2"}),
-            "job:1:16: data.format takes one of SEQUENCES, PAIRS; found CSV\n"
+            "job:1:16: data.format takes one of SEQUENCES, PAIRS, TEXT; found CSV\n"
             "job:3:23: unknown field \"dimm\" in Table; did you mean \"dim\"?\n"
             "job:6:15: train.max_epochs takes a whole number of 32 bits; found \"two\"\n"
             "--set checkpoint.kep: unknown field \"kep\" in CheckpointPolicy; did you mean \"keep\"?\n"

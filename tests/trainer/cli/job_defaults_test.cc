@@ -77,7 +77,49 @@ runtime {
   threads: 1
   timeout_seconds: 60
 }
+placement: PS
+trace {
+  first_step: 5
+  steps: 2
+}
 )");
+}
+
+TEST(JobDefaultsTest, GptTakesItsDefaults) {
+  const Job job = Load("data { path: \"text\" } model { gpt { } } train { max_steps: 9 }");
+  EXPECT_EQ(job.data().format(), TEXT);
+  EXPECT_EQ(job.data().train_fraction(), 0.9);
+  EXPECT_EQ(job.placement(), Job::REPLICATED);
+  EXPECT_EQ(job.tables_size(), 0);
+  EXPECT_EQ(job.train().select_by(), VALID_LOSS);
+  EXPECT_EQ(job.train().max_epochs(), 0) << "max_steps alone limits the run";
+  EXPECT_EQ(DumpJob(job).substr(DumpJob(job).find("model {"), 251), R"(model {
+  gpt {
+    max_length: 256
+    layers: 4
+    heads: 4
+    dim: 128
+    ffn_dim: 512
+    activation: GELU
+    norm_epsilon: 1e-05
+    attention_scale: 0.17677669529663687
+    init: NORMAL
+    init_stddev: 0.02
+    embedding_stddev: 0.02
+  }
+}
+)");
+}
+
+TEST(JobDefaultsTest, ServedTokensGetATable) {
+  const std::string gpt = "data { path: \"text\" } model { gpt { dim: 8 heads: 2 embedding_stddev: 1 } }";
+  for (const Job& job : {Load(gpt, {"placement=PS"}), Load(gpt + " tables { name: \"token\" }")}) {
+    EXPECT_EQ(job.placement(), Job::PS);
+    ASSERT_EQ(job.tables_size(), 1);
+    EXPECT_EQ(job.tables(0).name(), "token");
+    EXPECT_EQ(job.tables(0).dim(), 8);
+    EXPECT_EQ(job.tables(0).init_stddev(), 1);
+  }
 }
 
 TEST(JobDefaultsTest, GivenValuesStay) {
@@ -194,6 +236,11 @@ checkpoint {
 runtime {
   threads: 23
   timeout_seconds: 24.5
+}
+placement: PS
+trace {
+  first_step: 5
+  steps: 2
 }
 )");
 }

@@ -101,7 +101,7 @@ TEST(TextReaderTest, SyntaxErrorsEndTheReading) {
       {"}", "f:1:1: expected a field name, found }"},
       {"unheard { a: { b",
        "f:1:1: unknown field \"unheard\" in Job; Job has name, seed, device, numerics, data, model, train, "
-       "optimizer, tables, parallel, ps, checkpoint, runtime\nf:1:17: expected a closing bracket, found the end of the "
+       "optimizer, tables, parallel, ps, checkpoint, runtime, placement, trace\nf:1:17: expected a closing bracket, found the end of the "
        "file"},
       {"tables: [ { } { } ]", "f:1:15: expected \",\" or \"]\", found {"},
   };

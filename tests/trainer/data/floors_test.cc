@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <utility>
 #include <vector>
@@ -102,6 +103,15 @@ TEST(FloorsTest, VastCatalogueNeedsNoMemoryOfItsSize) {
   log.users = {1};
   log.items.Append({1, 2, 3, log.num_items});
   EXPECT_EQ(PopularityRanks(log).full[0].ties, static_cast<int64_t>(log.num_items) - 4);
+}
+
+TEST(FloorsTest, TextFloorsAreTheWrittenOutSums) {
+  Text text;
+  text.vocabulary = Vocabulary(U"abc");
+  text.train = {0, 1, 0, 1, 0, 2};  // followers: a: b b c; b: a a; c: none
+  text.valid = {0, 1, 2, 2};
+  EXPECT_NEAR(UnigramLoss(text), -(std::log(3.0 / 6) + std::log(2.0 / 6) + 2 * std::log(1.0 / 6)) / 4, 1e-12);
+  EXPECT_NEAR(BigramLoss(text), -(std::log(3.0 / 6) + std::log(1.0 / 5) + std::log(1.0 / 3)) / 3, 1e-12);
 }
 
 }  // namespace

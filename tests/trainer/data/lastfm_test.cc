@@ -1,10 +1,9 @@
 // The data room on real input: Last.FM as prepared for S3-Rec, whose floors without learning are published.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <string>
 
+#include "tests/trainer/data/real_data.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/interactions.h"
 #include "trainer/data/sequence_sampler.h"
@@ -12,28 +11,15 @@
 namespace tandem::data {
 namespace {
 
-std::filesystem::path DataRoot() {
-  const char* set = std::getenv("TANDEM_TEST_DATA");
-  return set != nullptr ? set : TANDEM_SOURCE_DIR "/../shared";
-}
-
-// The folder may stand in the root itself or below data/; empty where there is none.
-std::string LastFmFolder() {
-  for (const char* folder : {"lastfm", "data/lastfm"}) {
-    if (std::filesystem::exists(DataRoot() / folder / "LastFM.txt")) return DataRoot() / folder;
-  }
-  return "";
-}
-
 class LastFmTest : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string folder = LastFmFolder();
-    if (folder.empty()) GTEST_SKIP() << "no lastfm/LastFM.txt below " << DataRoot() << " (set TANDEM_TEST_DATA)";
-    auto log = ReadSequences(folder + "/LastFM.txt", 0);
+    const std::string path = RealDataFile("lastfm/LastFM.txt");
+    if (path.empty()) GTEST_SKIP() << "no lastfm/LastFM.txt below " << RealDataRoot() << " (set TANDEM_TEST_DATA)";
+    auto log = ReadSequences(path, 0);
     ASSERT_TRUE(log.ok()) << log.status();
     log_ = *std::move(log);
-    auto negatives = ReadNegatives(folder + "/LastFM_sample.txt", log_);
+    auto negatives = ReadNegatives(RealDataFile("lastfm/LastFM_sample.txt"), log_);
     ASSERT_TRUE(negatives.ok()) << negatives.status();
     negatives_ = *std::move(negatives);
   }

@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
 namespace tandem::ops {
@@ -40,17 +41,17 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
   TANDEM_CHECK_EQ(qkv.shape()[1], 3 * options.heads * dim);
   const Shape heads_shape{tokens, options.heads, dim};
   Tensor output = Tensor::Empty(Shape{tokens, width}, qkv.dtype());
-  Tensor log_sum_exp = Tensor::Empty(Shape{tokens, options.heads}, qkv.dtype());
+  Tensor log_sum_exp = Tensor::Empty(Shape{tokens, options.heads}, StatisticsType(qkv.dtype()));
   kernels::AttentionForwardArgs forward{CommonArgs(context, qkv.value(), offsets, row_index, options),
                                         output.Reshape(heads_shape).view(), log_sum_exp.view()};
   kernels::AttentionForward(forward, context.stream());
-  auto backward = [saved = qkv.value(), offsets, row_index, options, output, log_sum_exp, heads_shape](
+  auto backward = [saved = qkv.value(), node = qkv.node(), offsets, row_index, options, output, log_sum_exp, heads_shape](
                       Context& c, const Tensor& gradient) {
-    Tensor dqkv = Tensor::Empty(saved.shape(), saved.dtype());
+    const Tensor dqkv = node->GradientMemory(saved.shape(), saved.dtype());
     kernels::AttentionBackwardArgs args{CommonArgs(c, saved, offsets, row_index, options),
                                         output.Reshape(heads_shape).view(),
                                         log_sum_exp.view(),
-                                        gradient.Reshape(heads_shape).view(),
+                                        OfType(c, gradient, saved.dtype()).Reshape(heads_shape).view(),
                                         PartOf(dqkv, 0, options.heads),
                                         PartOf(dqkv, 1, options.heads),
                                         PartOf(dqkv, 2, options.heads)};

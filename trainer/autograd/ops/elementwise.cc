@@ -2,36 +2,22 @@
 
 #include <cstring>
 
-#include "kernels/cast.h"
 #include "kernels/reduce.h"
 #include "kernels/softmax.h"
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
 namespace tandem::ops {
 
-namespace {
-
-// The gradient of an input of type `dtype`: bf16 where that is the activations' type and the sum that they join is f32.
-Tensor CastTo(Context& context, DType dtype, const Tensor& gradient) {
-  if (gradient.dtype() == dtype) return gradient;
-  Tensor cast = Tensor::Empty(gradient.shape(), dtype);
-  kernels::Cast(cast.view(), gradient.view(), context.stream());
-  return cast;
-}
-
-}  // namespace
-
 Variable Add(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(a.shape(), a.dtype() == b.dtype() ? a.dtype() : DType::F32);
+  Tensor y = Tensor::Empty(a.shape(), a.dtype() == DType::BF16 ? b.dtype() : a.dtype());
   kernels::Add(y.view(), a.value().view(), b.value().view(), context.stream());
   const auto backward = [a_type = a.dtype(), b_type = b.dtype(), a_needs = a.requires_gradient(),
                          b_needs = b.requires_gradient()](Context& c, const Tensor& gradient) {
-    std::vector<Tensor> gradients(2);
-    if (a_needs) gradients[0] = CastTo(c, a_type, gradient);
-    if (b_needs) gradients[1] = CastTo(c, b_type, gradient);
-    return gradients;
+    return std::vector<Tensor>{a_needs ? OfType(c, gradient, a_type) : Tensor(),
+                               b_needs ? OfType(c, gradient, b_type) : Tensor()};
   };
   return Record(context, "add", y, {.inputs = {a, b}, .backward_input = backward});
 }
@@ -76,28 +62,26 @@ Variable Softmax(Context& context, const Variable& x) {
 
 Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation) {
   if (!context.training() || probability == 0) return x;
-  const int64_t rows = x.shape().num_rows(), features = x.shape()[-1];
-  const Shape flat{rows, features};
-  Tensor y = Tensor::Empty(x.shape(), x.dtype());
-  // A bit per element: cheaper to read again than to draw again.
-  const Tensor mask = Tensor::Empty(Shape{rows, kernels::DropoutMaskWords(features)}, DType::U64);
+  const Shape flat{x.shape().num_rows(), x.shape()[-1]};
+  const Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  const Tensor mask = Tensor::Empty(Shape{flat[0], kernels::DropoutMaskWords(flat[1])}, DType::U64);
   kernels::Dropout({.x = x.value().Reshape(flat).view(), .output = y.Reshape(flat).view(), .row_index = row_index.view(),
                     .probability = probability, .key = {context.seed(), operation}, .step = context.step(),
                     .mask = mask.view()},
                    context.stream());
-  const auto backward = [mask, flat, probability](Context& c, const Tensor& gradient) {
-    Tensor dx = Tensor::Empty(gradient.shape(), gradient.dtype());
-    kernels::DropoutBackward({.grad_output = gradient.Reshape(flat).view(), .grad_input = dx.Reshape(flat).view(),
-                              .mask = mask.view(), .probability = probability},
-                             c.stream());
-    return std::vector<Tensor>{dx};
-  };
-  return Record(context, "dropout", y, {.inputs = {x}, .backward_input = backward});
+  return Record(context, "dropout", y,
+                {.inputs = {x}, .backward_input = [mask, probability, flat](Context& c, const Tensor& gradient) {
+                   const Tensor dx = Tensor::Empty(gradient.shape(), gradient.dtype());
+                   kernels::DropoutBackward({.grad_output = gradient.Reshape(flat).view(), .grad_input = dx.Reshape(flat).view(),
+                                             .mask = mask.view(), .probability = probability},
+                                            c.stream());
+                   return std::vector<Tensor>{dx};
+                 }});
 }
 
 Variable RowDot(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, a.dtype() == DType::F64 ? DType::F64 : DType::F32);
+  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, StatisticsType(a.dtype()));
   kernels::RowDot(y.view(), a.value().view(), b.value().view(), context.stream());
   return Record(context, "row_dot", y, {.inputs = {a, b}, .backward_input = [a, b](Context& c, const Tensor& gradient) {
                   std::vector<Tensor> gradients(2);

@@ -1,20 +1,39 @@
-#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
 namespace tandem::ops {
 
 namespace {
 
-Tensor Product(Context& context, const Tensor& a, bool transpose_a, const Tensor& b, bool transpose_b) {
-  const int64_t m = a.dim(transpose_a ? 1 : 0), n = b.dim(transpose_b ? 0 : 1);
-  Tensor c = Tensor::Empty(Shape{m, n}, a.dtype());
-  kernels::Gemm({.a = a.view(), .b = b.view(), .c = c.view(), .transpose_a = transpose_a, .transpose_b = transpose_b},
+struct Matrix {
+  const Tensor& tensor;
+  bool transpose = false;
+};
+
+// c = a b, plus a bias if it is defined.
+void Multiply(Context& context, const Matrix& a, const Matrix& b, const Tensor& c, const Tensor& bias = Tensor()) {
+  kernels::Gemm({.a = a.tensor.view(), .b = b.tensor.view(), .c = c.view(), .transpose_a = a.transpose,
+                 .transpose_b = b.transpose, .bias = bias.defined() ? bias.view() : ArrayView()},
                 context.stream());
-  return c;
 }
+
+// The gradient of an operation's output as an operand of both halves of the backward pass: made by the one that runs first.
+class GradientOperand {
+ public:
+  explicit GradientOperand(Shape shape) : shape_(shape), operand_(std::make_shared<Tensor>()) {}
+
+  Tensor Of(Context& context, const Tensor& gradient) const {
+    if (!operand_->defined()) *operand_ = Operand(context, gradient).Reshape(shape_);
+    return *operand_;
+  }
+
+ private:
+  Shape shape_;
+  std::shared_ptr<Tensor> operand_;
+};
 
 }  // namespace
 
@@ -22,28 +41,35 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
   const int64_t in = x.shape()[-1], out = weight.shape()[1];
   TANDEM_CHECK_EQ(weight.shape().num_dims(), 2);
   TANDEM_CHECK_EQ(weight.shape()[0], in);
-  const Shape flat{x.shape().num_rows(), in};
+  TANDEM_CHECK(!bias.defined() || bias.shape() == Shape{out}) << bias.shape();
+  const Shape flat{x.shape().num_rows(), in}, flat_out{x.shape().num_rows(), out};
   Shape result = x.shape();
   result[-1] = out;
-  const Tensor rows = x.value().Reshape(flat);
-  Tensor y = Product(context, rows, false, weight.value(), false);
-  if (bias.defined()) {
-    TANDEM_CHECK(bias.shape() == Shape{out}) << bias.shape();
-    kernels::AddBias(y.view(), y.view(), bias.value().view(), context.stream());
-  }
+  const Tensor rows = Operand(context, x).Reshape(flat), w = Operand(context, weight);
+  const Tensor y = Tensor::Empty(flat_out, rows.dtype());
+  Multiply(context, {rows}, {w}, y, bias.value());
+
+  const GradientOperand operand(flat_out);
   FunctionParts parts;
   parts.inputs = {x};
-  parts.backward_input = [w = weight.value(), shape = x.shape(), out](Context& c, const Tensor& gradient) {
-    const Tensor rows = gradient.Reshape(Shape{gradient.shape().num_rows(), out});
-    return std::vector<Tensor>{Product(c, rows, false, w, true).Reshape(shape)};
+  parts.backward_input = [operand, w, flat, node = x.node(), shape = x.shape(), dtype = x.dtype()](
+                             Context& c, const Tensor& gradient) {
+    const Tensor dx = node->GradientMemory(shape, dtype);
+    Multiply(c, {operand.Of(c, gradient)}, {w, true}, dx.Reshape(flat));
+    return std::vector<Tensor>{dx};
   };
   parts.weights = {weight};
   if (bias.defined()) parts.weights.push_back(bias);
-  parts.backward_weight = [rows, out, with_bias = bias.requires_gradient()](Context& c, const Tensor& gradient) {
-    const Tensor dy = gradient.Reshape(Shape{gradient.shape().num_rows(), out});
-    std::vector<Tensor> gradients{Product(c, rows, true, dy, false)};
-    if (with_bias) {
-      gradients.push_back(Tensor::Empty(Shape{out}, dy.dtype()));
+  parts.backward_weight = [operand, rows, shape = weight.shape(), dtype = weight.dtype(), node = weight.node(),
+                           bias_node = bias.node()](Context& c, const Tensor& gradient) {
+    const Tensor dy = operand.Of(c, gradient);
+    std::vector<Tensor> gradients(2);
+    if (node) {
+      gradients[0] = node->GradientMemory(shape, dtype);
+      Multiply(c, {rows, true}, {dy}, gradients[0]);
+    }
+    if (bias_node) {
+      gradients[1] = bias_node->GradientMemory(Shape{shape[1]}, dtype);
       kernels::ColumnSum(gradients[1].view(), dy.view(), false, c.stream());
     }
     return gradients;
@@ -53,13 +79,24 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
 
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK_EQ(a.shape()[1], b.shape()[1]);
-  Tensor c = Product(context, a.value(), false, b.value(), true);
+  const Tensor left = Operand(context, a), right = Operand(context, b);
+  const DType dtype = left.dtype() == DType::BF16 ? DType::F32 : left.dtype();
+  const Tensor c = Tensor::Empty(Shape{a.shape()[0], b.shape()[0]}, dtype);
+  Multiply(context, {left}, {right, true}, c);
   FunctionParts parts;
   parts.inputs = {a, b};
-  parts.backward_input = [a, b](Context& c, const Tensor& gradient) {
+  parts.backward_input = [a_node = a.node(), b_node = b.node(), a_shape = a.shape(), b_shape = b.shape(), a_dtype = a.dtype(),
+                          b_dtype = b.dtype(), left, right](Context& c, const Tensor& gradient) {
+    const Tensor dc = Operand(c, gradient);
     std::vector<Tensor> gradients(2);
-    if (a.requires_gradient()) gradients[0] = Product(c, gradient, false, b.value(), false);
-    if (b.requires_gradient()) gradients[1] = Product(c, gradient, true, a.value(), false);
+    if (a_node) {
+      gradients[0] = a_node->GradientMemory(a_shape, a_dtype);
+      Multiply(c, {dc}, {right}, gradients[0]);
+    }
+    if (b_node) {
+      gradients[1] = b_node->GradientMemory(b_shape, b_dtype);
+      Multiply(c, {dc, true}, {left}, gradients[1]);
+    }
     return gradients;
   };
   return Record(context, "matmul_transposed", c, std::move(parts));

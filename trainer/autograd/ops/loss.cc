@@ -3,21 +3,41 @@
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
 namespace tandem::ops {
 
 namespace {
 
-// The gradient was formed in the forward pass, for a gradient of 1 of the sum; any other factor scales it.
-Variable RecordSum(Context& context, const char* name, const Variable& logits, const Tensor& loss, Tensor grad) {
-  Tensor sum = Tensor::Empty(Shape{}, logits.dtype());
+// Gradients of the inputs (undefined: none) were formed in the forward pass, for a gradient of 1 of the sum; any other scales them.
+Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs, const Tensor& loss,
+                   std::vector<Tensor> gradients) {
+  Tensor sum = Tensor::Empty(Shape{}, loss.dtype());
   sum.Set(0, kernels::Sum(loss.view(), context.stream()));
-  return Record(context, name, sum, {.inputs = {logits}, .backward_input = [grad](Context& c, const Tensor& gradient) {
-                  const double factor = gradient.At(0);
-                  if (factor != 1.0) kernels::Scale(grad.view(), grad.view(), factor, c.stream());
-                  return std::vector<Tensor>{grad};
-                }});
+  const auto backward = [gradients = std::move(gradients)](Context& c, const Tensor& gradient) {
+    const double factor = gradient.At(0);
+    for (const Tensor& grad : gradients) {
+      if (factor != 1.0 && grad.defined()) kernels::Scale(grad.view(), grad.view(), factor, c.stream());
+    }
+    return gradients;
+  };
+  return Record(context, name, sum, {.inputs = std::move(inputs), .backward_input = backward});
+}
+
+ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
+
+// The rows' losses, and the gradients of hidden, weight and bias that are defined.
+Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table, const Variable& bias,
+                    const Tensor& target, const std::vector<Tensor>& gradients) {
+  const Tensor rows = Operand(context, hidden);
+  const Tensor loss = Tensor::Empty(target.shape(), rows.dtype() == DType::BF16 ? DType::F32 : rows.dtype());
+  kernels::LinearCrossEntropy({.hidden = rows.view(), .weight = Operand(context, weight).view(),
+                               .weight_is_table = weight_is_table, .bias = ViewOf(bias.value()), .target = target.view(),
+                               .loss = loss.view(), .grad_hidden = ViewOf(gradients[0]),
+                               .grad_weight = ViewOf(gradients[1]), .grad_bias = ViewOf(gradients[2])},
+                              context.stream());
+  return loss;
 }
 
 }  // namespace
@@ -28,7 +48,23 @@ Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor&
   kernels::CrossEntropy({.logits = logits.value().view(), .target = target.view(), .loss = loss.view(),
                          .grad = grad.view()},
                         context.stream());
-  return RecordSum(context, "cross_entropy", logits, loss, grad);
+  return RecordSum(context, "cross_entropy", {logits}, loss, {grad});
+}
+
+Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
+                               const Variable& bias, const Tensor& target) {
+  std::vector<Tensor> gradients;
+  for (const Variable* input : {&hidden, &weight, &bias}) {
+    const bool wanted = context.training() && input->requires_gradient();
+    gradients.push_back(wanted ? input->node()->GradientMemory(input->shape(), input->dtype()) : Tensor());
+  }
+  const Tensor loss = LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
+  return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, loss, std::move(gradients));
+}
+
+Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
+                                const Variable& bias, const Tensor& target) {
+  return LinearLosses(context, hidden, weight, weight_is_table, bias, target, std::vector<Tensor>(3));
 }
 
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label) {
@@ -39,7 +75,7 @@ Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double 
   kernels::BinaryCrossEntropy({.logits = logits.value().view(), .label = labels.view(), .loss = loss.view(),
                                .grad = grad.view()},
                               context.stream());
-  return RecordSum(context, "binary_cross_entropy", logits, loss, grad);
+  return RecordSum(context, "binary_cross_entropy", {logits}, loss, {grad});
 }
 
 }  // namespace tandem::ops

@@ -9,9 +9,12 @@
 
 namespace tandem::ops {
 
-// x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out]. The weight's half is BackwardWeight.
+// In a BF16 run (Context::compute) matrix products take bf16 copies of f32 operands (of a parameter: its shadow).
+
+// x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out], in the type that the product takes: BF16 in a BF16
+// run. The weight's half is BackwardWeight.
 Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
-// a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows.
+// a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows, F32 in a BF16 run.
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
 // F32 and BF16 give F32: an activation joins the residual stream.
 Variable Add(Context& context, const Variable& a, const Variable& b);
@@ -48,6 +51,13 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
 
 // logits [R, V], target i64 [R] -> the sum of the rows' cross entropies, a scalar.
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target);
+// The same of the logits hidden [T, D] W + bias [V] (undefined: none), which are never held all at once; W is weight [D, V] or, if
+// it is a table of embeddings, weight [V, D] transposed. Gradients are formed with the loss, in the forward pass.
+Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
+                               const Variable& bias, const Tensor& target);
+// The cross entropy of every row, [T], for evaluation: no gradients.
+Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
+                                const Variable& bias, const Tensor& target);
 // logits [R] against one label (0 or 1) for all -> the sum of binary cross entropies, a scalar.
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label);
 

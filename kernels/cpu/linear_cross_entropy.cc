@@ -1,0 +1,396 @@
+#include <atomic>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "kernels/cast.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/packed_matmul.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cpu/storage.h"
+#include "kernels/cpu/vectorise.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/loss.h"
+
+// Rows go in chunks. In a chunk, tasks of 128 rows make their logits, turn them into losses and gradients while these are in the
+// second-level cache, and multiply the gradients with W' on the spot; then the chunk's gradients and hidden states give their part
+// of dW. Logits and their gradients lie in blocks of 512 columns, [block][row][column], each of which is a dense operand. All cuts
+// are functions of the shape.
+namespace tandem::kernels {
+
+namespace {
+
+constexpr int64_t kTaskRows = 128, kBlockColumns = 512, kDepthChunk = 512, kDepthQuantum = 64;
+constexpr int64_t kMaxChunkRows = 1024, kMaxChunkBytes = 32 << 20;
+constexpr int64_t kPackedRows = 128;  // of hidden states transposed by one task
+
+// The time that the threads of one loop spend in products and in the rest, told as two spans of the thread that runs the loop.
+class SharedSpan {
+ public:
+  SharedSpan(Tracer* tracer, double flops, double bytes) : tracer_(tracer), flops_(flops), bytes_(bytes) {
+    if (tracer_ != nullptr) begin_ns_ = MonotonicNanoseconds();
+  }
+  ~SharedSpan() {
+    if (tracer_ == nullptr) return;
+    const int64_t end_ns = MonotonicNanoseconds();
+    const double products = static_cast<double>(product_ns_), losses = static_cast<double>(loss_ns_);
+    const double share = products + losses > 0 ? products / (products + losses) : 1;
+    const int64_t middle_ns = begin_ns_ + static_cast<int64_t>(share * static_cast<double>(end_ns - begin_ns_));
+    tracer_->Add({"linear_cross_entropy", SpanKind::GEMM, 0, begin_ns_, middle_ns, flops_, 0});
+    tracer_->Add({"linear_cross_entropy", SpanKind::LOSS, 0, middle_ns, end_ns, 0, bytes_});
+  }
+  SharedSpan(const SharedSpan&) = delete;
+  SharedSpan& operator=(const SharedSpan&) = delete;
+
+  template <class Work>
+  void Product(const Work& work) {
+    Measure(product_ns_, work);
+  }
+  template <class Work>
+  void Loss(const Work& work) {
+    Measure(loss_ns_, work);
+  }
+
+ private:
+  template <class Work>
+  void Measure(std::atomic<int64_t>& sum, const Work& work) {
+    const int64_t begin = tracer_ == nullptr ? 0 : MonotonicNanoseconds();
+    work();
+    if (tracer_ != nullptr) sum.fetch_add(MonotonicNanoseconds() - begin, std::memory_order_relaxed);
+  }
+
+  Tracer* tracer_;
+  const double flops_, bytes_;
+  int64_t begin_ns_ = 0;
+  std::atomic<int64_t> product_ns_{0}, loss_ns_{0};
+};
+
+// Blocks of columns of rows: element (r, c) lies in block c / 512 at row r.
+template <class T>
+struct Blocks {
+  T* data;
+  int64_t rows, columns;
+
+  int64_t count() const { return (columns + kBlockColumns - 1) / kBlockColumns; }
+  int64_t width(int64_t block) const { return std::min(kBlockColumns, columns - block * kBlockColumns); }
+  T* row(int64_t block, int64_t r) const { return data + block * kBlockColumns * rows + r * width(block); }
+};
+
+// The loss of row r, whose logits become their gradient: exponentials in place, then scaled into `grad`, which may be empty or
+// `logits` itself.
+template <class T>
+inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, const Blocks<T>& grad, int64_t grad_row) {
+  constexpr float kLog2OfE = 1.442695041f;
+  float max = -std::numeric_limits<float>::infinity();
+  for (int64_t b = 0; b < logits.count(); ++b) {
+    const float block_max = LaneMax(logits.width(b), logits.row(b, r));
+    max = max < block_max ? block_max : max;
+  }
+  const int64_t target_block = target / kBlockColumns, target_column = target % kBlockColumns;
+  const float target_logit = logits.row(target_block, r)[target_column];
+  float lane[kLanes] = {};
+  for (int64_t b = 0; b < logits.count(); ++b) {
+    float* x = logits.row(b, r);
+    const int64_t n = logits.width(b);
+    const auto exponential = [=](int64_t i) { return x[i] = Exp2((x[i] - max) * kLog2OfE); };
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+      for (int l = 0; l < kLanes; ++l) lane[l] += exponential(i + l);
+    }
+    for (int l = 0; i + l < n; ++l) lane[l] += exponential(i + l);
+  }
+  const float sum = FoldSum(lane), inverse = 1.0f / sum;
+  if (grad.data != nullptr) {
+    const float target_gradient = logits.row(target_block, r)[target_column] * inverse - 1.0f;
+    for (int64_t b = 0; b < logits.count(); ++b) {
+      const float* x = logits.row(b, r);
+      T* to = grad.row(b, grad_row);
+      const int64_t n = logits.width(b);
+#pragma GCC ivdep
+      for (int64_t i = 0; i < n; ++i) to[i] = Store<T>(x[i] * inverse);
+    }
+    grad.row(target_block, grad_row)[target_column] = Store<T>(target_gradient);
+  }
+  return Log(sum) + (max - target_logit);
+}
+
+// Column sums of x [rows, columns] added to `sums`, rows in order.
+template <class T>
+void AddColumnSums(const T* x, int64_t rows, int64_t columns, float* sums) {
+  Vectorised([=] {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* row = x + r * columns;
+#pragma GCC ivdep
+      for (int64_t c = 0; c < columns; ++c) sums[c] += Load(row[c]);
+    }
+  });
+}
+
+template <class T>
+class LinearCrossEntropyRun {
+ public:
+  LinearCrossEntropyRun(const LinearCrossEntropyArgs& args, Stream& stream)
+      : args_(args),
+        stream_(stream),
+        rows_(args.hidden.shape[0]),
+        dim_(args.hidden.shape[1]),
+        classes_(args.weight.shape[args.weight_is_table ? 0 : 1]),
+        hidden_(args.hidden.as<T>()),
+        with_gradients_(!args.grad_hidden.empty() || !args.grad_weight.empty() || !args.grad_bias.empty()),
+        chunk_rows_(std::clamp(kMaxChunkBytes / static_cast<int64_t>(sizeof(T)) / classes_ / kTaskRows * kTaskRows, kTaskRows,
+                               std::min(kMaxChunkRows, RoundUp(rows_, kDepthQuantum)))) {}
+
+  void Run() {
+    TakeMemory();
+    PackWeight();
+    for (int64_t begin = 0; begin < rows_; begin += chunk_rows_) {
+      const int64_t rows = std::min(chunk_rows_, rows_ - begin);
+      LossesAndHiddenGradient(begin, rows);
+      if (!args_.grad_weight.empty() || !args_.grad_bias.empty()) WeightGradient(begin, rows);
+    }
+  }
+
+ private:
+  int64_t num_blocks() const { return (classes_ + kBlockColumns - 1) / kBlockColumns; }
+  int64_t width(int64_t block) const { return std::min(kBlockColumns, classes_ - block * kBlockColumns); }
+
+  // One scratch: W packed, W' packed, the gradients of a chunk's logits, a chunk's hidden states transposed.
+  void TakeMemory() {
+    forward_size_ = PackedSize<T>(dim_, kBlockColumns);
+    backward_size_ = args_.grad_hidden.empty() ? 0 : PackedSize<T>(kBlockColumns, dim_);
+    const int64_t weights = num_blocks() * (forward_size_ + backward_size_);
+    const int64_t grads = with_gradients_ ? RoundUp(chunk_rows_ * classes_, kPanelDepth<T>) : 0;
+    const int64_t transposed = args_.grad_weight.empty() ? 0 : chunk_rows_ * dim_;
+    memory_ = Scratch<T>(ScratchSlot::CALLER, weights + grads + transposed);
+    grads_ = with_gradients_ ? memory_ + weights : nullptr;
+    hidden_columns_ = memory_ + weights + grads;
+    forward_.resize(static_cast<size_t>(num_blocks()));
+    backward_.resize(static_cast<size_t>(num_blocks()));
+  }
+
+  void PackWeight() {
+    const TraceSpan span(stream_.tracer(), SpanKind::GEMM, "linear_cross_entropy");
+    const T* weight = args_.weight.as<T>();
+    const bool table = args_.weight_is_table;
+    stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
+      const int64_t first = block * kBlockColumns, columns = width(block), stride = table ? dim_ : classes_;
+      const T* data = weight + first * (table ? dim_ : 1);
+      T* memory = memory_ + block * forward_size_;
+      forward_[static_cast<size_t>(block)] = Pack<T>({data, dim_, columns, stride, table}, dim_, memory, stream_);
+      if (args_.grad_hidden.empty()) return;
+      memory = memory_ + num_blocks() * forward_size_ + block * backward_size_;
+      backward_[static_cast<size_t>(block)] = Pack<T>({data, columns, dim_, stride, !table}, columns, memory, stream_);
+    });
+  }
+
+  void LossesAndHiddenGradient(int64_t chunk_begin, int64_t chunk_rows) {
+    const double elements = static_cast<double>(chunk_rows * classes_);
+    SharedSpan span(stream_.tracer(), (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
+                    elements * (sizeof(float) + (with_gradients_ ? sizeof(T) : 0)));
+    const Blocks<T> grad{grads_, chunk_rows_, classes_};
+    stream_.pool().ParallelFor((chunk_rows + kTaskRows - 1) / kTaskRows, [&](int64_t task) {
+      const int64_t first = task * kTaskRows, rows = std::min(kTaskRows, chunk_rows - first);
+      Blocks<float> logits{nullptr, kTaskRows, classes_};
+      if constexpr (std::is_same_v<T, float>) {
+        if (with_gradients_) logits = grad;
+      }
+      const int64_t first_logits = logits.data != nullptr ? first : 0;
+      if (logits.data == nullptr) logits.data = Scratch<float>(ScratchSlot::TASK_A, kTaskRows * classes_);
+      span.Product([&] { Logits(chunk_begin + first, rows, logits, first_logits); });
+      span.Loss([&] { Losses(chunk_begin + first, rows, logits, first_logits, grad, first); });
+      if (!args_.grad_hidden.empty()) span.Product([&] { HiddenGradient(chunk_begin + first, rows, grad, first); });
+    });
+  }
+
+  void Logits(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits) const {
+    const float* bias = args_.bias.empty() ? nullptr : args_.bias.as<float>();
+    for (int64_t b = 0; b < num_blocks(); ++b) {
+      MultiplyRowsHere(hidden_ + first * dim_, rows, forward_[static_cast<size_t>(b)],
+                       {.data = logits.row(b, first_logits), .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
+    }
+  }
+
+  void Losses(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits, const Blocks<T>& grad,
+              int64_t first_grad) const {
+    const int64_t* target = args_.target.as<int64_t>() + first;
+    float* loss = args_.loss.as<float>() + first;
+    Vectorised([&] {
+      for (int64_t r = 0; r < rows; ++r) loss[r] = LossRow(logits, first_logits + r, target[r], grad, first_grad + r);
+    });
+  }
+
+  void HiddenGradient(int64_t first, int64_t rows, const Blocks<T>& grad, int64_t first_grad) const {
+    const bool rounded = args_.grad_hidden.dtype == DType::BF16;
+    float* sums = rounded ? Scratch<float>(ScratchSlot::TASK_A, rows * dim_) : args_.grad_hidden.as<float>() + first * dim_;
+    for (int64_t b = 0; b < num_blocks(); ++b) {
+      MultiplyRowsHere(static_cast<const T*>(grad.row(b, first_grad)), rows, backward_[static_cast<size_t>(b)],
+                       {.data = sums, .accumulate = b > 0});
+    }
+    if (!rounded) return;
+    BFloat16* to = args_.grad_hidden.as<BFloat16>() + first * dim_;
+    const int64_t count = rows * dim_;
+    Vectorised([=] {
+#pragma GCC ivdep
+      for (int64_t i = 0; i < count; ++i) to[i] = ToBFloat16(sums[i]);
+    });
+  }
+
+  // dW += hidden' gradients and db += the gradients' column sums, over one chunk.
+  void WeightGradient(int64_t begin, int64_t rows) {
+    const bool with_weight = !args_.grad_weight.empty();
+    const double flops = with_weight ? 2.0 * static_cast<double>(rows * dim_ * classes_) : 0;
+    const TraceSpan span(stream_.tracer(), SpanKind::GEMM, "linear_cross_entropy", flops);
+    if (with_weight) TransposeHidden(begin, rows);
+    stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
+      const int64_t columns = width(block);
+      T* grad = grads_ + block * kBlockColumns * chunk_rows_;
+      if (!args_.grad_bias.empty()) {
+        float* sums = args_.grad_bias.as<float>() + block * kBlockColumns;
+        if (begin == 0) std::fill_n(sums, columns, 0.0f);
+        AddColumnSums(grad, rows, columns, sums);
+      }
+      if (!with_weight) return;
+      std::fill_n(grad + rows * columns, (RoundUp(rows, kDepthQuantum) - rows) * columns, T{});
+      float* sums = Scratch<float>(ScratchSlot::TASK_B, dim_ * RoundUp(columns, kPanelDepth<float>));
+      for (int64_t d = 0; d < rows; d += kDepthChunk) {
+        const int64_t depth = RoundUp(std::min(kDepthChunk, rows - d), kDepthQuantum);
+        MultiplyHere(hidden_columns_ + d * dim_, dim_, PackedMatrix<T>{grad + d * columns, depth, columns, false},
+                     {.data = sums, .accumulate = d > 0});
+      }
+      AddWeightGradient(sums, block, begin > 0);
+    });
+  }
+
+  // The chunk's hidden states as [depth chunk][dim][depth].
+  void TransposeHidden(int64_t begin, int64_t rows) {
+    const int64_t pieces = (dim_ + kPackedRows - 1) / kPackedRows, chunks = (rows + kDepthChunk - 1) / kDepthChunk;
+    stream_.pool().ParallelFor(pieces * chunks, [&](int64_t task) {
+      const int64_t d = task / pieces * kDepthChunk, first = task % pieces * kPackedRows;
+      const int64_t given = std::min(kDepthChunk, rows - d), depth = RoundUp(given, kDepthQuantum);
+      PackRows(hidden_ + (begin + d) * dim_, dim_, given, first, std::min(kPackedRows, dim_ - first), depth,
+               hidden_columns_ + d * dim_ + first * depth);
+    });
+  }
+
+  // sums [dim, columns of the block] to where they belong in grad_weight.
+  void AddWeightGradient(const float* sums, int64_t block, bool accumulate) const {
+    const int64_t columns = width(block), first = block * kBlockColumns;
+    float* to = args_.grad_weight.as<float>();
+    int64_t rows = dim_, row_length = columns, stride = classes_, from_stride = columns;
+    if (args_.weight_is_table) {
+      rows = columns;
+      row_length = dim_;
+      stride = dim_;
+      from_stride = RoundUp(dim_, kPanelDepth<float>);
+      float* transposed = Scratch<float>(ScratchSlot::TASK_C, columns * from_stride);
+      PackRows(sums, columns, dim_, 0, columns, from_stride, transposed);
+      sums = transposed;
+      to += first * dim_;
+    } else {
+      to += first;
+    }
+    Vectorised([=] {
+      for (int64_t r = 0; r < rows; ++r) {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < row_length; ++i) {
+          const float value = sums[r * from_stride + i];
+          to[r * stride + i] = accumulate ? to[r * stride + i] + value : value;
+        }
+      }
+    });
+  }
+
+  const LinearCrossEntropyArgs& args_;
+  Stream& stream_;
+  const int64_t rows_, dim_, classes_;
+  const T* const hidden_;
+  const bool with_gradients_;
+  const int64_t chunk_rows_;
+  int64_t forward_size_ = 0, backward_size_ = 0;  // of a packed block
+  T *memory_ = nullptr, *grads_ = nullptr, *hidden_columns_ = nullptr;
+  std::vector<PackedMatrix<T>> forward_, backward_;
+};
+
+// The f64 reference: one product, one loss, two products.
+void LinearCrossEntropyReference(const LinearCrossEntropyArgs& args, Stream& stream) {
+  const int64_t rows = args.hidden.shape[0], classes = args.weight.shape[args.weight_is_table ? 0 : 1];
+  std::vector<double> memory(rows * classes), ones(rows, 1.0);
+  const ArrayView logits = DenseView(memory.data(), {rows, classes});
+  Gemm({.a = args.hidden, .b = args.weight, .c = logits, .transpose_b = args.weight_is_table, .bias = args.bias}, stream);
+  CrossEntropy({.logits = logits, .target = args.target, .loss = args.loss, .grad = logits}, stream);
+  if (!args.grad_hidden.empty()) {
+    Gemm({.a = logits, .b = args.weight, .c = args.grad_hidden, .transpose_b = !args.weight_is_table}, stream);
+  }
+  if (!args.grad_weight.empty()) {
+    const bool table = args.weight_is_table;
+    Gemm({.a = table ? logits : args.hidden, .b = table ? args.hidden : logits, .c = args.grad_weight, .transpose_a = true},
+         stream);
+  }
+  if (!args.grad_bias.empty()) {
+    const ArrayView row(args.grad_bias.data, args.grad_bias.dtype, {1, classes});
+    Gemm({.a = DenseView(ones.data(), {1, rows}), .b = logits, .c = row}, stream);
+  }
+}
+
+// BF16 where the processor has no product for it.
+void LinearCrossEntropyWidened(const LinearCrossEntropyArgs& args, Stream& stream) {
+  std::vector<float> hidden(args.hidden.num_elements()), weight(args.weight.num_elements()), grad;
+  LinearCrossEntropyArgs wide = args;
+  wide.hidden = DenseView(hidden.data(), args.hidden.shape);
+  wide.weight = DenseView(weight.data(), args.weight.shape);
+  Cast(wide.hidden, args.hidden, stream);
+  Cast(wide.weight, args.weight, stream);
+  if (!args.grad_hidden.empty() && args.grad_hidden.dtype == DType::BF16) {
+    grad.resize(args.hidden.num_elements());
+    wide.grad_hidden = DenseView(grad.data(), args.hidden.shape);
+  }
+  LinearCrossEntropyRun<float>(wide, stream).Run();
+  if (!grad.empty()) Cast(args.grad_hidden, wide.grad_hidden, stream);
+}
+
+void CheckArray(const ArrayView& view, const Shape& shape, DType dtype, bool required) {
+  if (view.empty() && !required) return;
+  TANDEM_CHECK(view.shape == shape && view.dtype == dtype && view.is_dense())
+      << NameOf(view.dtype) << " " << view.shape << ", wanted " << NameOf(dtype) << " " << shape;
+}
+
+void CheckArgs(const LinearCrossEntropyArgs& args) {
+  TANDEM_CHECK(args.hidden.shape.num_dims() == 2 && args.weight.shape.num_dims() == 2);
+  const int64_t rows = args.hidden.shape[0], dim = args.hidden.shape[1], classes = args.weight.shape[args.weight_is_table ? 0 : 1];
+  const DType dtype = args.hidden.dtype, sums = dtype == DType::F64 ? DType::F64 : DType::F32;
+  CheckArray(args.hidden, {rows, dim}, dtype, true);
+  CheckArray(args.weight, args.weight_is_table ? Shape{classes, dim} : Shape{dim, classes}, dtype, true);
+  CheckArray(args.bias, {classes}, sums, false);
+  CheckArray(args.loss, {rows}, sums, true);
+  CheckArray(args.grad_hidden, {rows, dim}, args.grad_hidden.dtype == DType::F32 ? sums : dtype, false);
+  CheckArray(args.grad_weight, args.weight.shape, sums, false);
+  CheckArray(args.grad_bias, {classes}, sums, false);
+  TANDEM_CHECK_GE(dim, 1);
+  TANDEM_CHECK_EQ(args.target.num_elements(), rows);
+  const int64_t* target = args.target.as<int64_t>();
+  for (int64_t r = 0; r < rows; ++r) {
+    TANDEM_CHECK(target[r] >= 0 && target[r] < classes) << "target " << target[r] << " of row " << r << ", classes " << classes;
+  }
+}
+
+}  // namespace
+
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
+  CheckArgs(args);
+  if (args.hidden.dtype == DType::F64) return LinearCrossEntropyReference(args, stream);
+  if (args.hidden.shape[0] == 0) {  // sums of nothing
+    for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
+      if (!sum.empty()) Fill(sum, 0, stream);
+    }
+    return;
+  }
+  if (args.hidden.dtype == DType::F32) return LinearCrossEntropyRun<float>(args, stream).Run();
+  if (!MatmulTakesPanels(DType::BF16)) return LinearCrossEntropyWidened(args, stream);
+  LinearCrossEntropyRun<BFloat16>(args, stream).Run();
+}
+
+}  // namespace tandem::kernels

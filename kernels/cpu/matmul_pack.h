@@ -1,0 +1,38 @@
+// Copies of matrix operands into the layouts that oneDNN multiplies fastest, so that it copies nothing itself and one copy serves
+// many calls. f32 and bf16. A copy is a rearrangement: no bit depends on how it is made.
+// Thread rule: pure functions on the caller's memory.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/bfloat16.h"
+
+namespace tandem::kernels {
+
+// A panel holds 64 columns of b for all k: f32 as [k][64], bf16 as [k / 2][64][2] (oneDNN's BA16a64b and BA16a64b2a). Columns are
+// padded with zeros to 64, k to kPanelDepth.
+inline constexpr int64_t kPanelColumns = 64;
+template <class T>
+inline constexpr int64_t kPanelDepth = 64 / static_cast<int64_t>(sizeof(T));
+
+inline int64_t RoundUp(int64_t x, int64_t quantum) { return (x + quantum - 1) / quantum * quantum; }
+
+// The matrix b [k, n] as it is stored: k rows or, transposed, n rows, `stride` elements apart.
+template <class T>
+struct StoredMatrix {
+  const T* data;
+  int64_t k, n, stride;
+  bool transposed;
+};
+
+// Depths [begin, end) of panel number `panel` of b; `output` is the panel's first element. What lies beyond b is zero.
+// REQUIRES: begin and end multiples of kPanelDepth.
+template <class T>
+void PackPanel(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output);
+
+// rows[i, d] = a[d, first + i] for i < count and d < k, zero for d from k to depth. a is stored [k, stride], rows [count, depth].
+// REQUIRES: depth a multiple of kPanelDepth.
+template <class T>
+void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,84 @@
+#include "kernels/cpu/packed_matmul.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/scratch.h"
+
+namespace tandem::kernels {
+
+namespace {
+
+constexpr int64_t kPackedDepth = 512;  // depths of a panel that one task packs
+constexpr int64_t kMinRows = 64, kMinRowsOfLarge = 256, kMaxRows = 4096, kMinTasks = 4;
+constexpr int64_t kLargeBytes = 1 << 20;  // a packed matrix that the second-level cache does not keep from block to block
+template <class T>
+constexpr int64_t kTaskMultiplyAdds = sizeof(T) == 2 ? 1 << 25 : 1 << 23;
+
+// [k, n] as rows, for processors without panel kernels.
+template <class T>
+PackedMatrix<T> PackAsRows(const StoredMatrix<T>& b, int64_t depth, T* memory, Stream& stream) {
+  if (!b.transposed && b.stride == b.n && depth == b.k) return {b.data, b.k, b.n, false};
+  const int64_t row = b.transposed ? 1 : b.stride, column = b.transposed ? b.stride : 1;
+  ParallelRows(stream, depth, b.n, [&](int64_t begin, int64_t end) {
+    for (int64_t d = begin; d < end; ++d) {
+      for (int64_t c = 0; c < b.n; ++c) memory[d * b.n + c] = d < b.k ? b.data[d * row + c * column] : T{};
+    }
+  });
+  return {memory, depth, b.n, false};
+}
+
+}  // namespace
+
+template <class T>
+PackedMatrix<T> Pack(const StoredMatrix<T>& b, int64_t depth, T* memory, Stream& stream) {
+  if (!MatmulTakesPanels(DTypeOf<T>())) return PackAsRows(b, depth, memory, stream);
+  const int64_t padded = RoundUp(depth, kPanelDepth<T>), pieces = (padded + kPackedDepth - 1) / kPackedDepth;
+  stream.pool().ParallelFor((b.n + kPanelColumns - 1) / kPanelColumns * pieces, [&](int64_t task) {
+    const int64_t panel = task / pieces, begin = task % pieces * kPackedDepth;
+    PackPanel(b, panel, begin, std::min(padded, begin + kPackedDepth), memory + panel * padded * kPanelColumns);
+  });
+  return {memory, depth, b.n, true};
+}
+
+template <class T>
+void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c) {
+  const int64_t whole = m / kRowQuantum * kRowQuantum, rest = m - whole;
+  if (whole > 0) MultiplyHere(a, whole, b, c);
+  if (rest == 0) return;
+  const size_t row_bytes = static_cast<size_t>(b.n) * SizeOf(c.dtype);
+  const ProductTarget target = c.Rows(whole, b.n);
+  T* padded_a = Scratch<T>(ScratchSlot::TASK_B, kRowQuantum * b.k);
+  std::copy_n(a + whole * b.k, rest * b.k, padded_a);
+  std::fill_n(padded_a + rest * b.k, (kRowQuantum - rest) * b.k, T{});
+  ProductTarget padded_c = c;
+  padded_c.data = Scratch<char>(ScratchSlot::TASK_C, kRowQuantum * static_cast<int64_t>(row_bytes));
+  if (c.accumulate) {  // the padding's rows must be numbers: they are added to
+    std::memset(padded_c.data, 0, kRowQuantum * row_bytes);
+    std::memcpy(padded_c.data, target.data, static_cast<size_t>(rest) * row_bytes);
+  }
+  MultiplyHere(padded_a, kRowQuantum, b, padded_c);
+  std::memcpy(target.data, padded_c.data, static_cast<size_t>(rest) * row_bytes);
+}
+
+template <class T>
+void MultiplyRows(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c, Stream& stream) {
+  const bool large = b.n * b.k * static_cast<int64_t>(sizeof(T)) > kLargeBytes;
+  const int64_t min_rows = large ? kMinRowsOfLarge : kMinRows;
+  const int64_t rows = std::clamp(RoundUp(kTaskMultiplyAdds<T> / (b.n * b.k), kRowQuantum), min_rows, kMaxRows);
+  const int64_t block = std::min(rows, std::max(kMinRows, RoundUp((m + kMinTasks - 1) / kMinTasks, kRowQuantum)));
+  stream.pool().ParallelFor((m + block - 1) / block, [&](int64_t task) {
+    const int64_t begin = task * block;
+    MultiplyRowsHere(a + begin * b.k, std::min(block, m - begin), b, c.Rows(begin, b.n));
+  });
+}
+
+template PackedMatrix<float> Pack(const StoredMatrix<float>&, int64_t, float*, Stream&);
+template PackedMatrix<BFloat16> Pack(const StoredMatrix<BFloat16>&, int64_t, BFloat16*, Stream&);
+template void MultiplyRowsHere(const float*, int64_t, const PackedMatrix<float>&, const ProductTarget&);
+template void MultiplyRowsHere(const BFloat16*, int64_t, const PackedMatrix<BFloat16>&, const ProductTarget&);
+template void MultiplyRows(const float*, int64_t, const PackedMatrix<float>&, const ProductTarget&, Stream&);
+template void MultiplyRows(const BFloat16*, int64_t, const PackedMatrix<BFloat16>&, const ProductTarget&, Stream&);
+
+}  // namespace tandem::kernels

@@ -1,0 +1,105 @@
+#include "ps/table_files.h"
+
+#include <bitset>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "ps/checkpoint.h"
+#include "ps/table.h"
+#include "rpc/master/shard_map.h"
+
+namespace tandem::ps {
+namespace {
+
+using ShardSet = std::bitset<rpc::kNumVirtualShards>;
+
+// InvalidArgument if a range leaves the shards there are or two overlap.
+absl::StatusOr<ShardSet> ShardsOf(const std::vector<ShardRange>& ranges) {
+  ShardSet shards;
+  for (const ShardRange& range : ranges) {
+    if (range.count() == 0 || range.first() >= shards.size() || range.count() > shards.size() - range.first()) {
+      return absl::InvalidArgumentError(absl::StrCat("load: ", range.count(), " virtual shards from ", range.first(),
+                                                     "; there are ", shards.size()));
+    }
+    for (uint32_t shard = range.first(); shard < range.first() + range.count(); ++shard) {
+      if (shards.test(shard)) return absl::InvalidArgumentError(absl::StrCat("load: virtual shard ", shard, " comes twice"));
+      shards.set(shard);
+    }
+  }
+  return shards;
+}
+
+// The table that the file's rows belong to, among `tables`.
+absl::StatusOr<Table*> FindTable(const TableMap& tables, const std::string& path, const RowFileHeader& header) {
+  const auto wrong = [&path](auto... text) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": ", text...));
+  };
+  const auto found = tables.find(header.number);
+  if (found == tables.end()) return wrong("there is no table ", header.number, " (", header.table, ")");
+  Table* const table = found->second.get();
+  const TableSpec& spec = table->spec();
+  const uint32_t num_slots = static_cast<uint32_t>(table->layout().num_slots());
+  if (header.table == spec.name() && header.dim == spec.dim() && header.num_slots == num_slots) return table;
+  return wrong("has rows of table ", header.table, " with dim ", header.dim, " and ", header.num_slots,
+               " slots; the job's table ", spec.name(), " has dim ", spec.dim(), " and ", num_slots, " slots");
+}
+
+absl::Status LoadFile(const std::string& path, uint64_t step, absl::FunctionRef<bool(uint32_t)> wants,
+                      const TableMap& tables) {
+  const auto wrong = [&path](const RowHeader& row, auto... text) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": row ", row.id, text...));
+  };
+  Table* table = nullptr;
+  const auto begin = [&](const RowFileHeader& header) -> absl::Status {
+    ASSIGN_OR_RETURN(table, FindTable(tables, path, header));
+    return absl::OkStatus();
+  };
+  const auto visit = [&](const SavedRow& row) {
+    if (row.header.last_step > step) return wrong(row.header, " is of step ", row.header.last_step, ", later than ", step);
+    if (!table->Restore(row.header, row.values)) return wrong(row.header, " is in another file too");
+    return absl::OkStatus();
+  };
+  return ReadRows(path, begin, wants, visit);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const std::string& folder) {
+  std::vector<SavedFile> files;
+  for (const auto& [number, table] : tables) {
+    ASSIGN_OR_RETURN(const std::optional<SavedFile> file, SaveRows(*table, folder));
+    if (file.has_value()) files.push_back(*file);
+  }
+  return files;
+}
+
+absl::Status CheckLoadArgs(const LoadArgs& args) {
+  if (args.folder.empty() || args.folder[0] != '/') {
+    return absl::InvalidArgumentError(absl::StrCat("load: folder \"", args.folder, "\" is not an absolute path"));
+  }
+  std::set<std::string> names;
+  for (const std::string& name : args.files) {
+    const bool plain = !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+                       name.find('\0') == std::string::npos;
+    if (!plain) return absl::InvalidArgumentError(absl::StrCat("load: \"", name, "\" is not the name of a file"));
+    if (!names.insert(name).second) return absl::InvalidArgumentError(absl::StrCat("load: file ", name, " comes twice"));
+  }
+  return ShardsOf(args.shards).status();
+}
+
+absl::StatusOr<TableMap> LoadTables(const TableMap& tables, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> owns) {
+  ASSIGN_OR_RETURN(const ShardSet shards, ShardsOf(args.shards));
+  TableMap loaded;
+  for (const auto& [number, table] : tables) loaded[number] = std::make_unique<Table>(table->spec());
+  const auto wants = [&](uint32_t shard) { return shards.test(shard) && owns(shard); };
+  for (const std::string& name : args.files) {
+    RETURN_IF_ERROR(LoadFile(absl::StrCat(args.folder, "/", name), args.step, wants, loaded));
+  }
+  return loaded;
+}
+
+}  // namespace tandem::ps

@@ -1,0 +1,84 @@
+#include "ps/table_workers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "ps/client.h"
+#include "ps/table.h"
+
+namespace tandem::ps {
+namespace {
+
+// Counts the workers of one call; the last one to arrive goes on.
+class Countdown {
+ public:
+  Countdown(int count, std::function<void()> then) : remaining_(count), then_(std::move(then)) {}
+  void Arrive() {
+    if (remaining_.fetch_sub(1, std::memory_order_acq_rel) == 1) then_();
+  }
+
+ private:
+  std::atomic<int> remaining_;
+  std::function<void()> then_;
+};
+
+}  // namespace
+
+TableWorkers::TableWorkers(int count) : router_(Router::RoundRobin(count)) {
+  for (int i = 0; i < count; ++i) workers_.push_back(std::make_unique<TableWorker>(i, count));
+}
+
+absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows,
+                                     const void* gradients, Shares* shares) const {
+  if (count > std::numeric_limits<size_t>::max() / sizeof(float) / spec.dim()) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
+  }
+  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count));
+  if (gradients != nullptr) RETURN_IF_ERROR(CheckGradients(spec, ids, gradients, count));
+  for (size_t worker = 0; worker < owned.size(); ++worker) {
+    if (owned[worker].ids.empty()) continue;
+    (*shares)[worker].push_back({spec.number(), std::move(owned[worker]), rows, gradients});
+  }
+  return absl::OkStatus();
+}
+
+void TableWorkers::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span) {
+  auto countdown = std::make_shared<Countdown>(static_cast<int>(workers_.size()), std::move(then));
+  for (auto& worker : workers_) {
+    worker->Post([this, span, task, countdown, worker = worker.get()] {
+      {
+        const TraceSpan recorded(TracerFor(span), span);
+        task(*worker);
+      }
+      countdown->Arrive();
+    });
+  }
+}
+
+void TableWorkers::PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
+                                const Span& span) {
+  int busy = 0;
+  for (const auto& of_worker : shares) busy += !of_worker.empty();
+  // A call without rows still waits its turn, at the first worker.
+  auto countdown = std::make_shared<Countdown>(std::max(busy, 1), std::move(then));
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    if (shares[i].empty() && (busy > 0 || i > 0)) continue;
+    workers_[i]->Post([this, span, task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
+      {
+        TraceSpan recorded(TracerFor(span), span);
+        for (const Share& share : mine) {
+          Table& table = *worker->tables().at(share.table);
+          task(table, share);
+          recorded.AddBytes(static_cast<double>(CallBytes(share.owned.ids.size(), table.spec().dim())));
+        }
+      }
+      countdown->Arrive();
+    });
+  }
+}
+
+}  // namespace tandem::ps

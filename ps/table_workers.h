@@ -1,0 +1,53 @@
+// The worker threads of a host. Each owns some virtual shards (TableWorker::Owns): a call's ids are cut into one share for
+// each worker, and no row needs a lock.
+// Thread rule: any thread; who needs an order between two posts holds a lock over both. Nothing blocks but destruction,
+// which waits for what is in the mailboxes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "kernels/base/trace.h"
+#include "ps/router.h"
+#include "ps/table_worker.h"
+#include "rpc/role_trace.h"
+
+namespace tandem::ps {
+
+class TableWorkers {
+ public:
+  // One worker's part of a pull's or push's segment.
+  struct Share {
+    uint32_t table;
+    OwnedIds owned;
+    float* rows;            // of the whole segment; owned.positions say which
+    const void* gradients;  // likewise
+  };
+  using Shares = std::vector<std::vector<Share>>;  // by worker
+
+  explicit TableWorkers(int count);
+
+  size_t size() const { return workers_.size(); }
+  // Checks one segment (InvalidArgument) and adds each worker's share of it. REQUIRES: shares->size() == size().
+  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
+                         Shares* shares) const;
+  // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
+  // has a trace_id.
+  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {});
+  void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
+                    const Span& span);
+
+  Tracer& tracer() { return tracer_; }
+
+ private:
+  Tracer* TracerFor(const Span& span) { return span.trace_id == 0 ? nullptr : &tracer_; }
+
+  Tracer tracer_{rpc::kMaxServerSpans};
+  const Router router_;
+  std::vector<std::unique_ptr<TableWorker>> workers_;
+};
+
+}  // namespace tandem::ps

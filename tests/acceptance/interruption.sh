@@ -1,0 +1,137 @@
+# resume, killed, elastic, damage: runs that are broken off and go on. Sourced by run.sh.
+
+# begin_run NAME ARGUMENTS...: starts `launch` in the background, pid in $launch, and waits for its first step.
+begin_run() {
+  local name=$1 i
+  shift
+  "$tandem" launch "$@" --out "$work/$name" >"$work/$name.txt" 2>&1 &
+  launch=$!
+  for ((i = 0; i < 600; ++i)); do
+    [[ -s $work/$name/metrics.jsonl ]] && return
+    kill -0 "$launch" 2>/dev/null || return
+    sleep 0.05
+  done
+}
+
+# pause SECONDS: a random time below it.
+pause() { sleep "$(awk -v most="$1" -v seed="$RANDOM" 'BEGIN { srand(seed); printf "%.3f", rand() * most }')"; }
+
+# resumed_rows WHAT ARGUMENTS...: ten runs stopped by SIGTERM somewhere and resumed end with the unbroken run's params_hash.
+resumed_rows() {
+  local what=$1 wanted seconds launch code i equal=0 stopped=0
+  shift
+  rm -rf "$work/unbroken"
+  begin_run unbroken "$@"
+  local began
+  began=$(now)
+  wait "$launch"
+  seconds=$(since "$began")
+  wanted=$(field "$work/unbroken" params_hash)
+  for ((i = 0; i < 10; ++i)); do
+    rm -rf "$work/broken"
+    begin_run broken "$@"
+    pause "$seconds"
+    kill -TERM "$launch" 2>/dev/null
+    wait "$launch"
+    code=$?
+    [[ $code == 143 ]] && stopped=$((stopped + 1))
+    if [[ $code == 143 ]]; then "$tandem" launch "$@" --out "$work/broken" --resume >"$work/resumed.txt" 2>&1; fi
+    [[ $wanted != none && $(field "$work/broken" params_hash) == "$wanted" && $(field "$work/broken" status) == completed ]] &&
+      equal=$((equal + 1))
+  done
+  row "SIGTERM and --resume, $what: unbroken params_hash ($stopped of 10 runs were stopped)" "10 of 10" "$equal of 10" \
+    "$(verdict test "$equal" = 10)"
+}
+
+lastfm_arguments() {
+  local folder=$data/data/lastfm
+  [[ -f $folder/LastFM.txt ]] || folder=$data/lastfm
+  [[ -f $folder/LastFM.txt ]] || return
+  echo "examples/sequence_rec/lastfm.textproto --set data.path=$folder/LastFM.txt --set data.negatives_path=$folder/LastFM_sample.txt"
+}
+
+accept_resume() {
+  local lastfm text trainers
+  read -ra lastfm <<<"$(lastfm_arguments)"
+  for trainers in 1 2; do
+    if ((${#lastfm[@]})); then
+      resumed_rows "LastFM, 2 PS x $trainers" "${lastfm[@]}" --set train.max_epochs=15 --ps 2 --trainers $trainers
+    else
+      row "SIGTERM and --resume, LastFM" "" "no data: set TANDEM_TEST_DATA" skipped
+    fi
+    if [[ -n $(text_file) ]]; then
+      resumed_rows "mini GPT, 2 PS x $trainers" examples/char_lm/mini_gpt.textproto --set data.path="$(text_file)" \
+        --set train.max_steps=400 --set train.eval_every_steps=100 --set placement=PS --ps 2 --trainers $trainers
+    else
+      row "SIGTERM and --resume, mini GPT" "" "no data: set TANDEM_TEST_DATA" skipped
+    fi
+  done
+}
+
+# kill -9 of a run that writes checkpoints all the time: the newest is whole, and the run resumed from it ends as the unbroken one.
+accept_killed() {
+  small_log
+  local arguments=(examples/sequence_rec/synthetic.textproto --set data.path="$work/log.txt" --set train.max_steps=60
+    --set train.eval_every_epochs=1000 --set checkpoint.every_steps=1 --ps 2 --trainers 2)
+  local launch wanted i whole=0 equal=0 drafts=0
+  rm -rf "$work/unbroken"
+  "$tandem" launch "${arguments[@]}" --out "$work/unbroken" >/dev/null 2>&1
+  wanted=$(field "$work/unbroken" params_hash)
+  for ((i = 0; i < 10; ++i)); do
+    rm -rf "$work/killed"
+    begin_run killed "${arguments[@]}"
+    pause 0.8
+    kill -KILL "$launch" 2>/dev/null
+    wait "$launch" 2>/dev/null
+    sleep 0.3
+    compgen -G "$work/killed/checkpoints/.draft-*" >/dev/null && drafts=$((drafts + 1))
+    "$tandem" inspect "$work/killed/checkpoints" >/dev/null 2>&1 && whole=$((whole + 1))
+    "$tandem" launch "${arguments[@]}" --out "$work/killed" --resume >"$work/resumed.txt" 2>&1
+    [[ $wanted != none && $(field "$work/killed" params_hash) == "$wanted" ]] && equal=$((equal + 1))
+  done
+  row "kill -9 while checkpoints are written ($drafts times in the midst of one): newest whole" "10 of 10" "$whole of 10" \
+    "$(verdict test "$whole" = 10)"
+  row "the same, resumed: unbroken params_hash" "10 of 10" "$equal of 10" "$(verdict test "$equal" = 10)"
+}
+
+# A checkpoint of 2 PS x 2 trainers goes on with 3 PS x 1 trainer.
+accept_elastic() {
+  small_log
+  local arguments=(examples/sequence_rec/synthetic.textproto --set data.path="$work/log.txt" --set train.max_steps=100
+    --set train.eval_every_epochs=1000 --set train.log_every_steps=1) worst
+  rm -rf "$work/unbroken" "$work/elastic"
+  "$tandem" launch "${arguments[@]}" --ps 2 --trainers 2 --out "$work/unbroken" >/dev/null 2>&1
+  begin_run elastic "${arguments[@]}" --ps 2 --trainers 2 --set checkpoint.every_steps=50 --set train.max_steps=50
+  wait "$launch"
+  "$tandem" launch "${arguments[@]}" --ps 3 --trainers 1 --out "$work/elastic" --resume >"$work/elastic.txt" 2>&1
+  worst=$(paste <(json_field loss <"$work/unbroken/metrics.jsonl") <(json_field loss <"$work/elastic/metrics.jsonl") | awk '
+    NR > 50 { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d; ++n }
+    END { if (n == 50) printf "%.1e", worst; else printf "%d steps", n }')
+  row "2 PS x 2 trainers resumed on 3 PS x 1 trainer, 50 losses, largest difference" "<= 1e-5 relative" "$worst" \
+    "$(verdict within "$worst" 0 1e-5)"
+}
+
+# One flipped bit somewhere in each file of a checkpoint, many times.
+accept_damage() {
+  small_log
+  local out=$work/damage file bytes at flips=0 noticed=0 i octal
+  rm -rf "$out"
+  "$tandem" launch examples/sequence_rec/synthetic.textproto --set data.path="$work/log.txt" --set train.max_steps=20 --ps 2 \
+    --out "$out" >/dev/null 2>&1
+  local checkpoint
+  checkpoint=$(ls -d "$out"/checkpoints/step-*)
+  for file in "$checkpoint"/*; do
+    bytes=$(stat -c %s "$file")
+    for ((i = 0; i < 40; ++i)); do
+      at=$(((RANDOM * 32768 + RANDOM) % bytes))
+      octal=$(dd if="$file" bs=1 skip=$at count=1 2>/dev/null | od -An -to1 | tr -d ' ')
+      printf "\\$(printf %03o $((8#$octal ^ (1 << RANDOM % 8))))" | dd of="$file" bs=1 seek=$at conv=notrunc 2>/dev/null
+      "$tandem" inspect "$checkpoint" >"$work/damage.txt" 2>&1
+      [[ $? == 4 ]] && grep -q "$(basename "$file")" "$work/damage.txt" && noticed=$((noticed + 1))
+      flips=$((flips + 1))
+      printf "\\$octal" | dd of="$file" bs=1 seek=$at conv=notrunc 2>/dev/null
+    done
+  done
+  row "one bit flipped in a file of a checkpoint: refused with code 4, naming the file" "$flips of $flips" \
+    "$noticed of $flips" "$(verdict test "$noticed" = "$flips")"
+}

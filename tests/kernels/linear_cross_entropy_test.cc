@@ -1,0 +1,154 @@
+#include <tuple>
+
+#include "kernels/gemm.h"
+#include "kernels/loss.h"
+#include "tests/kernels/bf16_arrays.h"
+
+namespace tandem::kernels {
+namespace {
+
+// Rows, width of hidden states and classes: fewer and more than a task's rows, a chunk's rows and a block's columns.
+struct Size {
+  int64_t rows, dim, classes;
+};
+const Size kSizes[] = {{0, 3, 5}, {1, 1, 1}, {3, 17, 2}, {17, 64, 65}, {65, 33, 513}, {130, 20, 1100}, {1100, 16, 70}};
+
+template <class Sum, class Hidden>
+struct Result {
+  Array<Sum> loss;
+  Array<Hidden> grad_hidden;
+  Array<Sum> grad_weight, grad_bias;
+};
+
+template <class T>
+struct Problem {
+  Array<T> hidden, weight;
+  bool table;
+  Array<int64_t> target;
+};
+
+Problem<float> RandomProblem(const Size& s, bool table) {
+  Problem<float> p{RandomArray<float>({s.rows, s.dim}, 1), RandomArray<float>(table ? Shape{s.classes, s.dim} : Shape{s.dim, s.classes}, 2),
+                   table, Array<int64_t>({s.rows})};
+  for (int64_t r = 0; r < s.rows; ++r) p.target[r] = static_cast<int64_t>(RandomBelow({3, 4}, 0, static_cast<uint64_t>(r), s.classes));
+  return p;
+}
+
+// Sum is the type of losses and of the weight's gradient, Hidden of the hidden states'.
+template <class Sum, class Hidden, class T>
+Result<Sum, Hidden> Solve(Problem<T> p, Array<Sum> bias, bool with_gradients, int num_threads) {
+  TestStream stream(num_threads);
+  Result<Sum, Hidden> result{Array<Sum>(p.target.shape), Array<Hidden>(p.hidden.shape), Array<Sum>(p.weight.shape),
+                                Array<Sum>(bias.shape)};
+  LinearCrossEntropyArgs args{.hidden = p.hidden, .weight = p.weight, .weight_is_table = p.table, .bias = bias,
+                              .target = p.target, .loss = result.loss};
+  if (with_gradients) {
+    args.grad_hidden = result.grad_hidden;
+    args.grad_weight = result.grad_weight;
+    args.grad_bias = result.grad_bias;
+  }
+  LinearCrossEntropy(args, stream);
+  return result;
+}
+
+template <class T, class Convert>
+Problem<double> Wide(const Problem<T>& p, const Convert& convert) {
+  return {convert(p.hidden), convert(p.weight), p.table, p.target};
+}
+
+class LinearCrossEntropyTest : public testing::TestWithParam<bool> {};  // the weight is a table
+
+TEST_P(LinearCrossEntropyTest, F32MatchesF64ForEverySizeAndThreadCount) {
+  for (const Size& s : kSizes) {
+    SCOPED_TRACE(testing::Message() << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
+    const Problem<float> p = RandomProblem(s, GetParam());
+    const Array<float> bias = RandomArray<float>({s.classes}, 5);
+    const auto wanted = Solve<double, double>(Wide(p, Converted<double, float>), Converted<double>(bias), true, 1);
+    const auto one = Solve<float, float>(p, bias, true, 1), three = Solve<float, float>(p, bias, true, 3);
+    ExpectNear(one.loss, wanted.loss, 3e-6);
+    ExpectNear(one.grad_hidden, wanted.grad_hidden, 3e-6);
+    ExpectNear(one.grad_weight, wanted.grad_weight, 1e-5);
+    ExpectNear(one.grad_bias, wanted.grad_bias, 1e-5);
+    ExpectSameBits(one.loss, three.loss);
+    ExpectSameBits(one.grad_hidden, three.grad_hidden);
+    ExpectSameBits(one.grad_weight, three.grad_weight);
+    ExpectSameBits(one.grad_bias, three.grad_bias);
+    ExpectSameBits(one.loss, Solve<float, float>(p, bias, false, 1).loss);
+  }
+}
+
+// A logit's gradient is in [-1, 1] and rounded to 8 bits: relative error 2^-8 of it. Sums of `count` of them against values below 1
+// are off by at most 2^-8 of the sum of the absolute values, and typically by its root mean square.
+TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradients) {
+  for (const Size& s : kSizes) {
+    SCOPED_TRACE(testing::Message() << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
+    const Problem<float> f32 = RandomProblem(s, GetParam());
+    const Problem<BFloat16> p{Rounded(f32.hidden), Rounded(f32.weight), f32.table, f32.target};
+    const Array<float> bias = RandomArray<float>({s.classes}, 5);
+    const auto wanted = Solve<double, double>(Wide(p, Exact), Converted<double>(bias), true, 1);
+    const auto one = Solve<float, BFloat16>(p, bias, true, 1), three = Solve<float, BFloat16>(p, bias, true, 3);
+    ExpectNear(one.loss, wanted.loss, 3e-6);  // logits are f32
+    // Absolute gradients of a row's logits sum to at most 2, those of a column's to at most rows.
+    const double rounding = 0x1p-8;
+    ExpectNear(Exact(one.grad_hidden), wanted.grad_hidden, 2 * rounding + rounding);
+    const double column_tolerance = rounding * std::max<double>(1, static_cast<double>(s.rows) * 2 / static_cast<double>(s.classes));
+    ExpectNear(one.grad_weight, wanted.grad_weight, column_tolerance);
+    ExpectNear(one.grad_bias, wanted.grad_bias, column_tolerance);
+    ExpectSameBits(one.loss, three.loss);
+    ExpectSameBits(one.grad_weight, three.grad_weight);
+    ExpectSameBits(one.grad_bias, three.grad_bias);
+    for (int64_t i = 0; i < one.grad_hidden.size(); ++i) ASSERT_EQ(one.grad_hidden[i].bits, three.grad_hidden[i].bits);
+    const auto sums = Solve<float, float>(p, bias, true, 1);
+    for (int64_t i = 0; i < sums.grad_hidden.size(); ++i) {
+      ASSERT_EQ(ToBFloat16(sums.grad_hidden[i]).bits, one.grad_hidden[i].bits);
+    }
+  }
+}
+
+TEST_P(LinearCrossEntropyTest, GradientsMatchDifferences) {
+  Problem<double> p = Wide(RandomProblem({5, 3, 4}, GetParam()), Converted<double, float>);
+  Array<double> bias = RandomArray<double>({4}, 5), ones({5}, 1.0);
+  const auto found = Solve<double, double>(p, bias, true, 1);
+  const auto losses = [&](Array<double>& loss) { loss = Solve<double, double>(p, bias, false, 1).loss; };
+  ExpectNear(found.grad_hidden, NumericGradient(p.hidden, ones, losses), 1e-8);
+  ExpectNear(found.grad_weight, NumericGradient(p.weight, ones, losses), 1e-8);
+  ExpectNear(found.grad_bias, NumericGradient(bias, ones, losses), 1e-8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Weights, LinearCrossEntropyTest, testing::Bool());
+
+TEST(LinearCrossEntropyLossTest, WithoutBiasEqualsTheTwoSteps) {
+  const Problem<float> p = RandomProblem({40, 24, 300}, false);
+  Problem<float> q = p;
+  Array<float> logits({40, 300}), loss({40});
+  TestStream stream;
+  Gemm({.a = q.hidden, .b = q.weight, .c = logits}, stream);
+  CrossEntropy({.logits = logits, .target = q.target, .loss = loss, .grad = {}}, stream);
+  Array<float> found({40});
+  LinearCrossEntropy({.hidden = q.hidden, .weight = q.weight, .target = q.target, .loss = found}, stream);
+  ExpectNear(found, loss, 2e-6);
+}
+
+TEST(LinearCrossEntropyLossTest, LargeLogitsDoNotOverflow) {
+  Array<float> hidden({2, 1}), weight({1, 3}), loss({2});
+  Array<int64_t> target({2});
+  hidden.values = {1, 1, 0};
+  weight.values = {1e4f, -1e4f, 0, 0};
+  target.values = {0, 1, 0};
+  TestStream stream;
+  LinearCrossEntropy({.hidden = hidden, .weight = weight, .target = target, .loss = loss}, stream);
+  EXPECT_EQ(loss[0], 0.0f);
+  EXPECT_EQ(loss[1], 2e4f);
+}
+
+TEST(LinearCrossEntropyLossTest, TargetOutsideTheClassesDies) {
+  Problem<float> p = RandomProblem({3, 2, 4}, false);
+  p.target[1] = 4;
+  Array<float> loss({3});
+  TestStream stream;
+  EXPECT_DEATH(LinearCrossEntropy({.hidden = p.hidden, .weight = p.weight, .target = p.target, .loss = loss}, stream),
+               "target 4 of row 1, classes 4");
+}
+
+}  // namespace
+}  // namespace tandem::kernels

@@ -1,0 +1,184 @@
+// The manifest: what is no manifest, and whose run it is of.
+#include "trainer/checkpoint/manifest.h"
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/checked_file.h"
+#include "tests/trainer/checkpoint/file_damage.h"
+#include "tests/trainer/checkpoint/small_checkpoint.h"
+
+namespace tandem::checkpoint {
+namespace {
+
+CheckpointManifest SmallManifest() {
+  CheckpointManifest manifest;
+  *manifest.mutable_job() = SmallJob();
+  *manifest.add_tables() = Spec();
+  manifest.mutable_dense()->set_name("dense.safetensors");
+  manifest.add_rows()->set_name("table-item-0000.rows");
+  return manifest;
+}
+
+TEST(ManifestTest, OtherVersionIsRefusedNamingBoth) {
+  const support::TempFolder folder;
+  ASSERT_TRUE(WriteManifest(folder.path(), SmallManifest()).ok());
+  std::string text = ReadBytes(folder / "manifest.textproto");
+  text = text.substr(0, text.find("# crc32c"));
+  text.replace(text.find("format_version: 1"), 17, "format_version: 2");
+  // An honest file of a later version has an honest checksum.
+  FileWriter writer(folder / "scratch");
+  writer.Append(text.data(), text.size());
+  WriteBytes(folder / "manifest.textproto", text + absl::StrFormat("# crc32c %08x\n", writer.Finish()->crc32c));
+  const absl::Status status = ReadManifest(folder.path()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_NE(status.message().find("format version 2; this tandem reads 1"), absl::string_view::npos) << status;
+}
+
+TEST(ManifestTest, NamesThatLeaveTheFolderOrRepeatAreRefused) {
+  const support::TempFolder folder;
+  for (const char* name : {"", "..", "../x", "/etc/passwd", "a/b", ".hidden", "dense.safetensors"}) {
+    CheckpointManifest manifest = SmallManifest();
+    manifest.mutable_rows(0)->set_name(name);
+    ASSERT_TRUE(WriteManifest(folder.path(), manifest).ok());
+    EXPECT_TRUE(absl::IsFailedPrecondition(ReadManifest(folder.path()).status())) << name;
+  }
+}
+
+void ExpectRefused(const absl::Status& status, const std::string& word) {
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_NE(status.message().find(word), absl::string_view::npos) << status << "\nwanted: " << word;
+}
+
+CheckpointManifest ManifestOf(const Job& job) {
+  CheckpointManifest manifest = SmallManifest();
+  *manifest.mutable_job() = job;
+  if (job.tables().empty()) manifest.clear_tables();
+  return manifest;
+}
+
+Job GptJob() {
+  Job job;
+  job.mutable_model()->mutable_gpt()->set_layers(3);
+  job.mutable_data()->set_format(TEXT);
+  return job;
+}
+
+TEST(ManifestTest, SymbolsOfAnyAlphabetComeBack) {
+  const support::TempFolder folder;
+  CheckpointManifest manifest = SmallManifest();
+  constexpr char kSymbols[] = "\0\n\t \"\\#'aé中🜂";
+  manifest.set_symbols(std::string(kSymbols, sizeof kSymbols - 1));
+  ASSERT_TRUE(WriteManifest(folder.path(), manifest).ok());
+  const auto read = ReadManifest(folder.path());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->symbols(), manifest.symbols());
+}
+
+TEST(SameModelTest, AnotherModelIsRefusedNamingTheField) {
+  const CheckpointManifest manifest = SmallManifest();
+  EXPECT_TRUE(CheckSameModel(SmallJob(), manifest).ok());
+  Job trained = SmallJob();
+  trained.mutable_model()->mutable_sequence_rec()->set_dropout(0.3f);
+  trained.mutable_tables(0)->set_learning_rate(7);
+  trained.mutable_tables(0)->set_optimizer(SGD);
+  trained.mutable_data()->set_path("elsewhere");
+  EXPECT_TRUE(CheckSameModel(trained, manifest).ok()) << "evaluation reads none of these";
+  Job layers = SmallJob(), dim = SmallJob(), name = SmallJob();
+  layers.mutable_model()->mutable_sequence_rec()->set_layers(3);
+  dim.mutable_tables(0)->set_dim(8);
+  name.mutable_tables(0)->set_name("user");
+  ExpectRefused(CheckSameModel(layers, manifest), "model.sequence_rec.layers: 2 -> 3");
+  ExpectRefused(CheckSameModel(dim, manifest), "tables[0].dim: 3 -> 8");
+  ExpectRefused(CheckSameModel(name, manifest), "tables[0].name: \"item\" -> \"user\"");
+}
+
+TEST(SameModelTest, GptIsComparedAndIsNoSequenceRec) {
+  const CheckpointManifest manifest = ManifestOf(GptJob());
+  EXPECT_TRUE(CheckSameModel(GptJob(), manifest).ok());
+  Job trained = GptJob(), layers = GptJob(), tied = GptJob();
+  trained.mutable_model()->mutable_gpt()->set_dropout(0.1f);
+  trained.mutable_model()->mutable_gpt()->set_init(UNIFORM_FAN_IN);
+  EXPECT_TRUE(CheckSameModel(trained, manifest).ok());
+  layers.mutable_model()->mutable_gpt()->set_layers(4);
+  tied.mutable_model()->mutable_gpt()->set_tied_embeddings(true);
+  ExpectRefused(CheckSameModel(layers, manifest), "model.gpt.layers: 3 -> 4");
+  ExpectRefused(CheckSameModel(tied, manifest), "model.gpt.tied_embeddings");
+  ExpectRefused(CheckSameModel(SmallJob(), manifest), "model.");
+  ExpectRefused(CheckSameModel(GptJob(), SmallManifest()), "model.");
+}
+
+TEST(SameModelTest, PlacementIsTheSameAndHasADefault) {
+  Job on_servers = SmallJob(), replicated = SmallJob(), gpt = GptJob();
+  on_servers.set_placement(Job::PS);
+  replicated.set_placement(Job::REPLICATED);
+  gpt.set_placement(Job::REPLICATED);
+  EXPECT_TRUE(CheckSameModel(on_servers, ManifestOf(SmallJob())).ok());
+  EXPECT_TRUE(CheckSameModel(gpt, ManifestOf(GptJob())).ok());
+  ExpectRefused(CheckSameModel(replicated, ManifestOf(on_servers)), "placement: PS -> REPLICATED");
+  CheckpointManifest without_rows = ManifestOf(replicated);
+  without_rows.clear_tables();
+  without_rows.clear_rows();
+  EXPECT_TRUE(CheckSameModel(replicated, without_rows).ok()) << "a replicated table is a parameter";
+}
+
+TEST(SameRunTest, WhatMayBeTunedOrMovedDoesNotMatter) {
+  Job job = SmallJob();
+  job.set_name("again");
+  job.mutable_data()->set_path("elsewhere");
+  Train* train = job.mutable_train();
+  train->set_max_epochs(99);
+  train->set_max_steps(12345);
+  train->set_patience(3);
+  train->set_accumulate(4);
+  train->set_log_every_steps(7);
+  train->set_eval_every_steps(7);
+  job.mutable_parallel()->set_dp(8);
+  job.mutable_ps()->set_threads(4);
+  job.mutable_checkpoint()->set_keep(5);
+  job.mutable_checkpoint()->set_every_steps(5);
+  job.mutable_runtime()->set_threads(2);
+  job.mutable_optimizer()->set_learning_rate(0.5);
+  job.mutable_optimizer()->set_schedule(COSINE);
+  job.mutable_tables(0)->set_learning_rate(0.5);
+  EXPECT_TRUE(CheckSameRun(job, SmallManifest()).ok()) << CheckSameRun(job, SmallManifest());
+}
+
+TEST(SameRunTest, AnotherRunIsRefusedNamingTheFieldAndBothValues) {
+  Job saved = SmallJob();
+  saved.set_seed(1);
+  saved.mutable_train()->set_batch_size(64);
+  saved.mutable_optimizer()->set_kind(ADAM);
+  saved.mutable_optimizer()->set_beta2(0.5);
+  saved.mutable_data()->set_format(PAIRS);
+  saved.mutable_tables(0)->set_optimizer(ADAM);
+  const CheckpointManifest manifest = ManifestOf(saved);
+  EXPECT_TRUE(CheckSameRun(saved, manifest).ok());
+  const auto refused = [&](auto change, const std::string& word) {
+    Job job = saved;
+    change(job);
+    ExpectRefused(CheckSameRun(job, manifest), word);
+  };
+  refused([](Job& job) { job.set_seed(2); }, "seed: 1 -> 2");
+  refused([](Job& job) { job.mutable_train()->set_batch_size(32); }, "train.batch_size: 64 -> 32");
+  refused([](Job& job) { job.mutable_optimizer()->set_kind(ADAMW); }, "optimizer.kind: ADAM -> ADAMW");
+  refused([](Job& job) { job.mutable_optimizer()->set_beta2(0.25); }, "optimizer.beta2: 0.5 -> 0.25");
+  refused([](Job& job) { job.mutable_data()->set_format(SEQUENCES); }, "data.format: PAIRS -> SEQUENCES");
+  refused([](Job& job) { job.mutable_tables(0)->set_optimizer(SGD); }, "tables[0].optimizer: ADAM -> SGD");
+  refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_layers(1); }, "layers: 2 -> 1");
+  refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_loss(FULL_SOFTMAX); }, "loss");
+  refused([](Job& job) { job.set_placement(Job::REPLICATED); }, "placement: PS -> REPLICATED");
+  refused([](Job& job) {
+    job.set_seed(2);
+    job.mutable_train()->set_batch_size(32);
+  }, "seed: 1 -> 2; ");
+}
+
+TEST(SameModelTest, TablesThatContradictTheJobAreRefused) {
+  CheckpointManifest manifest = SmallManifest();
+  manifest.mutable_tables(0)->set_dim(64);
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckSameModel(SmallJob(), manifest)));
+  manifest.clear_tables();
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckSameModel(SmallJob(), manifest)));
+}
+
+}  // namespace
+}  // namespace tandem::checkpoint

@@ -1,0 +1,60 @@
+// Layers in plain double loops, for forward passes that a test writes from a recipe's words: no code shared with the kernels.
+#pragma once
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainer/autograd/parameter.h"
+
+namespace tandem {
+
+class PlainLayers {
+ public:
+  using Matrix = std::vector<std::vector<double>>;
+
+ protected:
+  PlainLayers(const ParameterSet& parameters, double norm_epsilon) : norm_epsilon_(norm_epsilon) {
+    for (const auto& parameter : parameters.all()) parameters_[parameter->name] = parameter->variable.value();
+  }
+
+  // An element of a parameter; 0 of one that the model does not have.
+  double At(const std::string& name, int64_t i) const {
+    const auto found = parameters_.find(name);
+    return found == parameters_.end() ? 0 : found->second.At(i);
+  }
+  static Matrix Plus(Matrix a, const Matrix& b) {
+    for (size_t t = 0; t < a.size(); ++t) {
+      for (size_t f = 0; f < a[t].size(); ++f) a[t][f] += b[t][f];
+    }
+    return a;
+  }
+  Matrix Norm(Matrix x, const std::string& name) const {
+    for (auto& row : x) {
+      double mean = 0, variance = 0;
+      for (double v : row) mean += v / static_cast<double>(row.size());
+      for (double v : row) variance += (v - mean) * (v - mean) / static_cast<double>(row.size());
+      for (size_t f = 0; f < row.size(); ++f) {
+        row[f] = (row[f] - mean) / std::sqrt(variance + norm_epsilon_) * At(name + ".gamma", f) + At(name + ".beta", f);
+      }
+    }
+    return x;
+  }
+  Matrix Project(const Matrix& x, const std::string& name) const {
+    const int64_t in = parameters_.at(name + ".weight").dim(0), out = parameters_.at(name + ".weight").dim(1);
+    Matrix y(x.size(), std::vector<double>(out));
+    for (size_t t = 0; t < x.size(); ++t) {
+      for (int64_t o = 0; o < out; ++o) {
+        y[t][o] = At(name + ".bias", o);
+        for (int64_t i = 0; i < in; ++i) y[t][o] += x[t][i] * At(name + ".weight", i * out + o);
+      }
+    }
+    return y;
+  }
+
+  const double norm_epsilon_;
+  std::map<std::string, Tensor> parameters_;
+};
+
+}  // namespace tandem

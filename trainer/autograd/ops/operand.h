@@ -1,0 +1,30 @@
+// What enters a matrix product: in a BF16 run (Context::compute) the bf16 copy of an f32 tensor, otherwise the tensor itself.
+#pragma once
+
+#include "kernels/cast.h"
+#include "trainer/autograd/variable.h"
+
+namespace tandem::ops {
+
+inline Tensor OfType(Context& context, const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const Tensor cast = Tensor::Empty(x.shape(), dtype);
+  kernels::Cast(cast.view(), x.view(), context.stream());
+  return cast;
+}
+
+// The type of sums and statistics over elements of `dtype`.
+inline DType StatisticsType(DType dtype) { return dtype == DType::BF16 ? DType::F32 : dtype; }
+
+inline Tensor Operand(Context& context, const Tensor& x) {
+  return context.compute() == DType::BF16 ? OfType(context, x, DType::BF16) : x;
+}
+
+// A parameter's copy is its shadow.
+inline Tensor Operand(Context& context, const Variable& x) {
+  const auto* leaf = dynamic_cast<const LeafNode*>(x.node().get());
+  if (context.compute() == DType::BF16 && leaf != nullptr && leaf->shadow().defined()) return leaf->shadow();
+  return Operand(context, x.value());
+}
+
+}  // namespace tandem::ops

@@ -1,0 +1,205 @@
+// `tandem bench step`: the speed of a whole training step, by the training loop itself, and where its time goes.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <tuple>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/status_macros.h"
+#include "ps/client_local.h"
+#include "ps/table_host.h"
+#include "trainer/cli/bench_ceilings.h"
+#include "trainer/cli/bench_data.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/loop/train_loop.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr int kWarmUpSteps = 4, kTracedSteps = 4;
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// The time of one kind or one name of kernel, without what ran inside its spans.
+struct Share {
+  double seconds = 0, flops = 0, bytes = 0;
+  int64_t calls = 0;
+};
+
+struct StepProfile {
+  double step_seconds = 0;                 // of a traced step
+  std::map<std::string, Share> kernels;    // by kind and name, a step
+};
+
+struct Measured {
+  std::string job;
+  int threads = 1;
+  std::string dtype;
+  double samples_per_second = 0, tokens_per_second = 0, step_seconds = 0;
+  StepProfile profile;
+  Ceilings ceilings;
+};
+
+// Spans of one thread lie inside each other or apart; a span's own time is what its children leave.
+StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
+  std::vector<const RecordedSpan*> spans;
+  for (const RecordedSpan& span : trace.spans()) {
+    if (span.thread() != 0) spans.push_back(&span);
+  }
+  std::sort(spans.begin(), spans.end(), [](const RecordedSpan* a, const RecordedSpan* b) {
+    return std::tuple(a->thread(), a->begin_ns(), -a->duration_ns()) < std::tuple(b->thread(), b->begin_ns(), -b->duration_ns());
+  });
+  StepProfile profile;
+  std::vector<const RecordedSpan*> open;
+  const auto share_of = [&](const RecordedSpan& span) -> Share& {
+    return profile.kernels[absl::StrCat(trace.names(static_cast<int>(span.kind())), "/", trace.names(static_cast<int>(span.name())))];
+  };
+  for (const RecordedSpan* span : spans) {
+    const double seconds = static_cast<double>(span->duration_ns()) * 1e-9 / num_steps;
+    if (trace.names(static_cast<int>(span->kind())) == NameOf(SpanKind::STEP)) {
+      profile.step_seconds += seconds;
+      continue;
+    }
+    while (!open.empty() && (open.back()->thread() != span->thread() ||
+                             open.back()->begin_ns() + open.back()->duration_ns() <= span->begin_ns())) {
+      open.pop_back();
+    }
+    if (!open.empty()) share_of(*open.back()).seconds -= seconds;
+    open.push_back(span);
+    Share& share = share_of(*span);
+    share.seconds += seconds;
+    share.flops += span->flops() / num_steps;
+    share.bytes += span->bytes() / num_steps;
+    ++share.calls;
+  }
+  return profile;
+}
+
+absl::StatusOr<Measured> Measure(const std::string& preset, int threads, bool bf16, int num_steps) {
+  ASSIGN_OR_RETURN(BenchJob bench, MakeBenchJob(preset));
+  Job& job = bench.job;
+  job.mutable_runtime()->set_threads(threads);
+  job.mutable_train()->set_precision(bf16 ? Train::BF16 : Train::F32);
+  job.mutable_train()->set_max_epochs(0);
+  job.mutable_train()->set_max_steps(kWarmUpSteps + num_steps + kTracedSteps + 1);  // the evaluation after the last is not traced
+  job.mutable_train()->set_eval_every_steps(job.train().max_steps());
+  job.mutable_train()->set_log_every_steps(static_cast<int>(job.train().max_steps()));
+  job.mutable_trace()->set_first_step(kWarmUpSteps + num_steps + 1);
+  job.mutable_trace()->set_steps(kTracedSteps);
+
+  Measured measured;
+  measured.job = job.name();
+  measured.threads = threads;
+  measured.dtype = bf16 ? "bf16" : "f32";
+  std::vector<double> samples, tokens;
+  ps::TableHost host(1);
+  ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
+  const auto groups = comm::ThreadGroup::Create(1, "dp", absl::Seconds(job.runtime().timeout_seconds()));
+  const auto summary = loop::RunReplica(
+      job, *bench.data,
+      {.group = groups[0].get(),
+       .client = &client,
+       .on_step =
+           [&](const loop::StepRecord& record) {
+             if (record.step <= kWarmUpSteps || record.step > kWarmUpSteps + num_steps) return;
+             samples.push_back(record.samples_per_second);
+             tokens.push_back(record.tokens_per_second);
+           },
+       .on_trace = [&](const std::vector<RoleTrace>& traces) { measured.profile = ProfileOf(traces[0], kTracedSteps); }});
+  RETURN_IF_ERROR(summary.status());
+  measured.samples_per_second = Median(samples);
+  measured.tokens_per_second = Median(tokens);
+  measured.step_seconds = job.train().batch_size() / measured.samples_per_second;
+  measured.ceilings = MeasureCeilings(threads);
+  return measured;
+}
+
+// The least time the work takes at the measured ceilings; 0 if the span did not say its work.
+double LeastSeconds(const std::string& name, const Share& share, const Measured& m) {
+  const bool is_gemm = name.rfind("gemm/", 0) == 0;
+  const double flops_per_second = is_gemm && m.dtype == "bf16" ? m.ceilings.bf16_matmul
+                                  : is_gemm                    ? m.ceilings.f32_matmul
+                                                               : m.ceilings.f32_fma;
+  return std::max(share.flops / flops_per_second, is_gemm ? 0 : share.bytes / m.ceilings.copy_bytes);
+}
+
+void Print(const Measured& m) {
+  std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step\n", m.job.c_str(), m.dtype.c_str(), m.threads,
+              m.threads == 1 ? "" : "s", m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3);
+  std::printf("  ceilings of this run: f32 matmul %.0f, bf16 matmul %.0f, f32 fma %.0f GFLOP/s, copy %.1f GB/s\n",
+              m.ceilings.f32_matmul * 1e-9, m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9, m.ceilings.copy_bytes * 1e-9);
+  std::map<std::string, double> kinds;
+  double matmul_seconds = 0, other = m.profile.step_seconds;
+  std::vector<std::pair<std::string, Share>> kernels(m.profile.kernels.begin(), m.profile.kernels.end());
+  std::sort(kernels.begin(), kernels.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  for (const auto& [name, share] : kernels) {
+    kinds[name.substr(0, name.find('/'))] += share.seconds;
+    other -= share.seconds;
+    if (name.rfind("gemm/", 0) == 0) matmul_seconds += LeastSeconds(name, share, m);
+  }
+  std::printf("  the matmuls alone, at their ceiling: %.1f ms, %.0f %% of the step\n  by kind:", matmul_seconds * 1e3,
+              100 * matmul_seconds / m.step_seconds);
+  for (const auto& [kind, seconds] : kinds) std::printf(" %s %.1f %%", kind.c_str(), 100 * seconds / m.profile.step_seconds);
+  std::printf(" rest %.1f %%\n", 100 * other / m.profile.step_seconds);
+  std::printf("  %-38s %8s %7s %7s %9s %8s %9s\n", "kernel", "ms", "step", "calls", "GFLOP/s", "GB/s", "ceiling");
+  for (const auto& [name, share] : kernels) {
+    if (share.seconds < 0.005 * m.profile.step_seconds) continue;
+    std::printf("  %-38s %8.2f %5.1f %% %7.1f %9s %8s %7.0f %%\n", name.c_str(), share.seconds * 1e3,
+                100 * share.seconds / m.profile.step_seconds, static_cast<double>(share.calls) / kTracedSteps,
+                share.flops > 0 ? absl::StrFormat("%.1f", share.flops / share.seconds * 1e-9).c_str() : "-",
+                share.bytes > 0 ? absl::StrFormat("%.1f", share.bytes / share.seconds * 1e-9).c_str() : "-",
+                100 * LeastSeconds(name, share, m) / share.seconds);
+  }
+  std::fflush(stdout);
+}
+
+absl::Status WriteJson(const std::string& path, const std::vector<Measured>& all) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return absl::InvalidArgumentError(absl::StrCat("cannot write --json ", path));
+  std::fputs("[", file);
+  const char* separator = "\n";
+  for (const Measured& m : all) {
+    std::fprintf(file, "%s{\"job\":\"%s\",\"threads\":%d,\"dtype\":\"%s\",\"tokens_per_second\":%.6g,\"samples_per_second\":%.6g}",
+                 separator, m.job.c_str(), m.threads, m.dtype.c_str(), m.tokens_per_second, m.samples_per_second);
+    separator = ",\n";
+  }
+  std::fputs("\n]\n", file);
+  return std::fclose(file) == 0 ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("cannot write --json ", path));
+}
+
+absl::Status Run(const BenchStepOptions& options) {
+  std::vector<Measured> all;
+  const std::vector<std::string> presets = options.presets.empty() ? std::vector<std::string>{"gpt", "sasrec"} : options.presets;
+  const std::vector<int> threads = options.threads.empty() ? std::vector<int>{1, 2} : options.threads;
+  for (const std::string& preset : presets) {
+    const bool has_bf16 = preset != "sasrec";
+    for (const int count : threads) {
+      for (const std::string dtype : {"f32", "bf16"}) {
+        const bool asked = options.dtypes.empty() ? dtype == "f32" || has_bf16
+                                                  : std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;
+        if (!asked) continue;
+        if (dtype == "bf16" && !has_bf16) return absl::InvalidArgumentError("--dtype bf16 with sasrec; allowed: f32");
+        ASSIGN_OR_RETURN(Measured measured, Measure(preset, count, dtype == "bf16", options.steps));
+        Print(measured);
+        all.push_back(std::move(measured));
+      }
+    }
+  }
+  return options.json.empty() ? absl::OkStatus() : WriteJson(options.json, all);
+}
+
+}  // namespace
+
+int BenchStep(const BenchStepOptions& options) {
+  const absl::Status status = Run(options);
+  return status.ok() ? 0 : ReportError(status);
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,101 @@
+// `tandem generate`: text that a saved language model writes. Needs the checkpoint alone, which holds the vocabulary too.
+#include <cstdio>
+#include <numeric>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/saved_tables.h"
+#include "trainer/data/vocabulary.h"
+#include "trainer/loop/job_options.h"
+#include "trainer/models/gpt_decoder.h"
+#include "trainer/models/sampling.h"
+#include "trainer/remote/remote_embedding.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Minutes(1);
+
+absl::Status CheckOptions(const GenerateOptions& options) {
+  const auto refuse = [](const char* flag, double found, const char* allowed) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, " is ", found, "; allowed: ", allowed));
+  };
+  if (options.length < 0) return refuse("--length", options.length, "at least 0");
+  if (!(options.temperature >= 0)) return refuse("--temperature", options.temperature, "at least 0");
+  if (options.top_k < 0) return refuse("--top-k", options.top_k, "at least 0");
+  if (!(options.top_p > 0 && options.top_p <= 1)) return refuse("--top-p", options.top_p, "above 0 and at most 1");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int64_t>> EncodePrompt(const std::string& prompt, const data::Vocabulary& vocabulary) {
+  auto encoded = vocabulary.Encode(prompt);
+  if (!encoded.ok()) return absl::InvalidArgumentError(absl::StrCat("--prompt: ", encoded.status().message()));
+  if (encoded->num_unseen > 0) {
+    std::fprintf(stderr, "%d symbols of the prompt are unknown to the model and left out\n", static_cast<int>(encoded->num_unseen));
+  }
+  if (encoded->numbers.empty()) {
+    return absl::InvalidArgumentError("--prompt has no symbol that the model knows; `tandem inspect` shows its vocabulary");
+  }
+  return encoded->numbers;
+}
+
+// All token rows in the order of the symbols, if servers held them.
+absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t vocabulary_size) {
+  if (saved.manifest.job().placement() != Job::PS) return Variable();
+  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, /*num_workers=*/1, kTimeout));
+  std::vector<uint64_t> ids(static_cast<size_t>(vocabulary_size));
+  std::iota(ids.begin(), ids.end(), uint64_t{1});
+  remote::RemoteEmbedding table(tables->client(), /*table=*/1, saved.manifest.job().tables(0).dim());
+  auto pulled = table.Pull(/*step=*/0, /*create=*/false, std::move(ids));
+  ASSIGN_OR_RETURN(const Tensor rows, pulled->Await(absl::Now() + kTimeout));
+  return Variable::Constant(rows);
+}
+
+absl::Status Run(const GenerateOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
+  const Job& job = saved.manifest.job();
+  if (!job.model().has_gpt()) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, " holds no language model"));
+  }
+  const auto vocabulary = data::Vocabulary::FromSymbols(saved.manifest.symbols());
+  if (!vocabulary.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": ", vocabulary.status().message()));
+  }
+  ASSIGN_OR_RETURN(const std::vector<int64_t> prompt, EncodePrompt(options.prompt, *vocabulary));
+  ParameterSet parameters(job.seed(), DType::F32);
+  const models::Gpt gpt(loop::GptOptionsOf(job, vocabulary->size()), parameters);
+  RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
+  ASSIGN_OR_RETURN(const Variable rows, TokenRows(saved, vocabulary->size()));
+
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  models::GptDecoder decoder(&gpt, rows, &stream);
+  const models::SamplingOptions sampling{.temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p};
+  const RandomKey key{options.seed, StableHash("generate")};
+  std::fputs(vocabulary->Decode(prompt).c_str(), stdout);
+  std::vector<int64_t> next = prompt;
+  for (int i = 0; i < options.length; ++i) {
+    const Tensor scores = decoder.Feed(next);
+    next = {models::SampleSymbol({scores.data<float>(), static_cast<size_t>(vocabulary->size())}, sampling, key,
+                                 static_cast<uint64_t>(i))};
+    std::fputs(vocabulary->Decode(next).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  std::fputs("\n", stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int Generate(const GenerateOptions& options) {
+  const absl::Status status = Run(options);
+  return status.ok() ? 0 : ReportError(status);
+}
+
+}  // namespace tandem::cli

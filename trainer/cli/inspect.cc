@@ -1,0 +1,258 @@
+// `tandem inspect`: checks every byte of a checkpoint, or of all in a folder, and lists what it holds.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status_macros.h"
+#include "ps/checkpoint.h"
+#include "trainer/checkpoint/folder.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/loop/progress.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr size_t kMaxColumns = 110;  // of a line; only paths may be longer
+
+// 1234567 as "1,234,567".
+std::string Grouped(uint64_t number) { return loop::CountText(static_cast<double>(number)); }
+
+// Lines of cells under a heading; the first column is aligned left, and those that begin with '<' in the heading.
+class TextTable {
+ public:
+  explicit TextTable(std::vector<std::string> heading) {
+    for (std::string& cell : heading) {
+      left_.push_back(left_.empty() || cell[0] == '<');
+      if (cell[0] == '<') cell.erase(0, 1);
+    }
+    Add(std::move(heading));
+  }
+  // Names come from files that anybody may have written: what a terminal would obey is escaped.
+  void Add(std::vector<std::string> cells) {
+    for (std::string& cell : cells) cell = absl::Utf8SafeCEscape(cell);
+    lines_.push_back(std::move(cells));
+  }
+
+  void Print() {
+    std::vector<size_t> widths(left_.size());
+    size_t others = 0;
+    for (const auto& line : lines_) {
+      for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+    }
+    for (size_t i = 1; i < widths.size(); ++i) others += 2 + widths[i];
+    widths[0] = std::min(widths[0], kMaxColumns - 2 - std::min(others, kMaxColumns - 32));
+    std::printf("\n");
+    for (const auto& line : lines_) {
+      std::string text = absl::StrFormat("  %-*s", static_cast<int>(widths[0]), Shortened(line[0], widths[0]));
+      for (size_t i = 1; i < line.size(); ++i) {
+        const int width = static_cast<int>(widths[i]);
+        text += left_[i] ? absl::StrFormat("  %-*s", width, line[i]) : absl::StrFormat("  %*s", width, line[i]);
+      }
+      text.erase(text.find_last_not_of(' ') + 1);
+      std::printf("%s\n", text.c_str());
+    }
+  }
+
+ private:
+  static std::string Shortened(const std::string& text, size_t width) {
+    if (text.size() <= width) return text;
+    return text.substr(0, width / 2 - 1) + ".." + text.substr(text.size() - (width - width / 2 - 1));
+  }
+
+  std::vector<bool> left_;
+  std::vector<std::vector<std::string>> lines_;
+};
+
+struct TableCount {
+  uint64_t rows = 0, files = 0;
+};
+using TableCounts = std::map<uint32_t, TableCount>;  // by number
+
+// Reads every row: a checksum alone does not say that a file can be loaded.
+absl::StatusOr<TableCounts> CountRows(const checkpoint::Checkpoint& saved) {
+  TableCounts counts;
+  for (const SavedFile& file : saved.manifest.rows()) {
+    const absl::Status read = ps::ReadRows(
+        saved.folder + "/" + file.name(),
+        [&counts](const ps::RowFileHeader& header) {
+          counts[header.number].rows += header.num_rows;
+          counts[header.number].files += 1;
+          return absl::OkStatus();
+        },
+        [](uint32_t) { return true; }, [](const ps::SavedRow&) { return absl::OkStatus(); });
+    if (!read.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", read.message()));
+  }
+  return counts;
+}
+
+// A checkpoint in which everything was found in order.
+struct Inspected {
+  checkpoint::Checkpoint saved;
+  checkpoint::SafetensorsHeader dense;
+  TableCounts tables;
+
+  uint64_t bytes() const {
+    uint64_t sum = saved.manifest.dense().bytes();
+    for (const SavedFile& file : saved.manifest.rows()) sum += file.bytes();
+    return sum;
+  }
+  bool best() const { return saved.manifest.best_step() != 0 && saved.manifest.best_step() == saved.manifest.step(); }
+};
+
+absl::StatusOr<Inspected> InspectOne(const std::string& path) {
+  Inspected inspected;
+  ASSIGN_OR_RETURN(inspected.saved, checkpoint::OpenCheckpoint(path, checkpoint::Choice::NEWEST));
+  auto dense = checkpoint::ReadSafetensorsHeader(inspected.saved.DensePath());
+  if (!dense.ok()) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", dense.status().message()));
+  inspected.dense = *std::move(dense);
+  ASSIGN_OR_RETURN(inspected.tables, CountRows(inspected.saved));
+  return inspected;
+}
+
+// "name value" cells in columns under the text of a line.
+void PrintMetrics(const std::map<std::string, double>& metrics) {
+  std::string line;
+  const auto flush = [&line] {
+    if (line.empty()) return;
+    line.erase(line.find_last_not_of(' ') + 1);
+    std::printf("            %s\n", line.c_str());
+    line.clear();
+  };
+  for (const auto& [name, value] : metrics) {
+    const std::string cell = absl::StrFormat("%-30s  ", absl::StrFormat("%s %.4f", absl::Utf8SafeCEscape(name), value));
+    if (12 + line.size() + cell.size() > kMaxColumns) flush();
+    line += cell;
+  }
+  flush();
+}
+
+void PrintState(const CheckpointManifest& manifest) {
+  const auto line = [](const char* title, const std::string& text) { std::printf("  %-8s  %s\n", title, text.c_str()); };
+  const Job& job = manifest.job();
+  line("job", absl::StrCat(absl::Utf8SafeCEscape(job.name()), ", ", job.model().has_gpt() ? "gpt" : "sequence_rec", ", seed ",
+                           manifest.seed()));
+  std::string stands = absl::StrCat("after step ", Grouped(manifest.step()), ", in epoch ", Grouped(manifest.epoch()));
+  if (manifest.epoch_steps() > 0) {
+    absl::StrAppendFormat(&stands, " after %s of its steps, mean loss %.4f", Grouped(manifest.epoch_steps()),
+                          manifest.epoch_loss() / static_cast<double>(manifest.epoch_steps()));
+  }
+  line("stands", stands);
+  line("consumed", absl::StrCat(Grouped(manifest.samples_consumed()), " samples, ", Grouped(manifest.tokens_consumed()), " tokens"));
+  if (!manifest.symbols().empty()) {
+    const auto is_first_byte = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
+    const auto count = std::count_if(manifest.symbols().begin(), manifest.symbols().end(), is_first_byte);
+    line("text", absl::StrCat("a vocabulary of ", Grouped(static_cast<uint64_t>(count)), " symbols"));
+  }
+  if (manifest.best_epoch() == 0) return line("best", "no evaluation yet");
+  line("best", absl::StrFormat("epoch %s, step %s, selected by %.6g; %s evaluations since", Grouped(manifest.best_epoch()),
+                               Grouped(manifest.best_step()), manifest.best_selection(),
+                               Grouped(manifest.evaluations_since_best())));
+  PrintMetrics({manifest.best_metrics().begin(), manifest.best_metrics().end()});
+}
+
+void PrintDense(const checkpoint::SafetensorsHeader& dense) {
+  std::map<std::string, std::vector<const checkpoint::TensorEntry*>> slots;  // by parameter
+  for (const auto& entry : dense.tensors) {
+    const size_t mark = entry.name.find('#');
+    if (mark != std::string::npos) slots[entry.name.substr(0, mark)].push_back(&entry);
+  }
+  TextTable table({"dense tensor", "<type", "<shape", "bytes", "<optimizer slots", "bytes"});
+  uint64_t count = 0, bytes = 0, all_slot_bytes = 0;
+  for (const auto& entry : dense.tensors) {
+    if (entry.name.find('#') != std::string::npos) continue;
+    uint64_t slot_bytes = 0;
+    std::vector<std::string> names;
+    for (const auto* slot : slots[entry.name]) {
+      slot_bytes += slot->end - slot->begin;
+      names.push_back(slot->name.substr(entry.name.size() + 1));
+    }
+    std::vector<std::string> extents;
+    for (int i = 0; i < entry.shape.num_dims(); ++i) extents.push_back(absl::StrCat(entry.shape[i]));
+    table.Add({entry.name, NameOf(entry.dtype), absl::StrCat("[", absl::StrJoin(extents, ", "), "]"),
+               Grouped(entry.end - entry.begin), absl::StrJoin(names, ", "), Grouped(slot_bytes)});
+    ++count;
+    bytes += entry.end - entry.begin;
+    all_slot_bytes += slot_bytes;
+  }
+  table.Add({absl::StrCat(Grouped(count), " tensors"), "", "", Grouped(bytes), "", Grouped(all_slot_bytes)});
+  table.Print();
+}
+
+const char* OptimizerName(SparseOptimizer optimizer) {
+  switch (optimizer) {
+    case SPARSE_SGD: return "SGD";
+    case SPARSE_ADAGRAD: return "ADAGRAD";
+    case SPARSE_ADAM: return "ADAM";
+    default: return "?";
+  }
+}
+
+void PrintTables(const Inspected& inspected) {
+  if (inspected.saved.manifest.tables().empty()) return;
+  TextTable table({"table", "rows", "dim", "<optimizer", "slots", "files"});
+  for (const TableSpec& spec : inspected.saved.manifest.tables()) {
+    const auto found = inspected.tables.find(spec.number());
+    const TableCount count = found == inspected.tables.end() ? TableCount() : found->second;
+    const int slots = spec.optimizer() == SPARSE_ADAM ? 2 : spec.optimizer() == SPARSE_ADAGRAD ? 1 : 0;
+    table.Add({spec.name(), Grouped(count.rows), absl::StrCat(spec.dim()), OptimizerName(spec.optimizer()),
+               absl::StrCat(slots), Grouped(count.files)});
+  }
+  table.Print();
+}
+
+void PrintFiles(const checkpoint::Checkpoint& saved) {
+  TextTable table({"file", "bytes", "<crc32c", "<"});
+  std::error_code ignored;
+  const uint64_t manifest_bytes = std::filesystem::file_size(saved.folder + "/manifest.textproto", ignored);
+  table.Add({"manifest.textproto", Grouped(manifest_bytes), "its own", "ok"});
+  const auto add = [&table](const SavedFile& file) {
+    table.Add({file.name(), Grouped(file.bytes()), absl::StrFormat("%08x", file.crc32c()), "ok"});
+  };
+  add(saved.manifest.dense());
+  for (const SavedFile& file : saved.manifest.rows()) add(file);
+  table.Print();
+}
+
+absl::Status Run(const InspectOptions& options) {
+  std::vector<std::string> paths = checkpoint::ListCheckpoints(options.checkpoint);
+  const bool several = !paths.empty();
+  if (!several) paths.push_back(options.checkpoint);
+  TextTable list({"checkpoint", "epoch", "bytes", "<", "<"});
+  Inspected last;
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(last, InspectOne(path));
+    list.Add({path.substr(path.rfind('/') + 1), Grouped(last.saved.manifest.epoch()), Grouped(last.bytes()), "ok",
+              last.best() ? "best" : ""});
+  }
+  if (several) {
+    std::printf("%s\n", options.checkpoint.c_str());
+    list.Print();
+    std::printf("\n");
+  }
+  std::printf("%s\n\n", last.saved.folder.c_str());
+  PrintState(last.saved.manifest);
+  PrintDense(last.dense);
+  PrintTables(last);
+  PrintFiles(last.saved);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int Inspect(const InspectOptions& options) {
+  const absl::Status status = Run(options);
+  return status.ok() ? 0 : ReportError(status);
+}
+
+}  // namespace tandem::cli

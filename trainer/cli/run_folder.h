@@ -1,0 +1,22 @@
+// The --out folder of a run that begins: fresh, or of a run that goes on. Thread rule: the main thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/cli/run_options.h"
+#include "trainer/loop/run_output.h"
+
+namespace tandem::cli {
+
+// With --resume the newest checkpoint of the folder, checked to the last byte and against the job; else nothing.
+// FailedPrecondition if there is none or it does not fit. Changes nothing.
+absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job);
+
+// Makes the folder ready, for rank 0. `resumed` is null without --resume.
+absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const checkpoint::Checkpoint* resumed);
+
+}  // namespace tandem::cli

@@ -1,0 +1,44 @@
+// The symbols that a language model of characters knows, numbered from 0, and the way from text to numbers and back.
+// A value; safe to read from many threads. Invariant: no symbol twice, so numbers and symbols are one to one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace tandem::data {
+
+class Vocabulary {
+ public:
+  Vocabulary() = default;
+  // `symbols` as Symbols() gives them: UTF-8, in the order of their numbers. DataLoss where they are no vocabulary.
+  static absl::StatusOr<Vocabulary> FromSymbols(std::string_view symbols);
+  // REQUIRES: no symbol twice.
+  explicit Vocabulary(std::u32string symbols);
+
+  int64_t size() const { return static_cast<int64_t>(symbols_.size()); }
+  std::string Symbols() const;
+  std::optional<int32_t> Find(char32_t symbol) const;
+
+  // Text as ReadText reads a file: no byte-order mark, line ends are LF. Unknown symbols are left out and counted.
+  struct Encoded {
+    std::vector<int64_t> numbers;
+    int64_t num_unseen = 0;
+  };
+  // InvalidArgument where `text` is not UTF-8.
+  absl::StatusOr<Encoded> Encode(std::string_view text) const;
+  // REQUIRES: numbers in [0, size()).
+  std::string Decode(absl::Span<const int64_t> numbers) const;
+
+ private:
+  std::u32string symbols_;
+  absl::flat_hash_map<char32_t, int32_t> numbers_;
+};
+
+}  // namespace tandem::data

@@ -1,0 +1,14 @@
+// The two kinds of JSON value that need care; the rest of a run's JSON is put together by hand. Thread rule: pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tandem::loop {
+
+// Nine digits; null for a NaN or an infinity, which JSON has not.
+std::string JsonNumber(double value);
+// In quotes and escaped.
+std::string JsonString(std::string_view text);
+
+}  // namespace tandem::loop

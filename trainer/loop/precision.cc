@@ -1,0 +1,54 @@
+#include "trainer/loop/precision.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_format.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/random.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "trainer/tensor/tensor.h"
+
+namespace tandem::loop {
+
+namespace {
+
+constexpr int64_t kMaxRows = 2048;  // enough to judge by, in some milliseconds
+constexpr int kRepeats = 3;
+
+// The best of a few runs of the largest product of a block, [rows, dim] x [dim, ffn_dim].
+double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& stream) {
+  const Tensor a = Tensor::Empty(Shape{rows, model.dim()}, dtype), b = Tensor::Empty(Shape{model.dim(), model.ffn_dim()}, dtype);
+  const Tensor c = Tensor::Empty(Shape{rows, model.ffn_dim()}, dtype);
+  kernels::Fill(a.view(), 0, stream);
+  kernels::Fill(b.view(), 0, stream);
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i <= kRepeats; ++i) {  // the first, which prepares the kernels, is not the best
+    const Stopwatch watch;
+    kernels::Gemm({.a = a.view(), .b = b.view(), .c = c.view()}, stream);
+    best = std::min(best, watch.Seconds());
+  }
+  return best;
+}
+
+}  // namespace
+
+absl::StatusOr<Precision> ChoosePrecision(const Job& job, Stream& stream, comm::ProcessGroup& group, absl::Time deadline) {
+  if (job.train().precision() != Train::BF16) return Precision();
+  const Gpt& model = job.model().gpt();
+  const int64_t tokens = int64_t{job.train().batch_size()} * model.max_length() / group.size() / job.train().accumulate();
+  const int64_t rows = std::clamp<int64_t>(tokens, 1, kMaxRows);
+  const double f32 = SecondsOfProduct(model, rows, DType::F32, stream);
+  const double bf16 = SecondsOfProduct(model, rows, DType::BF16, stream);
+  double gain = f32 / bf16;
+  const comm::CollectiveArgs args{.stream = &stream, .op = comm::ReduceOp::MIN, .tag = StableHash("precision")};
+  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(&gain, Shape{1}), args), deadline));
+  Precision precision{.compute = gain > 1 ? DType::BF16 : DType::F32, .reason = ""};
+  precision.reason = absl::StrFormat("precision %s: a bf16 product of %d x %d x %d takes %.2f of f32's time here",
+                                     NameOf(precision.compute), rows, model.dim(), model.ffn_dim(), 1 / gain);
+  return precision;
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,38 @@
+// An interaction log with its fixed negatives, as a job's data.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/data/interactions.h"
+#include "trainer/data/ranking.h"
+#include "trainer/loop/job_data.h"
+
+namespace tandem::loop {
+
+class SequenceData : public JobData {
+ public:
+  static absl::StatusOr<std::unique_ptr<SequenceData>> Read(const Job& job);
+  // `path` is where the log came from; the best reachable score of a generated log lies beside it, in PATH.reachable.
+  SequenceData(data::Interactions interactions, std::unique_ptr<data::Jagged> negatives, std::string path)
+      : interactions_(std::move(interactions)), negatives_(std::move(negatives)), path_(std::move(path)) {}
+
+  const data::Interactions& interactions() const { return interactions_; }
+  const data::Jagged* negatives() const { return negatives_.get(); }  // null: none given
+
+  std::string Description() const override;
+  int64_t num_embeddings() const override { return static_cast<int64_t>(interactions_.num_items); }
+  std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const override;
+  std::vector<ReferenceColumn> References() const override;
+
+ private:
+  const data::Interactions interactions_;
+  const std::unique_ptr<data::Jagged> negatives_;
+  const std::string path_;
+};
+
+// Writes PATH.reachable for the generated log at `path`.
+absl::Status WriteReachable(const std::string& path, const data::RankingMetrics& reachable);
+
+}  // namespace tandem::loop

@@ -1,0 +1,119 @@
+#include "trainer/loop/text_task.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/loop/job_options.h"
+
+namespace tandem::loop {
+
+namespace {
+
+constexpr int64_t kEvaluationTokens = 8192;  // a block of windows evaluated together; never changes their losses
+
+struct TextStep : StepInput {
+  std::vector<models::GptInput> parts;
+};
+
+// A symbol's row on the parameter servers: ids start at 1.
+uint64_t RowOf(int64_t symbol) { return static_cast<uint64_t>(symbol) + 1; }
+
+std::vector<uint64_t> RowsOf(const std::vector<int64_t>& symbols) {
+  std::vector<uint64_t> ids(symbols.size());
+  std::transform(symbols.begin(), symbols.end(), ids.begin(), RowOf);
+  return ids;
+}
+
+std::vector<uint64_t> AllRows(int64_t vocabulary) {
+  std::vector<uint64_t> ids(static_cast<size_t>(vocabulary));
+  std::iota(ids.begin(), ids.end(), uint64_t{1});
+  return ids;
+}
+
+models::GptInput InputOf(const data::WindowBatch& batch, int64_t max_length) {
+  return {.rows = {.offsets = Tensor::FromVector(batch.offsets),
+                   .positions = Tensor::FromVector(batch.positions),
+                   .row_index = Tensor::FromVector(batch.row_index),
+                   .max_length = max_length},
+          .inputs = Tensor::FromVector(batch.inputs),
+          .targets = Tensor::FromVector(batch.targets)};
+}
+
+}  // namespace
+
+TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment)
+    : job_(job),
+      sampler_(&data->text(), {.seed = job.seed(),
+                               .batch_size = job.train().batch_size(),
+                               .max_length = job.model().gpt().max_length()}),
+      model_(GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
+      table_(environment.table),
+      group_(environment.group) {}
+
+std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
+  auto input = std::make_unique<TextStep>();
+  const int num_parts = job_.train().accumulate();
+  std::vector<std::vector<uint64_t>> part_ids;
+  for (int part = 0; part < num_parts; ++part) {
+    const data::WindowBatch batch = sampler_.TrainBatch(step, group_->rank(), group_->size(), part, num_parts);
+    input->global_samples = batch.global_samples;
+    input->global_targets = input->global_tokens = batch.global_targets;
+    input->parts.push_back(InputOf(batch, job_.model().gpt().max_length()));
+    if (table_ != nullptr) part_ids.push_back(RowsOf(batch.inputs));
+  }
+  if (table_ == nullptr) return input;
+  if (job_.model().gpt().tied_embeddings()) {  // the head reads every row
+    input->ids = AllRows(model_.options().vocabulary_size);
+    return input;
+  }
+  input->ids = remote::UniqueIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
+  for (int part = 0; part < num_parts; ++part) {
+    input->parts[part].inputs = remote::IndexInto(input->ids, part_ids[part]);
+  }
+  return input;
+}
+
+Variable TextTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
+  return model_.LossSum(context, rows, static_cast<const TextStep&>(input).parts[part]);
+}
+
+void TextTask::WindowLosses(const Variable& rows, const EvaluationArgs& args, std::vector<double>& losses) const {
+  const int64_t windows = sampler_.num_eval_windows(), size = group_->size(), rank = group_->rank();
+  const int64_t length = job_.model().gpt().max_length(), block = std::max<int64_t>(1, kEvaluationTokens / length);
+  const int64_t end = (rank + 1) * windows / size;
+  for (int64_t begin = rank * windows / size; begin < end; begin += block) {
+    const data::WindowBatch batch = sampler_.EvalBatch(begin, std::min(end, begin + block));
+    Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
+    const Tensor tokens = model_.Losses(context, rows, InputOf(batch, length));
+    for (int64_t w = 0; w < batch.num_samples(); ++w) {
+      const float* token = tokens.data<float>() + w * length;
+      losses[begin + w] = std::accumulate(token, token + length, 0.0);
+      if (args.dump) args.dump(absl::StrCat(begin + w, "\t", length, "\t", losses[begin + w] / static_cast<double>(length)));
+    }
+  }
+}
+
+absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
+  if (split == EvaluationSplit::TEST) return Evaluation();
+  Variable rows;
+  if (table_ != nullptr) {
+    auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRows(model_.options().vocabulary_size));
+    ASSIGN_OR_RETURN(const Tensor values, pulled->Await(args.deadline));
+    rows = Variable::Constant(values);
+  }
+  std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
+  WindowLosses(rows, args, losses);
+  // Every place has one non-zero addend: the sum is exact.
+  const ArrayView view = DenseView(losses.data(), Shape{static_cast<int64_t>(losses.size())});
+  RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("window losses")}),
+                                args.deadline));
+  const double symbols = static_cast<double>(losses.size()) * static_cast<double>(job_.model().gpt().max_length());
+  Evaluation evaluation;
+  evaluation.metrics["loss"] = std::accumulate(losses.begin(), losses.end(), 0.0) / symbols;
+  evaluation.selection = -evaluation.metrics["loss"];
+  return evaluation;
+}
+
+}  // namespace tandem::loop

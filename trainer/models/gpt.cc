@@ -1,0 +1,121 @@
+#include "trainer/models/gpt.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace tandem::models {
+
+namespace {
+
+nn::BlockOptions BlockOptionsOf(const GptOptions& options) {
+  const auto linear = [&](bool bias, double stddev) {
+    return nn::LinearOptions{.bias = bias, .init = options.init, .stddev = stddev};
+  };
+  // Each block adds to the residual stream twice: so scaled, its variance does not grow with depth.
+  const double residual_stddev = options.init_stddev / std::sqrt(2.0 * static_cast<double>(options.layers));
+  return {.dim = options.dim,
+          .heads = options.heads,
+          .ffn_dim = options.ffn_dim,
+          .activation = options.activation,
+          .dropout = options.dropout,
+          .norm_epsilon = options.norm_epsilon,
+          .norm_bias = options.norm_bias,
+          .qkv = linear(options.qkv_bias, options.init_stddev),
+          .up = linear(options.linear_bias, options.init_stddev),
+          .residual = linear(options.linear_bias, residual_stddev),
+          .attention_scale = options.attention_scale};
+}
+
+Variable TokenParameter(const GptOptions& options, ParameterSet& parameters) {
+  if (options.token_rows_outside) return Variable();
+  return parameters.Normal("embedding.tokens", Shape{options.vocabulary_size, options.dim}, options.embedding_stddev);
+}
+
+std::vector<nn::PreNormBlock> Blocks(const GptOptions& options, ParameterSet& parameters) {
+  std::vector<nn::PreNormBlock> blocks;
+  for (int64_t i = 0; i < options.layers; ++i) {
+    blocks.emplace_back(parameters, absl::StrCat("blocks.", i), BlockOptionsOf(options));
+  }
+  return blocks;
+}
+
+}  // namespace
+
+Gpt::Gpt(const GptOptions& options, ParameterSet& parameters)
+    : options_(options),
+      tokens_(TokenParameter(options, parameters)),
+      positions_(parameters.Normal("embedding.positions", Shape{options.max_length, options.dim},
+                                   options.embedding_stddev)),
+      embedding_dropout_("embedding.dropout", options.dropout),
+      blocks_(Blocks(options, parameters)),
+      final_norm_(parameters, "final_norm", options.dim, options.norm_epsilon, options.norm_bias) {
+  if (options.tied_embeddings) return;
+  head_.emplace(parameters, "head", options.dim, options.vocabulary_size,
+                nn::LinearOptions{.bias = options.linear_bias, .init = options.init, .stddev = options.init_stddev});
+}
+
+const Variable& Gpt::TokenRows(const Variable& tokens) const {
+  TANDEM_CHECK(tokens.defined() == options_.token_rows_outside)
+      << "token rows from outside: " << tokens.defined() << ", expected: " << options_.token_rows_outside;
+  return options_.token_rows_outside ? tokens : tokens_;
+}
+
+Variable Gpt::Embed(Context& context, const Variable& tokens, const Tensor& inputs, const Tensor& positions) const {
+  return ops::Add(context, ops::GatherRows(context, TokenRows(tokens), inputs),
+                  ops::GatherRows(context, positions_, positions));
+}
+
+Variable Gpt::Encode(Context& context, const Variable& tokens, const GptInput& input) const {
+  Variable x = Embed(context, tokens, input.inputs, input.rows.positions);
+  x = embedding_dropout_.Forward(context, x, input.rows);
+  for (const nn::PreNormBlock& block : blocks_) x = block.Forward(context, x, input.rows);
+  return final_norm_.Forward(context, x);
+}
+
+Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {
+  if (head_.has_value()) return head_->Forward(context, hidden);
+  return ops::MatMulTransposed(context, hidden, HeadOf(tokens).weight);
+}
+
+Gpt::Head Gpt::HeadOf(const Variable& tokens) const {
+  if (head_.has_value()) return {head_->weight(), /*is_table=*/false, head_->bias()};
+  const Variable& rows = TokenRows(tokens);
+  TANDEM_CHECK_EQ(rows.shape()[0], options_.vocabulary_size);
+  return {rows, /*is_table=*/true, Variable()};
+}
+
+Variable Gpt::LossSum(Context& context, const Variable& tokens, const GptInput& input) const {
+  const Head head = HeadOf(tokens);
+  return ops::LinearCrossEntropySum(context, Encode(context, tokens, input), head.weight, head.is_table, head.bias,
+                                    input.targets);
+}
+
+Tensor Gpt::Losses(Context& context, const Variable& tokens, const GptInput& input) const {
+  const Head head = HeadOf(tokens);
+  return ops::LinearCrossEntropyLosses(context, Encode(context, tokens, input), head.weight, head.is_table, head.bias,
+                                       input.targets);
+}
+
+Variable Gpt::Extend(Context& context, const Variable& tokens, const Tensor& symbols,
+                     std::vector<nn::KeyValueCache>& caches) const {
+  TANDEM_CHECK_EQ(caches.size(), blocks_.size());
+  const int64_t begin = caches.front().length();
+  TANDEM_CHECK_LE(begin + symbols.dim(0), options_.max_length);
+  const Tensor positions = Tensor::Empty(symbols.shape(), DType::I64);
+  std::iota(positions.data<int64_t>(), positions.data<int64_t>() + symbols.dim(0), begin);
+  Variable x = Embed(context, tokens, symbols, positions);
+  for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].Extend(context, x, caches[i]);
+  return final_norm_.Forward(context, x);
+}
+
+std::vector<nn::KeyValueCache> Gpt::MakeCaches() const {
+  std::vector<nn::KeyValueCache> caches;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    caches.emplace_back(options_.max_length, options_.dim, positions_.dtype());
+  }
+  return caches;
+}
+
+}  // namespace tandem::models
