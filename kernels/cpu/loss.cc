@@ -14,21 +14,37 @@ namespace {
 constexpr int64_t kExpCost = 2;  // per element, in additions that wait for memory
 constexpr double kLog2E = 1.44269504088896340736;
 
-// The row's loss, with exp(x - max) as 2^((x - max) log2 e). `exps` [n] is working memory, used if `grad` is not null; grad may be x.
+// exps[i] = exp(x[i] - max), as 2^((x[i] - max) log2 e), and their sum in the order of LaneSum.
+template <class T>
+inline Compute<T> ExpAndSum(int64_t n, const T* x, Compute<T> max, Compute<T>* exps) {
+  using C = Compute<T>;
+  C lane[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+    for (int l = 0; l < kLanes; ++l) {
+      const C e = Exp2((Load(x[i + l]) - max) * C(kLog2E));
+      exps[i + l] = e;
+      lane[l] += e;
+    }
+  }
+  for (int l = 0; i + l < n; ++l) lane[l] += exps[i + l] = Exp2((Load(x[i + l]) - max) * C(kLog2E));
+  return FoldSum(lane);
+}
+
+// The row's loss. `exps` [n] is working memory; `grad` may be x, or null.
 template <class T>
 inline Compute<T> CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad, Compute<T>* exps) {
   using C = Compute<T>;
   const C target_logit = Load(x[target]);
   const C max = LaneMaxOf<C>(n, [=](int64_t i) { return Load(x[i]); });
-  const auto exp = [=](int64_t i) { return Exp2((Load(x[i]) - max) * C(kLog2E)); };
-  if (grad == nullptr) return Log(LaneSum<C>(n, exp)) + (max - target_logit);
+  const C sum = ExpAndSum(n, x, max, exps);
+  if (grad != nullptr) {
+    const C inverse = C(1) / sum;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) exps[i] = exp(i);
-  const C sum = LaneSum<C>(n, [=](int64_t i) { return exps[i]; });
-  const C inverse = C(1) / sum;
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) grad[i] = Store<T>(exps[i] * inverse);
-  grad[target] = Store<T>(exps[target] * inverse - C(1));
+    for (int64_t i = 0; i < n; ++i) grad[i] = Store<T>(exps[i] * inverse);
+    grad[target] = Store<T>(exps[target] * inverse - C(1));
+  }
   return Log(sum) + (max - target_logit);
 }
 
@@ -53,7 +69,7 @@ void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
     Compute<T>* loss = args.loss.as<Compute<T>>();
     T* grad = args.grad.empty() ? nullptr : args.grad.as<T>();
     ParallelRows(stream, rows, columns * kExpCost, [=](int64_t begin, int64_t end) {
-      Compute<T>* exps = grad == nullptr ? nullptr : Scratch<Compute<T>>(ScratchSlot::TASK_A, columns);
+      Compute<T>* exps = Scratch<Compute<T>>(ScratchSlot::TASK_A, columns);
       Vectorised([=] {
         for (int64_t r = begin; r < end; ++r) {
           T* grad_row = grad == nullptr ? nullptr : grad + r * columns;

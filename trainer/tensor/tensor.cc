@@ -50,6 +50,7 @@ double Tensor::At(int64_t i) const {
   switch (dtype_) {
     case DType::F32: return data<float>()[i];
     case DType::F64: return data<double>()[i];
+    case DType::BF16: return ToFloat(data<BFloat16>()[i]);
     case DType::I64: return static_cast<double>(data<int64_t>()[i]);
     default: break;
   }
@@ -59,6 +60,7 @@ double Tensor::At(int64_t i) const {
 
 void Tensor::Set(int64_t i, double value) const {
   if (dtype_ == DType::F32) data<float>()[i] = static_cast<float>(value);
+  else if (dtype_ == DType::BF16) data<BFloat16>()[i] = ToBFloat16(static_cast<float>(value));
   else data<double>()[i] = value;
 }
 

@@ -12,12 +12,14 @@ namespace tandem::ops {
 
 Variable Add(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  const DType a_type = a.dtype(), b_type = b.dtype();
-  Tensor y = Tensor::Empty(a.shape(), a_type == DType::BF16 ? b_type : a_type);
+  Tensor y = Tensor::Empty(a.shape(), a.dtype() == DType::BF16 ? b.dtype() : a.dtype());
   kernels::Add(y.view(), a.value().view(), b.value().view(), context.stream());
-  return Record(context, "add", y, {.inputs = {a, b}, .backward_input = [a_type, b_type](Context& c, const Tensor& gradient) {
-                  return std::vector<Tensor>{OfType(c, gradient, a_type), OfType(c, gradient, b_type)};
-                }});
+  const auto backward = [a_type = a.dtype(), b_type = b.dtype(), a_needs = a.requires_gradient(),
+                         b_needs = b.requires_gradient()](Context& c, const Tensor& gradient) {
+    return std::vector<Tensor>{a_needs ? OfType(c, gradient, a_type) : Tensor(),
+                               b_needs ? OfType(c, gradient, b_type) : Tensor()};
+  };
+  return Record(context, "add", y, {.inputs = {a, b}, .backward_input = backward});
 }
 
 Variable Scale(Context& context, const Variable& x, double factor) {
@@ -79,14 +81,15 @@ Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, f
 
 Variable RowDot(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, a.dtype());
+  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, StatisticsType(a.dtype()));
   kernels::RowDot(y.view(), a.value().view(), b.value().view(), context.stream());
   return Record(context, "row_dot", y, {.inputs = {a, b}, .backward_input = [a, b](Context& c, const Tensor& gradient) {
                   std::vector<Tensor> gradients(2);
-                  const Variable* others[2] = {&b, &a};
+                  const Variable* factors[2] = {&a, &b};
                   for (int i = 0; i < 2; ++i) {
-                    gradients[i] = Tensor::Empty(others[i]->shape(), others[i]->dtype());
-                    kernels::ScaleRows(gradients[i].view(), others[i]->value().view(), gradient.view(), false,
+                    if (!factors[i]->requires_gradient()) continue;
+                    gradients[i] = Tensor::Empty(factors[i]->shape(), factors[i]->dtype());
+                    kernels::ScaleRows(gradients[i].view(), factors[1 - i]->value().view(), gradient.view(), false,
                                        c.stream());
                   }
                   return gradients;

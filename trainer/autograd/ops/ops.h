@@ -16,13 +16,14 @@ namespace tandem::ops {
 Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
 // a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows, F32 in a BF16 run.
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
+// F32 and BF16 give F32: an activation joins the residual stream.
 Variable Add(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);
 // The same elements under another shape, without a copy.
 Variable Reshape(Context& context, const Variable& x, Shape shape);
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation);
 Variable Softmax(Context& context, const Variable& x);
-// a [R, D] b [R, D] -> [R], the dot product of each pair of rows.
+// a [R, D] b [R, D] -> [R], the dot product of each pair of rows. Either may be BF16: the products are F32.
 Variable RowDot(Context& context, const Variable& a, const Variable& b);
 // table [N, D], index i64 [R] -> [R, D]. Gradients of equal indices are summed in ascending place.
 Variable GatherRows(Context& context, const Variable& table, const Tensor& index);
