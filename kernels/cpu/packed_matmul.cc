@@ -11,7 +11,8 @@ namespace tandem::kernels {
 namespace {
 
 constexpr int64_t kPackedDepth = 512;  // depths of a panel that one task packs
-constexpr int64_t kMinRows = 64, kMinRowsOfLarge = 256, kMaxRows = 4096, kMinTasks = 4;
+constexpr int64_t kMinRows = 64, kMinRowsOfLarge = 256, kMinRowsOfDeep = 1024, kMaxRows = 4096;
+constexpr int64_t kDeep = 4096;  // k of which oneDNN takes the better blocks the more rows there are
 constexpr int64_t kLargeBytes = 1 << 20;  // a packed matrix that the second-level cache does not keep from block to block
 template <class T>
 constexpr int64_t kTaskMultiplyAdds = sizeof(T) == 2 ? 1 << 25 : 1 << 23;
@@ -64,10 +65,10 @@ void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const Pro
 
 template <class T>
 void MultiplyRows(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c, Stream& stream) {
-  const bool large = b.n * b.k * static_cast<int64_t>(sizeof(T)) > kLargeBytes;
-  const int64_t min_rows = large ? kMinRowsOfLarge : kMinRows;
+  const bool deep = b.k >= kDeep, large = b.n * b.k * static_cast<int64_t>(sizeof(T)) > kLargeBytes;
+  const int64_t min_rows = deep ? kMinRowsOfDeep : large ? kMinRowsOfLarge : kMinRows, min_tasks = deep ? 2 : 4;
   const int64_t rows = std::clamp(RoundUp(kTaskMultiplyAdds<T> / (b.n * b.k), kRowQuantum), min_rows, kMaxRows);
-  const int64_t block = std::min(rows, std::max(kMinRows, RoundUp((m + kMinTasks - 1) / kMinTasks, kRowQuantum)));
+  const int64_t block = std::min(rows, std::max(kMinRows, RoundUp((m + min_tasks - 1) / min_tasks, kRowQuantum)));
   stream.pool().ParallelFor((m + block - 1) / block, [&](int64_t task) {
     const int64_t begin = task * block;
     MultiplyRowsHere(a + begin * b.k, std::min(block, m - begin), b, c.Rows(begin, b.n));
