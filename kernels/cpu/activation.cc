@@ -81,7 +81,7 @@ void ActivationForward(const ArrayView& output, const ArrayView& x, Activation a
   WithStorageType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     WithActivation(activation, [&](auto function) {
-      Map<T>(output, stream, kMathCost, [from = x.as<T>()](int64_t i) { return decltype(function)::Value(Load(from[i])); });
+      Map<T>(output, stream, kMathCost, [](auto v) { return decltype(function)::Value(v); }, x.as<T>());
     });
   });
 }
@@ -95,9 +95,8 @@ void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_outpu
   WithStorageType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     WithActivation(activation, [&](auto function) {
-      Map<T>(grad_input, stream, kMathCost, [from = x.as<T>(), grad = grad_output.as<T>()](int64_t i) {
-        return Load(grad[i]) * decltype(function)::Derivative(Load(from[i]));
-      });
+      Map<T>(grad_input, stream, kMathCost, [](auto grad, auto v) { return grad * decltype(function)::Derivative(v); },
+             grad_output.as<T>(), x.as<T>());
     });
   });
 }

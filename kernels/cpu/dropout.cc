@@ -15,11 +15,21 @@ constexpr int64_t kBits = 64;        // elements per word of the mask
 // to[i] = from[i] * scale where bit i of `kept` is set, 0 elsewhere; i in [0, count).
 template <class T>
 inline void KeepOrZero(uint64_t kept, int64_t count, const T* from, Compute<T> scale, T* to) {
+  const auto value = [=](Compute<T> x, int64_t i) {
+    const Compute<T> scaled = x * scale;
+    return (kept >> i & 1) != 0 ? scaled : Compute<T>(0);
+  };
+  int64_t i = 0;
+  if constexpr (std::is_same_v<T, BFloat16>) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) {
-    const Compute<T> scaled = Load(from[i]) * scale;
-    to[i] = Store<T>((kept >> i & 1) != 0 ? scaled : Compute<T>(0));
+    for (i = 0; i < count / 2; ++i) {
+      const BFloat16Pair x = BFloat16Pair::At(from + 2 * i);
+      BFloat16Pair::Of(value(x.first(), 2 * i), value(x.second(), 2 * i + 1)).Put(to + 2 * i);
+    }
+    i *= 2;
   }
+#pragma GCC ivdep
+  for (; i < count; ++i) to[i] = Store<T>(value(Load(from[i]), i));
 }
 
 void CheckMask(const ArrayView& mask, int64_t rows, int64_t columns) {

@@ -25,7 +25,7 @@ void Fill(const ArrayView& x, double value, Stream& stream) {
   }
   const auto fill = [&](auto zero) {
     using T = decltype(zero);
-    Map<T>(x, stream, 1, [element = static_cast<Compute<T>>(value)](int64_t) { return element; });
+    Map<T>(x, stream, 1, [element = static_cast<Compute<T>>(value)] { return element; });
   };
   switch (x.dtype) {
     case DType::I64: return fill(int64_t{});
@@ -56,7 +56,7 @@ void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream
     using A = decltype(zero_a);
     using B = decltype(zero_b);
     using T = std::conditional_t<std::is_same_v<A, B>, A, float>;
-    Map<T>(output, stream, 1, [x = a.as<A>(), y = b.as<B>()](int64_t i) { return Load(x[i]) + Load(y[i]); });
+    Map<T>(output, stream, 1, [](auto x, auto y) { return x + y; }, a.as<A>(), b.as<B>());
   });
 }
 
@@ -65,9 +65,8 @@ void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "add_scaled", 0, BytesOf({&output, &output, &x}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>(output, stream, 1, [old = output.as<T>(), x = x.as<T>(), s = static_cast<Compute<T>>(scale)](int64_t i) {
-      return Load(old[i]) + s * Load(x[i]);
-    });
+    Map<T>(output, stream, 1, [s = static_cast<Compute<T>>(scale)](auto old, auto v) { return old + s * v; }, output.as<T>(),
+           x.as<T>());
   });
 }
 
@@ -76,7 +75,7 @@ void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& st
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "scale", 0, BytesOf({&output, &x}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>(output, stream, 1, [x = x.as<T>(), s = static_cast<Compute<T>>(scale)](int64_t i) { return s * Load(x[i]); });
+    Map<T>(output, stream, 1, [s = static_cast<Compute<T>>(scale)](auto v) { return s * v; }, x.as<T>());
   });
 }
 
@@ -86,7 +85,7 @@ void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, S
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "multiply", 0, BytesOf({&output, &a, &b}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    Map<T>(output, stream, 1, [x = a.as<T>(), y = b.as<T>()](int64_t i) { return Load(x[i]) * Load(y[i]); });
+    Map<T>(output, stream, 1, [](auto x, auto y) { return x * y; }, a.as<T>(), b.as<T>());
   });
 }
 

@@ -2,9 +2,11 @@
 // end. Every processor, vector width and thread count adds in this order. Inline bodies for Vectorised().
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
-#include <cstring>
 #include <limits>
+#include <type_traits>
 
 namespace tandem::kernels {
 
@@ -30,25 +32,22 @@ inline T LaneSum(int64_t n, const Term& term) {
   return FoldSum(lane);
 }
 
-// The largest term(i), i in [0, n); minus infinity if there is none.
+// Floats as integers in the same order. Its own inverse.
+template <class T>
+using OrderedBits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+template <class T>
+inline OrderedBits<T> Ordered(OrderedBits<T> bits) {
+  return bits ^ ((bits >> (8 * sizeof(T) - 1)) & std::numeric_limits<OrderedBits<T>>::max());
+}
+
+// The largest term(i), i in [0, n); minus infinity if there is none. Compared as integers, whose maxima compilers find; a NaN
+// may or may not be the largest.
 template <class T, class Term>
 inline T LaneMaxOf(int64_t n, const Term& term) {
-  // Spelt as vectors: the compiler keeps sixteen comparisons of an array as sixteen scalars.
-  typedef T Lanes __attribute__((vector_size(kLanes * sizeof(T))));
-  Lanes lane = Lanes{} - std::numeric_limits<T>::infinity();
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    T terms[kLanes];
-    for (int l = 0; l < kLanes; ++l) terms[l] = term(i + l);
-    Lanes next;
-    std::memcpy(&next, terms, sizeof(next));
-    lane = lane < next ? next : lane;
-  }
-  for (int l = 0; i + l < n; ++l) lane[l] = lane[l] < term(i + l) ? term(i + l) : lane[l];
-  for (int width = kLanes / 2; width > 0; width /= 2) {
-    for (int l = 0; l < width; ++l) lane[l] = lane[l] < lane[l + width] ? lane[l + width] : lane[l];
-  }
-  return lane[0];
+  using Bits = OrderedBits<T>;
+  Bits largest = Ordered<T>(std::bit_cast<Bits>(-std::numeric_limits<T>::infinity()));
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, Ordered<T>(std::bit_cast<Bits>(term(i))));
+  return std::bit_cast<T>(Ordered<T>(largest));
 }
 
 template <class T>

@@ -19,15 +19,29 @@ inline void CheckSame(const ArrayView& output, const ArrayView& input) {
   TANDEM_CHECK(output.dtype == input.dtype) << NameOf(output.dtype) << " and " << NameOf(input.dtype);
 }
 
-// output[i] = Store(f(i)) over all elements, in parallel. `cost` of one element in additions. Pointers in f may equal the output's.
-template <class T, class Function>
-void Map(const ArrayView& output, Stream& stream, int64_t cost, const Function& f) {
-  T* out = output.as<T>();
-  ParallelRows(stream, output.num_elements(), cost, [=](int64_t begin, int64_t end) {
-    Vectorised([=] {
+// out[i] = f(inputs[i]...) for i in [0, n), computed in Compute<O> and stored. An input may be the output. Inline body for
+// Vectorised().
+template <class O, class Function, class... Inputs>
+inline void MapRun(int64_t n, O* out, const Function& f, const Inputs*... inputs) {
+  int64_t i = 0;
+  if constexpr (std::is_same_v<O, BFloat16> && (std::is_same_v<Inputs, BFloat16> && ...)) {
 #pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) out[i] = Store<T>(f(i));
-    });
+    for (i = 0; i < n / 2; ++i) {
+      BFloat16Pair::Of(f(BFloat16Pair::At(inputs + 2 * i).first()...), f(BFloat16Pair::At(inputs + 2 * i).second()...))
+          .Put(out + 2 * i);
+    }
+    i *= 2;
+  }
+#pragma GCC ivdep
+  for (; i < n; ++i) out[i] = Store<O>(f(Load(inputs[i])...));
+}
+
+// The same over all elements of arrays, in parallel. `cost` of one element in additions.
+template <class O, class Function, class... Inputs>
+void Map(const ArrayView& output, Stream& stream, int64_t cost, const Function& f, const Inputs*... inputs) {
+  O* out = output.as<O>();
+  ParallelRows(stream, output.num_elements(), cost, [=](int64_t begin, int64_t end) {
+    Vectorised([=] { MapRun(end - begin, out + begin, f, (inputs + begin)...); });
   });
 }
 

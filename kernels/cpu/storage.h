@@ -1,6 +1,9 @@
 // Kernels read and write f32, f64 or bf16 and compute in f32 or f64. Inline bodies for Vectorised().
 #pragma once
 
+#include <bit>
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/base/array_view.h"
@@ -23,6 +26,31 @@ inline T Store(Compute<T> x) {
   if constexpr (std::is_same_v<T, BFloat16>) return ToBFloat16(x);
   else return x;
 }
+
+// Two neighbouring bf16 elements in one 32-bit lane. A loop over pairs has 32-bit lanes only: no vector is unpacked or packed, and
+// each half becomes an f32 by one shift or mask.
+struct BFloat16Pair {
+  uint32_t bits;
+
+  static BFloat16Pair At(const BFloat16* x) {
+    BFloat16Pair pair;
+    std::memcpy(&pair.bits, x, sizeof(pair.bits));
+    return pair;
+  }
+  static BFloat16Pair Of(float first, float second) {
+    return {(RoundedBits(first) >> 16) | (RoundedBits(second) & 0xffff0000u)};
+  }
+  void Put(BFloat16* x) const { std::memcpy(static_cast<void*>(x), &bits, sizeof(bits)); }
+  float first() const { return std::bit_cast<float>(bits << 16); }
+  float second() const { return std::bit_cast<float>(bits & 0xffff0000u); }
+
+ private:
+  // The upper half is ToBFloat16(x).
+  static uint32_t RoundedBits(float x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x);
+    return x != x ? bits | 0x400000 : bits + (0x7fff + ((bits >> 16) & 1));
+  }
+};
 
 // Calls body(T{}) with the storage type of a float view.
 template <class Body>

@@ -3,6 +3,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/vectorise.h"
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
 
 namespace tandem::kernels {
@@ -228,6 +229,29 @@ TEST(DropoutTest, MaskDependsOnTheGlobalRowAlone) {
     tail = Dropped(tail, Consecutive(900 - cut, cut), 0.5f);
     for (int64_t i = 0; i < head.size(); ++i) ASSERT_EQ(head[i], whole[i]);
     for (int64_t i = 0; i < tail.size(); ++i) ASSERT_EQ(tail[i], whole[head.size() + i]);
+  }
+}
+
+TEST(DropoutTest, MaskHoldsWhatWasKeptAndTheBackwardPassReadsIt) {
+  const float p = 0.4f;
+  for (int64_t columns : {1, 3, 63, 64, 65, 130}) {
+    Array<int64_t> rows = Consecutive(9, 77);
+    Array<uint64_t> first;
+    ForEachInstructionSet([&](InstructionSet set) {
+      TestStream stream;
+      Array<float> x({9, columns}, 1.0f), y(x.shape), grad = RandomArray<float>(x.shape, 3), grad_x(x.shape);
+      Array<uint64_t> mask({9, DropoutMaskWords(columns)});
+      Dropout({x, y, rows, p, {11, 12}, 13, mask}, stream);
+      DropoutBackward({grad, grad_x, mask, p}, stream);
+      const float scale = static_cast<float>(1 / (1 - static_cast<double>(p)));
+      for (int64_t i = 0; i < x.size(); ++i) {
+        const int64_t r = i / columns, c = i % columns;
+        ASSERT_EQ(y[i] != 0, (mask[r * DropoutMaskWords(columns) + c / 64] >> (c % 64) & 1) == 1) << r << " " << c;
+        ASSERT_EQ(grad_x[i], y[i] != 0 ? grad[i] * scale : 0.0f) << r << " " << c;
+      }
+      if (set == InstructionSet::BASELINE) first = mask;
+      ExpectSameBits(mask, first);
+    });
   }
 }
 

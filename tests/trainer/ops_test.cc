@@ -202,6 +202,60 @@ TEST(Bf16OpTest, LinearReadsTheShadowNotTheValue) {
   EXPECT_EQ(ToFloat(ops::Linear(context, x, weight, Variable()).value().data<BFloat16>()[0]), 6);
 }
 
+TEST(MixedTypesTest, EachBranchOfASumGetsItsOwnTypeOfGradient) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable residual = Variable::Leaf(RandomTensor(Shape{3, 5}, 1, DType::F32), "residual");
+  const Variable activation = Variable::Leaf(RandomTensor(Shape{3, 5}, 2, DType::BF16), "activation");
+  const Variable sum = ops::Add(context, activation, residual);
+  ASSERT_EQ(sum.dtype(), DType::F32);
+  const Tensor gradient = RandomTensor(Shape{3, 5}, 3, DType::F32);
+  Backward(context, {{sum, gradient}});
+  ASSERT_EQ(residual.leaf().gradient().dtype(), DType::F32);
+  ASSERT_EQ(activation.leaf().gradient().dtype(), DType::BF16);
+  for (int i = 0; i < 15; ++i) {
+    EXPECT_EQ(sum.value().At(i), static_cast<float>(residual.value().At(i)) + static_cast<float>(activation.value().At(i)));
+    EXPECT_EQ(residual.leaf().gradient().At(i), gradient.At(i));
+    EXPECT_EQ(activation.leaf().gradient().At(i), ToFloat(ToBFloat16(static_cast<float>(gradient.At(i)))));
+  }
+}
+
+TEST(MixedTypesTest, RowDotOfActivationsAndRowsIsF32) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable hidden = Variable::Leaf(RandomTensor(Shape{3, 4}, 1, DType::BF16), "hidden");
+  const Variable rows = Variable::Leaf(RandomTensor(Shape{3, 4}, 2, DType::F32), "rows");
+  const Variable scores = ops::RowDot(context, hidden, rows);
+  ASSERT_EQ(scores.dtype(), DType::F32);
+  const Tensor gradient = RandomTensor(Shape{3}, 3, DType::F32);
+  Backward(context, {{scores, gradient}});
+  const Tensor& dhidden = hidden.leaf().gradient();
+  const Tensor& drows = rows.leaf().gradient();
+  ASSERT_EQ(dhidden.dtype(), DType::BF16);
+  ASSERT_EQ(drows.dtype(), DType::F32);
+  for (int i = 0; i < 12; ++i) {
+    const float g = gradient.data<float>()[i / 4], h = static_cast<float>(hidden.value().At(i));
+    EXPECT_EQ(dhidden.At(i), ToFloat(ToBFloat16(rows.value().data<float>()[i] * g)));
+    EXPECT_EQ(drows.data<float>()[i], h * g);
+  }
+}
+
+TEST(MixedTypesTest, DropoutOfBf16KeepsTheSameElementsInBothDirections) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const Variable x = Variable::Leaf(RandomTensor(Shape{4, 70}, 1, DType::BF16), "x");
+  const Variable y = ops::Dropout(context, x, Tensor::FromVector<int64_t>({3, 4, 9, 11}), 0.5f, 7);
+  ASSERT_EQ(y.dtype(), DType::BF16);
+  Backward(context, {{y, x.value()}});  // the gradient of each element is its value: so is what comes back
+  int kept = 0;
+  for (int i = 0; i < 280; ++i) {
+    EXPECT_EQ(x.leaf().gradient().At(i), y.value().At(i));
+    kept += y.value().At(i) != 0;
+  }
+  EXPECT_GT(kept, 100);
+  EXPECT_LT(kept, 180);
+}
+
 TEST(LayersGradientTest, PostNormBlockWithDropout) {
   ParameterSet parameters(3, DType::F64);
   const nn::LinearOptions linear{.stddev = 0.5};
