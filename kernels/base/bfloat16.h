@@ -15,9 +15,8 @@ inline float ToFloat(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} 
 // The nearest, ties to even; a NaN stays one.
 inline BFloat16 ToBFloat16(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const uint32_t quiet = (bits >> 16) | 0x40;
-  return {static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded)};
+  const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1), chosen = x != x ? bits | 0x400000 : rounded;
+  return {static_cast<uint16_t>(chosen >> 16)};
 }
 
 }  // namespace tandem
