@@ -97,16 +97,6 @@ struct ColumnMask {
   }
 };
 
-// max[l] = the larger of max[l] and x[l].
-template <int kWidth, class T>
-inline void RaiseTo(const T* x, T* max) {
-#pragma GCC unroll 1
-  for (int l = 0; l < kWidth; ++l) {
-    const T value = x[l], old = max[l];
-    max[l] = old < value ? value : old;
-  }
-}
-
 // The largest score that each of kWidth queries sees; the scores that it does not see become minus infinity.
 template <int kWidth, class T>
 inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* maxima) {
@@ -213,11 +203,10 @@ inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int
   }
 }
 
-// dots[i] = sum over d of x[i - begin, d] y[i, d] for i in [begin, end), 0 before; end a multiple of kLanes. Sixteen rows at a time:
-// lane sums (lanes.h), folded after a transpose.
+// dots[i] = sum over d of x[i - begin, d] y[i, d] for i in [begin, end), 0 before; end a multiple of kLanes.
 template <class S, class T>
 inline void RowDots(const S* x, int64_t x_stride, const T* y, int64_t begin, int64_t end, int64_t depth, int64_t width, T* dots) {
-  alignas(64) T sums[kTileElements], lanes[kTileElements];
+  alignas(64) T sums[kTileElements];
   const int64_t whole = depth / kLanes * kLanes;
   for (int64_t r = 0; r < end; r += kLanes) {
     for (int64_t i = r; i < r + kLanes; ++i) {
@@ -233,11 +222,7 @@ inline void RowDots(const S* x, int64_t x_stride, const T* y, int64_t begin, int
       for (int l = 0; l < kLanes; ++l) out[l] = sum[l];
       for (int64_t d = whole; wanted && d < depth; ++d) out[d - whole] = Fma(static_cast<T>(Load(x_row[d])), y_row[d], out[d - whole]);
     }
-    TransposeTile(sums, lanes);
-    for (int half = kLanes / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half * kLanes; ++i) lanes[i] += lanes[i + half * kLanes];
-    }
-    for (int l = 0; l < kLanes; ++l) dots[r + l] = lanes[l];
+    FoldRows(sums, dots + r);
   }
 }
 

@@ -6,12 +6,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cpu/attention_block.h"
-#include "kernels/cpu/row_prefetch.h"
+#include "kernels/cpu/attention_passes.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/small_matmul.h"
 #include "kernels/cpu/storage.h"
-#include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
 
@@ -148,14 +145,10 @@ class AttentionWalk {
       const QueryRows rows(task_, block);
       Expect(p_.output, rows.token, rows.count, true);
       T log_sums[kBlockQueries], factors[kBlockQueries];
-      ScoreProduct(scores, a_.k, a_.q_columns, a_.scores);
-      if (p_.drop_threshold == 0) {
-        Vectorised([&](auto set) { ExponentiateColumns<set, false>(scores, mask_, a_.scores, log_sums, factors); });
-      } else {
-        Vectorised([&](auto set) { ExponentiateColumns<set, true>(scores, mask_, a_.scores, log_sums, factors); });
-      }
+      ScoreProduct(scores, p_.depth, a_.k, a_.width, a_.q_columns, a_.scores, prefetch_);
+      ExponentiateScores(scores, mask_, a_.scores, log_sums, factors);
       for (T& factor : factors) factor *= p_.keep_scale;
-      QueryProduct(scores, a_.scores, a_.v, false);
+      QueryProduct(scores, a_.scores, a_.v, a_.width, false, a_.out, prefetch_);
       Save(a_.out + rows.missing * a_.width, rows.count, factors + rows.missing, 1, p_.output, rows.token);
       if (p_.log_sum_exp == nullptr) continue;
       T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
@@ -253,42 +246,14 @@ class AttentionWalk {
                 width = a_.width] { StoreRows(from, rows, depth, width, factors, factor_stride, first, stride); });
   }
 
-  // to [keys, queries] = rows [keys, width] columns [width, queries], of the pairs in sight.
-  void ScoreProduct(const ScoreBlock& block, const T* rows, const T* columns, T* to) {
-    SmallMatmul(block.keys, SmallOperands<T>{rows, a_.width, 1, columns, kBlockQueries, to, kBlockQueries}, false, prefetch_,
-                [=, depth = p_.depth](int64_t j) {
-                  return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns};
-                });
-  }
-
-  // out [queries, width] (plus its old value) = scores' rows, over the keys in sight.
-  void QueryProduct(const ScoreBlock& block, const T* scores, const T* rows, bool accumulate) {
-    SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows, a_.width, a_.out, a_.width}, accumulate, prefetch_,
-                [=, width = a_.width](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width}; });
-  }
-
-  // to [keys, width] += scores rows, over the queries that see the key.
-  void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, T* to) {
-    SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, a_.width, to, a_.width}, true, prefetch_,
-                [=, width = a_.width](int64_t j) {
-                  return TileExtent{block.FirstQuery(j), block.columns, 0, width};
-                });
-  }
-
   void BackwardBlock(const ScoreBlock& block, int64_t key, const T* log_sums, const T* delta) {
     const int64_t at = key * a_.width;
-    ScoreProduct(block, a_.k + at, a_.q_columns, a_.scores);
-    ScoreProduct(block, a_.v + at, a_.grad_out_columns, a_.grad_scores);
-    if (p_.drop_threshold == 0) {
-      Vectorised([&](auto set) { GradientColumns<set, false>(block, mask_, key, T(1), log_sums, delta, a_.scores, a_.grad_scores); });
-    } else {
-      Vectorised([&](auto set) {
-        GradientColumns<set, true>(block, mask_, key, p_.keep_scale, log_sums, delta, a_.scores, a_.grad_scores);
-      });
-    }
-    KeyProduct(block, a_.scores, a_.grad_out, a_.grad_v + at);
-    KeyProduct(block, a_.grad_scores, a_.q, a_.grad_k + at);
-    QueryProduct(block, a_.grad_scores, a_.k + at, key > 0);
+    ScoreProduct(block, p_.depth, a_.k + at, a_.width, a_.q_columns, a_.scores, prefetch_);
+    ScoreProduct(block, p_.depth, a_.v + at, a_.width, a_.grad_out_columns, a_.grad_scores, prefetch_);
+    GradientsOfScores(block, mask_, key, p_.keep_scale, log_sums, delta, a_.scores, a_.grad_scores);
+    KeyProduct(block, a_.scores, a_.grad_out, a_.width, a_.grad_v + at, prefetch_);
+    KeyProduct(block, a_.grad_scores, a_.q, a_.width, a_.grad_k + at, prefetch_);
+    QueryProduct(block, a_.grad_scores, a_.k + at, a_.width, key > 0, a_.out, prefetch_);
   }
 
   void PrepareMask() {

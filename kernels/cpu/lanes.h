@@ -1,5 +1,6 @@
 // Sums and maxima over a run with a fixed order: sixteen virtual lanes (element i goes to lane i mod 16), folded in halves at the
-// end. Every processor, vector width and thread count adds in this order. Inline bodies for Vectorised().
+// end. Every processor, vector width and thread count adds in this order. Inline bodies for Vectorised(). A loop over lanes that holds a
+// choice carries `#pragma GCC unroll 1`: g++ 12 would unroll it before it has made vectors of it, and then find branches.
 #pragma once
 
 #include <algorithm>

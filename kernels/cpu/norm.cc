@@ -1,30 +1,35 @@
 #include "kernels/norm.h"
 
+#include <algorithm>
+#include <type_traits>
+
 #include "kernels/cpu/column_partials.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/storage.h"
+#include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vectorise.h"
 
+// Rows go through in groups of kLanes that stay in the first cache: a pass over the group per statistic, with the sixteen rows'
+// sums folded together, and a pass that writes. So memory is read once and written once.
 namespace tandem::kernels {
 
 namespace {
 
-// Layer norm and RMS norm are one computation: the second takes the mean as 0 and has no beta. Null pointers are absent views.
-template <class T>
+// Layer norm and RMS norm are one computation: the second takes the mean as 0 and has no beta. x and its gradient are stored as S,
+// the output and its gradient as O. `mean` is null for RMS norm; gamma and beta never are.
+template <class S, class O>
 struct NormArrays {
+  using T = Compute<S>;
   int64_t rows = 0, columns = 0;
-  const T *x = nullptr, *gamma = nullptr, *beta = nullptr, *grad_output = nullptr;
+  const S* x = nullptr;
+  const T *gamma = nullptr, *beta = nullptr;
   T *mean = nullptr, *inverse = nullptr;
-  T *output = nullptr, *grad_input = nullptr, *grad_gamma = nullptr, *grad_beta = nullptr;
+  O* output = nullptr;
+  const O* grad_output = nullptr;
+  S* grad_input = nullptr;
 };
-
-template <class T>
-T* Optional(const ArrayView& view, int64_t count) {
-  if (view.empty()) return nullptr;
-  TANDEM_CHECK_EQ(view.num_elements(), count);
-  return view.as<T>();
-}
 
 template <class T>
 T* Required(const ArrayView& view, int64_t count) {
@@ -33,123 +38,252 @@ T* Required(const ArrayView& view, int64_t count) {
   return view.as<T>();
 }
 
+// The view's elements, or `count` times `absent` in scratch of the caller.
 template <class T>
-inline void ForwardRow(const NormArrays<T>& a, int64_t r, T epsilon) {
+const T* Affine(const ArrayView& view, int64_t count, T absent, T* room) {
+  if (!view.empty()) return Required<T>(view, count);
+  std::fill_n(room, count, absent);
+  return room;
+}
+
+// Fetches a row of a later group, so that memory works while the passes of this one compute. May lie behind the array's end.
+template <int kWrite, class S>
+inline void Prefetch(const S* row, int64_t n) {
+  for (int64_t i = 0; i < n; i += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(row + i, kWrite, 3);
+}
+
+// Rows of a group: what a group reads and writes, and what the next one reads, fit in the first cache.
+constexpr int64_t kGroupElements = 2048;
+int64_t GroupRows(int64_t columns) { return std::clamp<int64_t>(kGroupElements / std::max<int64_t>(1, columns), 1, kLanes); }
+
+// The lane sums of kLanes rows (lanes.h), to be folded side by side. Rows from `rows` on are 0.
+template <class T>
+struct GroupSums {
+  alignas(64) T lanes[kTileElements];
+
+  explicit GroupSums(int64_t rows) { std::fill(lanes + rows * kLanes, lanes + kTileElements, T(0)); }
+  void Set(int64_t row, const T* sum) {
+    for (int l = 0; l < kLanes; ++l) lanes[row * kLanes + l] = sum[l];
+  }
+};
+
+// totals[r] = the sum over i in [0, n) of term(r, i), for r in [0, rows); 0 for the other lanes.
+template <class T, class Term, class Touch>
+inline void RowSums(int64_t rows, int64_t n, const Term& term, T* totals, const Touch& touch) {
+  GroupSums<T> sums(rows);
+  const int64_t whole = n / kLanes * kLanes;
+  for (int64_t r = 0; r < rows; ++r) {
+    T lane[kLanes];
+    for (int l = 0; l < kLanes; ++l) lane[l] = T(0);
+    for (int64_t i = 0; i < whole; i += kLanes) {
+      for (int l = 0; l < kLanes; ++l) lane[l] += term(r, i + l);
+    }
+    touch(r);
+    sums.Set(r, lane);
+    T* tail = sums.lanes + r * kLanes - whole;
+    for (int64_t i = whole; i < n; ++i) tail[i] += term(r, i);
+  }
+  FoldRows(sums.lanes, totals);
+}
+
+template <class S, class O, class T = Compute<S>>
+inline void ForwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows, T epsilon) {
   const int64_t n = a.columns;
-  const T *x = a.x + r * n, *gamma = a.gamma, *beta = a.beta;
-  T* output = a.output + r * n;
-  const T mean = a.mean != nullptr ? LaneSum<T>(n, [=](int64_t i) { return x[i]; }) / static_cast<T>(n) : T(0);
-  const T square = LaneSum<T>(n, [=](int64_t i) { return (x[i] - mean) * (x[i] - mean); }) / static_cast<T>(n);
-  const T inverse = T(1) / Sqrt(square + epsilon);
-  if (a.mean != nullptr) a.mean[r] = mean;
-  a.inverse[r] = inverse;
+  const S* x = a.x + first * n;
+  T mean[kLanes], inverse[kLanes];
+  for (int l = 0; l < kLanes; ++l) mean[l] = T(0);
+  if (a.mean != nullptr) {
+    RowSums(rows, n, [=](int64_t r, int64_t i) { return Load(x[r * n + i]); }, mean, [](int64_t) {});
+    for (int l = 0; l < kLanes; ++l) mean[l] /= static_cast<T>(n);
+    for (int64_t r = 0; r < rows; ++r) a.mean[first + r] = mean[r];
+  }
+  RowSums(rows, n, [=, &mean](int64_t r, int64_t i) {
+    const T centred = Load(x[r * n + i]) - mean[r];
+    return centred * centred;
+  }, inverse, [&](int64_t r) { Prefetch<1>(a.output + (first + r) * n, n); });
+  for (int l = 0; l < kLanes; ++l) inverse[l] = T(1) / Sqrt(inverse[l] / static_cast<T>(n) + epsilon);
+  for (int64_t r = 0; r < rows; ++r) {
+    const T m = mean[r], scale = inverse[r];
+    const S* from = x + r * n;
+    O* to = a.output + (first + r) * n;
+    const T *gamma = a.gamma, *beta = a.beta;
+    a.inverse[first + r] = scale;
+    Prefetch<0>(from + rows * n, n);
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    T value = (x[i] - mean) * inverse;
-    if (gamma != nullptr) value = value * gamma[i];
-    if (beta != nullptr) value = value + beta[i];
-    output[i] = value;
+    for (int64_t i = 0; i < n; ++i) to[i] = Store<O>((Load(from[i]) - m) * scale * gamma[i] + beta[i]);
   }
 }
 
-template <class T>
-void Forward(const NormArrays<T>& a, double epsilon, Stream& stream) {
-  ParallelRows(stream, a.rows, 3 * a.columns, [&](int64_t begin, int64_t end) {
+template <class S, class O>
+void Forward(const NormArrays<S, O>& a, double epsilon, Stream& stream) {
+  const int64_t group = GroupRows(a.columns);
+  ParallelRows(stream, (a.rows + group - 1) / group, 3 * group * a.columns, [&](int64_t begin, int64_t end) {
     Vectorised([&] {
-      for (int64_t r = begin; r < end; ++r) ForwardRow(a, r, static_cast<T>(epsilon));
+      for (int64_t r = begin * group; r < std::min(a.rows, end * group); r += group) {
+        ForwardGroup(a, r, std::min(group, a.rows - r), static_cast<Compute<S>>(epsilon));
+      }
     });
   });
 }
 
-// With h = (x - mean) inverse and g = grad_output gamma: grad_input = inverse (g - mean(g) - h mean(g h)), the middle term for
-// layer norm only. `partial` [2 columns] collects the rows' grad_output h and grad_output.
-template <class T>
-inline void BackwardRow(const NormArrays<T>& a, int64_t r, T* partial) {
-  const int64_t n = a.columns;
-  const T *x = a.x + r * n, *grad = a.grad_output + r * n, *gamma = a.gamma;
-  T* grad_input = a.grad_input + r * n;
-  const bool centred = a.mean != nullptr;
-  const T mean = centred ? a.mean[r] : T(0), inverse = a.inverse[r], count = static_cast<T>(n);
-  const auto g = [=](int64_t i) { return gamma != nullptr ? grad[i] * gamma[i] : grad[i]; };
-  const auto h = [=](int64_t i) { return (x[i] - mean) * inverse; };
-  const T mean_g = centred ? LaneSum<T>(n, g) / count : T(0);
-  const T mean_gh = LaneSum<T>(n, [=](int64_t i) { return g(i) * h(i); }) / count;
+// One row of the first pass of BackwardGroup: adds grad h and grad to the columns' sums, and leaves the lane sums of g and g h.
+template <class S, class T>
+inline void AddGradientRow(const S* x, const T* grad, const T* gamma, int64_t n, T mean, T inverse, T* __restrict__ partial,
+                           T* __restrict__ sum_g, T* __restrict__ sum_gh) {
+  T lane_g[kLanes], lane_gh[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane_g[l] = T(0);
+  for (int l = 0; l < kLanes; ++l) lane_gh[l] = T(0);
+  const auto add = [=](int64_t i, T& total_g, T& total_gh) {
+    const T dy = grad[i], h = (Load(x[i]) - mean) * inverse, g = dy * gamma[i];
+    partial[i] += dy * h;
+    partial[n + i] += dy;
+    total_g += g;
+    total_gh += g * h;
+  };
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) {
-    partial[i] += grad[i] * h(i);
-    partial[n + i] += grad[i];
+    for (int l = 0; l < kLanes; ++l) add(i + l, lane_g[l], lane_gh[l]);
   }
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) grad_input[i] = inverse * ((g(i) - mean_g) - h(i) * mean_gh);
+  for (int l = 0; l < kLanes; ++l) sum_g[l] = lane_g[l];
+  for (int l = 0; l < kLanes; ++l) sum_gh[l] = lane_gh[l];
+  for (int l = 0; i + l < n; ++l) add(i + l, sum_g[l], sum_gh[l]);
 }
 
-template <class T>
-void Backward(const NormArrays<T>& a, Stream& stream) {
+// With h = (x - mean) inverse and g = grad_output gamma: grad_input = inverse (g - mean(g) - h mean(g h)), the middle term for
+// layer norm only. `partial` [2 columns] collects the rows' grad_output h and grad_output. `room`: the group's grad_output as T.
+template <class S, class O, class T = Compute<S>>
+inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows, T* room, T* partial) {
+  const int64_t n = a.columns;
+  const S* x = a.x + first * n;
+  const T* grad;
+  if constexpr (std::is_same_v<O, T>) {
+    grad = a.grad_output + first * n;
+  } else {
+    // Widths do not mix well in one loop.
+    for (int64_t i = 0; i < rows * n; ++i) room[i] = Load(a.grad_output[first * n + i]);
+    grad = room;
+  }
+  T mean[kLanes], mean_g[kLanes], mean_gh[kLanes];
+  for (int64_t r = 0; r < rows; ++r) mean[r] = a.mean != nullptr ? a.mean[first + r] : T(0);
+  GroupSums<T> sums_g(rows), sums_gh(rows);
+  for (int64_t r = 0; r < rows; ++r) {
+    AddGradientRow(x + r * n, grad + r * n, a.gamma, n, mean[r], a.inverse[first + r], partial, sums_g.lanes + r * kLanes,
+                   sums_gh.lanes + r * kLanes);
+  }
+  FoldRows(sums_g.lanes, mean_g);
+  FoldRows(sums_gh.lanes, mean_gh);
+  for (int l = 0; l < kLanes; ++l) mean_g[l] = a.mean != nullptr ? mean_g[l] / static_cast<T>(n) : T(0);
+  for (int l = 0; l < kLanes; ++l) mean_gh[l] /= static_cast<T>(n);
+  for (int64_t r = 0; r < rows; ++r) {
+    const T m = mean[r], inverse = a.inverse[first + r], shift = mean_g[r], slope = mean_gh[r];
+    const S* x_row = x + r * n;
+    const T *grad_row = grad + r * n, *gamma = a.gamma;
+    S* to = a.grad_input + (first + r) * n;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const T h = (Load(x_row[i]) - m) * inverse;
+      to[i] = Store<S>(inverse * ((grad_row[i] * gamma[i] - shift) - h * slope));
+    }
+  }
+}
+
+// grad_gamma and grad_beta are null where they are not wanted. `partials` has room for BackwardRoom() elements.
+template <class S, class O>
+int64_t BackwardRoom(const NormArrays<S, O>& a) {
+  const int64_t group = std::is_same_v<O, Compute<S>> ? 0 : kLanes;
+  return (a.rows / kPartialRows + 1) * (2 + group) * a.columns;
+}
+
+template <class S, class O, class T = Compute<S>>
+void Backward(const NormArrays<S, O>& a, T* partials, T* grad_gamma, T* grad_beta, Stream& stream) {
   const int64_t columns = 2 * a.columns;
-  T* partials = Scratch<T>(ScratchSlot::CALLER, (a.rows / kPartialRows + 1) * columns);
+  T* rooms = partials + (a.rows / kPartialRows + 1) * columns;
   const int64_t num_blocks =
       RowBlockPartials<T>(a.rows, columns, stream, partials, [&](int64_t begin, int64_t end, T* partial) {
-        for (int64_t r = begin; r < end; ++r) BackwardRow(a, r, partial);
+        T* room = rooms + begin / kPartialRows * kLanes * a.columns;
+        for (int64_t r = begin; r < end; r += kLanes) BackwardGroup(a, r, std::min<int64_t>(kLanes, end - r), room, partial);
       });
-  if (a.grad_gamma != nullptr) AddPartials(num_blocks, columns, partials, 0, a.columns, a.grad_gamma, false);
-  if (a.grad_beta != nullptr) AddPartials(num_blocks, columns, partials, a.columns, a.columns, a.grad_beta, false);
+  if (grad_gamma != nullptr) AddPartials(num_blocks, columns, partials, 0, a.columns, grad_gamma, false);
+  if (grad_beta != nullptr) AddPartials(num_blocks, columns, partials, a.columns, a.columns, grad_beta, false);
 }
 
-template <class T>
-NormArrays<T> ArraysOf(const ArrayView& x, const ArrayView& gamma, const ArrayView& inverse) {
-  NormArrays<T> a;
-  a.rows = x.shape.num_rows();
-  a.columns = x.shape[-1];
-  a.x = Required<T>(x, x.num_elements());
-  a.gamma = Optional<T>(gamma, a.columns);
-  a.inverse = Required<T>(inverse, a.rows);
-  return a;
+// Calls body(S{}, O{}) with the storage types of x and of the output or its gradient.
+template <class Body>
+void WithNormTypes(DType x, DType output, const Body& body) {
+  if (x == DType::F32 && output == DType::BF16) return body(float{}, BFloat16{});
+  TANDEM_CHECK(x == output) << NameOf(x) << " and " << NameOf(output);
+  WithFloatType(x, [&](auto zero) { body(zero, zero); });
+}
+
+double BytesOf(const ArrayView& a, const ArrayView& b, const ArrayView& c = {}) {
+  return static_cast<double>(a.num_bytes() + b.num_bytes() + (c.empty() ? 0 : c.num_bytes()));
+}
+
+// `mean` is an empty view for RMS norm.
+void NormForward(const ArrayView& x, const ArrayView& gamma, const ArrayView& beta, const ArrayView& output, const ArrayView& mean,
+                 const ArrayView& inverse, double epsilon, Stream& stream) {
+  WithNormTypes(x.dtype, output.dtype, [&](auto s, auto o) {
+    using S = decltype(s);
+    using T = Compute<S>;
+    NormArrays<S, decltype(o)> a;
+    a.rows = x.shape.num_rows();
+    a.columns = x.shape[-1];
+    T* room = Scratch<T>(ScratchSlot::CALLER, 2 * a.columns);
+    a.x = Required<S>(x, x.num_elements());
+    a.gamma = Affine(gamma, a.columns, T(1), room);
+    a.beta = Affine(beta, a.columns, T(0), room + a.columns);
+    a.output = Required<decltype(o)>(output, x.num_elements());
+    a.mean = mean.empty() ? nullptr : Required<T>(mean, a.rows);
+    a.inverse = Required<T>(inverse, a.rows);
+    Forward(a, epsilon, stream);
+  });
+}
+
+void NormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
+  WithNormTypes(args.x.dtype, args.grad_output.dtype, [&](auto s, auto o) {
+    using S = decltype(s);
+    using T = Compute<S>;
+    NormArrays<S, decltype(o)> a;
+    a.rows = args.x.shape.num_rows();
+    a.columns = args.x.shape[-1];
+    T* room = Scratch<T>(ScratchSlot::CALLER, BackwardRoom(a) + a.columns);
+    a.x = Required<S>(args.x, args.x.num_elements());
+    a.gamma = Affine(args.gamma, a.columns, T(1), room + BackwardRoom(a));
+    a.mean = args.mean.empty() ? nullptr : Required<T>(args.mean, a.rows);
+    a.inverse = Required<T>(args.inverse, a.rows);
+    a.grad_output = Required<decltype(o)>(args.grad_output, args.x.num_elements());
+    a.grad_input = Required<S>(args.grad_input, args.x.num_elements());
+    T* grad_gamma = args.grad_gamma.empty() ? nullptr : Required<T>(args.grad_gamma, a.columns);
+    T* grad_beta = args.grad_beta.empty() ? nullptr : Required<T>(args.grad_beta, a.columns);
+    Backward(a, room, grad_gamma, grad_beta, stream);
+  });
 }
 
 }  // namespace
 
 void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream) {
-  WithFloatType(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    NormArrays<T> a = ArraysOf<T>(args.x, args.gamma, args.inverse);
-    a.beta = Optional<T>(args.beta, a.columns);
-    a.output = Required<T>(args.output, args.x.num_elements());
-    a.mean = Required<T>(args.mean, a.rows);
-    Forward(a, args.epsilon, stream);
-  });
+  const TraceSpan span(stream.tracer(), SpanKind::NORM, "layer_norm_forward", 0, BytesOf(args.x, args.output));
+  TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
+  NormForward(args.x, args.gamma, args.beta, args.output, args.mean, args.inverse, args.epsilon, stream);
 }
 
 void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
-  WithFloatType(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    NormArrays<T> a = ArraysOf<T>(args.x, args.gamma, args.inverse);
-    a.mean = Required<T>(args.mean, a.rows);
-    a.grad_output = Required<T>(args.grad_output, args.x.num_elements());
-    a.grad_input = Required<T>(args.grad_input, args.x.num_elements());
-    a.grad_gamma = Optional<T>(args.grad_gamma, a.columns);
-    a.grad_beta = Optional<T>(args.grad_beta, a.columns);
-    Backward(a, stream);
-  });
+  const TraceSpan span(stream.tracer(), SpanKind::NORM, "layer_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
+  TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
+  NormBackward(args, stream);
 }
 
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
-  WithFloatType(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    NormArrays<T> a = ArraysOf<T>(args.x, args.gamma, args.inverse);
-    a.output = Required<T>(args.output, args.x.num_elements());
-    Forward(a, args.epsilon, stream);
-  });
+  const TraceSpan span(stream.tracer(), SpanKind::NORM, "rms_norm_forward", 0, BytesOf(args.x, args.output));
+  NormForward(args.x, args.gamma, {}, args.output, {}, args.inverse, args.epsilon, stream);
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream) {
-  WithFloatType(args.x.dtype, [&](auto zero) {
-    using T = decltype(zero);
-    NormArrays<T> a = ArraysOf<T>(args.x, args.gamma, args.inverse);
-    a.grad_output = Required<T>(args.grad_output, args.x.num_elements());
-    a.grad_input = Required<T>(args.grad_input, args.x.num_elements());
-    a.grad_gamma = Optional<T>(args.grad_gamma, a.columns);
-    Backward(a, stream);
-  });
+  const TraceSpan span(stream.tracer(), SpanKind::NORM, "rms_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
+  NormBackward({.grad_output = args.grad_output, .x = args.x, .gamma = args.gamma, .mean = {}, .inverse = args.inverse,
+                .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}},
+               stream);
 }
 
 }  // namespace tandem::kernels

@@ -1,16 +1,16 @@
 // Philox for sixteen blocks at a time: the words of kernels/base/random.h, in loops that vectorise. Inline bodies for Vectorised().
 #pragma once
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <cstdint>
 #include <cstring>
 
 #include "kernels/base/random.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/vectorise.h"
+
+#ifdef TANDEM_VECTOR_COPIES
+#include <immintrin.h>
+#endif
 
 namespace tandem::kernels {
 
@@ -29,7 +29,7 @@ inline PhiloxKeys RoundKeys(uint64_t folded_key) {
   return keys;
 }
 
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
 
 // AVX-512 has a product of the lower halves of 64-bit lanes that g++ 12 does not find: it multiplies all 64 bits, for three times
 // the price. So this copy is written by hand. Words live in lower halves; what products leave in the upper ones is never read.
@@ -110,7 +110,7 @@ __attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys&
 template <InstructionSet kSet>
 inline void PhiloxLanes(uint64_t folded_key, uint64_t step, const uint64_t* blocks, uint32_t* w0, uint32_t* w1, uint32_t* w2,
                         uint32_t* w3) {
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
   if constexpr (kSet == InstructionSet::AVX512) return PhiloxLanesAvx512(folded_key, step, blocks, w0, w1, w2, w3);
 #endif
   for (int l = 0; l < kLanes; ++l) {

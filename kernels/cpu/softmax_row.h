@@ -18,9 +18,20 @@ struct ExpRowResult {
 template <class T>
 inline ExpRowResult<T> ExpRow(int64_t n, const T* x, T* e) {
   const T max = LaneMax(n, x);
+  T lane[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane[l] = T(0);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) e[i] = Exp(x[i] - max);
-  return {max, LaneSum<T>(n, [=](int64_t i) { return e[i]; })};
+#pragma GCC unroll 1
+    for (int l = 0; l < kLanes; ++l) {
+      const T value = Exp(x[i + l] - max);
+      e[i + l] = value;
+      lane[l] += value;
+    }
+  }
+  for (int l = 0; i + l < n; ++l) lane[l] += e[i + l] = Exp(x[i + l] - max);
+  return {max, FoldSum(lane)};
 }
 
 }  // namespace tandem::kernels

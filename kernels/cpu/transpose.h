@@ -29,6 +29,18 @@ inline void TransposeTile(T* tile, T* to) {
   PerfectShuffle(other, to);
 }
 
+// totals[i] = the fold (lanes.h) of row i of a dense tile of lane sums, which it overwrites. Sixteen folds side by side cost a
+// transpose; one by one, each would wait for its own additions.
+template <class T>
+inline void FoldRows(T* sums, T* totals) {
+  alignas(64) T lanes[kTileElements];
+  TransposeTile(sums, lanes);
+  for (int half = kLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half * kLanes; ++i) lanes[i] += lanes[i + half * kLanes];
+  }
+  for (int l = 0; l < kLanes; ++l) totals[l] = lanes[l];
+}
+
 // to [columns, to_row] = factor times the transpose of `from` [rows, columns]. REQUIRES: rows and columns multiples of kLanes.
 template <class T>
 inline void TransposeRows(const T* from, int64_t rows, int64_t columns, int64_t from_row, T factor, T* to, int64_t to_row) {

@@ -1,10 +1,15 @@
 // Runs a loop compiled for the widest vectors that the processor has: the same source three times (AVX-512, AVX2, baseline),
 // chosen at run time. The loop and all it calls are flattened into each copy, so it must hold no calls that cannot be inlined
 // and no CHECKs. Bits do not depend on the copy: contraction to FMA is off, and sums run over a fixed number of lanes (lanes.h).
+// Builds with sanitizers have the baseline only: it is the same source, and three instrumented copies take minutes to compile.
 // A loop that takes an argument gets its copy's instruction set as a type, to choose shapes that fit the registers.
 #pragma once
 
 #include <type_traits>
+
+#if defined(__x86_64__) && !defined(TANDEM_SANITIZED)
+#define TANDEM_VECTOR_COPIES
+#endif
 
 namespace tandem::kernels {
 
@@ -14,7 +19,7 @@ template <InstructionSet kSet>
 using InstructionSetTag = std::integral_constant<InstructionSet, kSet>;
 
 inline InstructionSet WidestInstructionSet() {
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
   if (__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw")) {
     return InstructionSet::AVX512;
   }
@@ -47,7 +52,7 @@ inline void CallLoop(const Loop& loop) {
   else loop();
 }
 
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
 
 template <class Loop>
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void
@@ -64,7 +69,7 @@ __attribute__((target("avx2,fma,bmi2"), flatten, noinline)) void RunAvx2(const L
 
 template <class Loop>
 void Vectorised(const Loop& loop) {
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
   const InstructionSet widest = WidestInstructionSet(), limit = InstructionSetLimit::Current();
   const InstructionSet set = limit < widest ? limit : widest;
   if (set == InstructionSet::AVX512) return RunAvx512(loop);

@@ -1,0 +1,56 @@
+// The passes of attention over one block of scores, each in the widest copy that the processor has: three products, and what turns
+// scores into probabilities or their gradients.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/attention_block.h"
+#include "kernels/cpu/row_prefetch.h"
+#include "kernels/cpu/small_matmul.h"
+#include "kernels/cpu/vectorise.h"
+
+namespace tandem::kernels {
+
+// rows [keys, width] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
+template <class T>
+void ScoreProduct(const ScoreBlock& block, int64_t depth, const T* rows, int64_t width, const T* columns, T* to,
+                  RowPrefetch& prefetch) {
+  SmallMatmul(block.keys, SmallOperands<T>{rows, width, 1, columns, kBlockQueries, to, kBlockQueries}, false, prefetch,
+              [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns}; });
+}
+
+// scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width] (plus its old value).
+template <class T>
+void QueryProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, bool accumulate, T* to,
+                  RowPrefetch& prefetch) {
+  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows, width, to, width}, accumulate, prefetch,
+              [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width}; });
+}
+
+// scores [keys, queries] rows [queries, width] over the queries that see the key, added to `to` [keys, width].
+template <class T>
+void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, T* to, RowPrefetch& prefetch) {
+  SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, width, to, width}, true, prefetch,
+              [=](int64_t j) { return TileExtent{block.FirstQuery(j), block.columns, 0, width}; });
+}
+
+template <class T>
+void ExponentiateScores(const ScoreBlock& block, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
+  if (mask.threshold == 0) {
+    Vectorised([&](auto set) { ExponentiateColumns<set, false>(block, mask, scores, log_sums, inverse_sums); });
+  } else {
+    Vectorised([&](auto set) { ExponentiateColumns<set, true>(block, mask, scores, log_sums, inverse_sums); });
+  }
+}
+
+template <class T>
+void GradientsOfScores(const ScoreBlock& block, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
+                       const T* delta, T* scores, T* grads) {
+  if (mask.threshold == 0) {
+    Vectorised([&](auto set) { GradientColumns<set, false>(block, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
+  } else {
+    Vectorised([&](auto set) { GradientColumns<set, true>(block, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
+  }
+}
+
+}  // namespace tandem::kernels
