@@ -33,6 +33,16 @@ inline T LaneSum(int64_t n, const Term& term) {
   return FoldSum(lane);
 }
 
+// max[l] = the larger of max[l] and x[l], for kWidth lanes.
+template <int kWidth, class T>
+inline void RaiseTo(const T* x, T* max) {
+#pragma GCC unroll 1
+  for (int l = 0; l < kWidth; ++l) {
+    const T value = x[l], old = max[l];
+    max[l] = old < value ? value : old;
+  }
+}
+
 // Floats as integers in the same order. Its own inverse.
 template <class T>
 using OrderedBits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
