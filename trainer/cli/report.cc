@@ -33,10 +33,22 @@ std::string DeviceText() {
 
 }  // namespace
 
+namespace {
+
+// Whether the run has said itself how it ended. Trainers that are told to end because another role failed say "stopped".
+bool IsSummed(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  if (!std::getline(file, text)) return false;
+  return SignalReceived() || text.find("\"status\":\"stopped\"") == std::string::npos;
+}
+
+}  // namespace
+
 void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds) {
   // A run that begins removes an older summary before it opens this file (loop/run_output.h).
   std::ifstream metrics(folder + "/metrics.jsonl");
-  if (!metrics || std::filesystem::exists(folder + "/summary.json")) return;
+  if (!metrics || IsSummed(folder + "/summary.json")) return;
   loop::RunSummary summary;
   summary.job = job.name();
   summary.seed = job.seed();
