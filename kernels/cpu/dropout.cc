@@ -21,12 +21,13 @@ inline void KeepOrZero(uint64_t kept, int64_t count, const T* from, Compute<T> s
   };
   int64_t i = 0;
   if constexpr (std::is_same_v<T, BFloat16>) {
+    const int64_t pairs = count / 2;
 #pragma GCC ivdep
-    for (i = 0; i < count / 2; ++i) {
-      const BFloat16Pair x = BFloat16Pair::At(from + 2 * i);
-      BFloat16Pair::Of(value(x.first(), 2 * i), value(x.second(), 2 * i + 1)).Put(to + 2 * i);
+    for (int64_t p = 0; p < pairs; ++p) {
+      const BFloat16Pair x = BFloat16Pair::At(from + 2 * p);
+      BFloat16Pair::Of(value(x.first(), 2 * p), value(x.second(), 2 * p + 1)).Put(to + 2 * p);
     }
-    i *= 2;
+    i = 2 * pairs;
   }
 #pragma GCC ivdep
   for (; i < count; ++i) to[i] = Store<T>(value(Load(from[i]), i));

@@ -25,12 +25,13 @@ template <class O, class Function, class... Inputs>
 inline void MapRun(int64_t n, O* out, const Function& f, const Inputs*... inputs) {
   int64_t i = 0;
   if constexpr (std::is_same_v<O, BFloat16> && (std::is_same_v<Inputs, BFloat16> && ...)) {
+    const int64_t pairs = n / 2;
 #pragma GCC ivdep
-    for (i = 0; i < n / 2; ++i) {
-      BFloat16Pair::Of(f(BFloat16Pair::At(inputs + 2 * i).first()...), f(BFloat16Pair::At(inputs + 2 * i).second()...))
-          .Put(out + 2 * i);
+    for (int64_t p = 0; p < pairs; ++p) {
+      BFloat16Pair::Of(f(BFloat16Pair::At(inputs + 2 * p).first()...), f(BFloat16Pair::At(inputs + 2 * p).second()...))
+          .Put(out + 2 * p);
     }
-    i *= 2;
+    i = 2 * pairs;
   }
 #pragma GCC ivdep
   for (; i < n; ++i) out[i] = Store<O>(f(Load(inputs[i])...));
