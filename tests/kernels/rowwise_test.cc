@@ -4,6 +4,8 @@
 #include "kernels/norm.h"
 #include "kernels/reduce.h"
 #include "kernels/softmax.h"
+#include "tests/kernels/bf16_arrays.h"
+#include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
 
 namespace tandem::kernels {
@@ -86,6 +88,25 @@ TEST(SoftmaxTest, LargeLogitsDoNotOverflow) {
   EXPECT_EQ(x[2], 0.0f);
 }
 
+TEST(SoftmaxTest, BitsAreTheSameInEveryInstructionSet) {
+  TestStream stream;
+  for (const Shape& shape : kShapes) {
+    const auto run = [&](Array<float>& y, Array<float>& grad) {
+      Array<float> x = RandomArray<float>(shape, 1, 20), weight = RandomArray<float>(shape, 2);
+      SoftmaxForward(y, x, stream);
+      SoftmaxBackward(grad, weight, y, stream);
+    };
+    Array<float> wanted_y(shape), wanted_grad(shape);
+    run(wanted_y, wanted_grad);
+    ForEachInstructionSet([&](InstructionSet) {
+      Array<float> y(shape), grad(shape);
+      run(y, grad);
+      ExpectSameBits(y, wanted_y);
+      ExpectSameBits(grad, wanted_grad);
+    });
+  }
+}
+
 TEST(SoftmaxTest, GradientMatchesDifferences) {
   TestStream stream;
   Array<double> x = RandomArray<double>({3, 19}, 1, 2), weight = RandomArray<double>({3, 19}, 2), y(x.shape), grad(x.shape);
@@ -145,6 +166,66 @@ TEST(NormTest, F32MatchesF64AndDoesNotDependOnThreads) {
         ExpectSameBits(one.grad_gamma, three.grad_gamma);
         ExpectSameBits(one.grad_beta, three.grad_beta);
       }
+    }
+  }
+}
+
+TEST(NormTest, BitsAreTheSameInEveryInstructionSet) {
+  TestStream stream;
+  for (const Shape& shape : kShapes) {
+    for (bool layer : {false, true}) {
+      NormRun<float> wanted(shape, true);
+      layer ? wanted.Layer(stream) : wanted.Rms(stream);
+      ForEachInstructionSet([&](InstructionSet) {
+        NormRun<float> run(shape, true);
+        layer ? run.Layer(stream) : run.Rms(stream);
+        ExpectSameBits(run.output, wanted.output);
+        ExpectSameBits(run.grad_input, wanted.grad_input);
+        ExpectSameBits(run.grad_gamma, wanted.grad_gamma);
+        ExpectSameBits(run.grad_beta, wanted.grad_beta);
+      });
+    }
+  }
+}
+
+// The residual stream stays f32: only what leaves the norm and the gradient that comes back are rounded.
+TEST(NormTest, Bf16OutputIsTheRoundedOneAndItsGradientIsTakenAsItIs) {
+  TestStream stream(2);
+  for (const Shape& shape : kShapes) {
+    for (bool layer : {false, true}) {
+      NormRun<float> run(shape, true);
+      Array<BFloat16> output(shape), grad_output = Rounded(run.grad_output);
+      Array<float> grad_input(shape), grad_gamma({shape[1]}), grad_beta({shape[1]});
+      run.grad_output = Converted<float>(Exact(grad_output));
+      layer ? run.Layer(stream) : run.Rms(stream);
+      if (layer) {
+        LayerNormForward({run.x, run.gamma, run.beta, output, run.mean, run.inverse, 1e-5}, stream);
+        LayerNormBackward({grad_output, run.x, run.gamma, run.mean, run.inverse, grad_input, grad_gamma, grad_beta}, stream);
+        ExpectSameBits(grad_beta, run.grad_beta);
+      } else {
+        RmsNormForward({run.x, run.gamma, output, run.inverse, 1e-5}, stream);
+        RmsNormBackward({grad_output, run.x, run.gamma, run.inverse, grad_input, grad_gamma}, stream);
+      }
+      ExpectSameBits(output, Rounded(run.output));
+      ExpectSameBits(grad_input, run.grad_input);
+      ExpectSameBits(grad_gamma, run.grad_gamma);
+    }
+  }
+}
+
+// A row's bits do not depend on the rows that share its group.
+TEST(NormTest, RowDoesNotDependOnItsNeighbours) {
+  TestStream stream;
+  NormRun<float> many({37, 100}, true), one({1, 100}, true);
+  one.gamma = many.gamma, one.beta = many.beta;
+  many.Layer(stream);
+  for (int64_t r : {0, 15, 16, 36}) {
+    std::copy_n(many.x.values.begin() + r * 100, 100, one.x.values.begin());
+    std::copy_n(many.grad_output.values.begin() + r * 100, 100, one.grad_output.values.begin());
+    one.Layer(stream);
+    for (int64_t c = 0; c < 100; ++c) {
+      ASSERT_EQ(one.output[c], many.output[r * 100 + c]);
+      ASSERT_EQ(one.grad_input[c], many.grad_input[r * 100 + c]);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/cast.h"
 #include "tests/trainer/gradient_check.h"
 #include "trainer/nn/layers.h"
 
@@ -66,7 +67,10 @@ TEST(OpsGradientTest, GatherRowsSumsRepeatedIndices) {
 TEST(OpsGradientTest, Norms) {
   const Variable x = Leaf({4, 6}, 1, "x"), gamma = Leaf({6}, 2, "gamma"), beta = Leaf({6}, 3, "beta");
   CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, gamma, beta, 1e-5); }, {x, gamma, beta});
+  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, gamma, Variable(), 1e-5); }, {x, gamma});
+  CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, Variable(), Variable(), 1e-5); }, {x});
   CheckGradients([&](Context& c) { return ops::RmsNorm(c, x, gamma, 1e-5); }, {x, gamma});
+  CheckGradients([&](Context& c) { return ops::RmsNorm(c, x, Variable(), 1e-5); }, {x});
 }
 
 TEST(OpsGradientTest, DropoutMaskIsTheSameInBothDirections) {
@@ -254,6 +258,48 @@ TEST(MixedTypesTest, DropoutOfBf16KeepsTheSameElementsInBothDirections) {
   }
   EXPECT_GT(kept, 100);
   EXPECT_LT(kept, 180);
+}
+
+// x [9, 8] through norm, qkv projection and attention, with an f32 gradient of the result.
+struct AttentionRun {
+  Tensor output, dx, dgamma;
+
+  explicit AttentionRun(DType compute) {
+    StepFixture fixture;
+    ParameterSet parameters(1, DType::F32);
+    const Variable weight = parameters.Normal("w", Shape{8, 24}, 0.5), gamma = parameters.Normal("gamma", Shape{8}, 1);
+    const Variable x = Variable::Leaf(RandomTensor({9, 8}, 1, DType::F32), "x");
+    Context::Options options = fixture.Options();
+    options.compute = compute;
+    Context context(options);
+    const Variable normal = ops::LayerNorm(context, x, gamma, Variable(), 1e-5);
+    EXPECT_EQ(normal.dtype(), compute);
+    const Variable qkv = ops::Linear(context, normal, weight, Variable());
+    const Variable mixed = ops::SelfAttention(context, qkv, Tensor::FromVector<int64_t>({0, 4, 9}),
+                                              Tensor::FromVector<int64_t>({0, 1, 2, 3, 5, 6, 7, 8, 9}),
+                                              {.heads = 2, .max_length = 5, .scale = 0.5, .operation = 3});
+    EXPECT_EQ(mixed.dtype(), compute);
+    Backward(context, {{mixed, RandomTensor({9, 8}, 2, DType::F32)}});
+    output = Tensor::Empty(mixed.shape(), DType::F32);
+    kernels::Cast(output.view(), mixed.value().view(), context.stream());
+    dx = x.leaf().gradient();
+    dgamma = gamma.leaf().gradient();
+  }
+};
+
+TEST(Bf16OpTest, NormAndAttentionStayCloseToF32AndReturnF32Gradients) {
+  const AttentionRun exact(DType::F32), rounded(DType::BF16);
+  for (const auto part : {&AttentionRun::output, &AttentionRun::dx, &AttentionRun::dgamma}) {
+    const Tensor &wanted = exact.*part, &found = rounded.*part;
+    ASSERT_EQ(found.dtype(), DType::F32);
+    double difference = 0, size = 0;
+    for (int64_t i = 0; i < wanted.num_elements(); ++i) {
+      difference += std::pow(found.At(i) - wanted.At(i), 2);
+      size += std::pow(wanted.At(i), 2);
+    }
+    EXPECT_LT(std::sqrt(difference / size), 0.02);
+    EXPECT_GT(difference, 0);
+  }
 }
 
 TEST(LayersGradientTest, PostNormBlockWithDropout) {

@@ -6,53 +6,64 @@
 
 namespace tandem::ops {
 
+namespace {
+
+// In a BF16 run a norm reads the f32 residual stream and gives an operand of the next product.
+DType OutputType(const Context& context, const Variable& x) {
+  return context.compute() == DType::BF16 && x.dtype() == DType::F32 ? DType::BF16 : x.dtype();
+}
+
+ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
+
+// Memory for the gradient of an input or a parameter; undefined if it is absent or needs none.
+Tensor GradientOf(const std::shared_ptr<Node>& node, Shape shape, DType dtype) {
+  return node ? node->GradientMemory(shape, dtype) : Tensor();
+}
+
+}  // namespace
+
 Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, const Variable& beta, double epsilon) {
   const Shape dim{x.shape()[-1]}, rows{x.shape().num_rows()};
-  TANDEM_CHECK(gamma.shape() == dim && (!beta.defined() || beta.shape() == dim));
-  Tensor y = Tensor::Empty(x.shape(), x.dtype());
-  Tensor mean = Tensor::Empty(rows, x.dtype()), inverse = Tensor::Empty(rows, x.dtype());
-  kernels::LayerNormForward({.x = x.value().view(), .gamma = gamma.value().view(),
-                             .beta = beta.defined() ? beta.value().view() : ArrayView(),
+  TANDEM_CHECK(!gamma.defined() || gamma.shape() == dim) << gamma.shape();
+  TANDEM_CHECK(!beta.defined() || beta.shape() == dim) << beta.shape();
+  const Tensor y = Tensor::Empty(x.shape(), OutputType(context, x));
+  const Tensor mean = Tensor::Empty(rows, x.dtype()), inverse = Tensor::Empty(rows, x.dtype());
+  kernels::LayerNormForward({.x = x.value().view(), .gamma = ViewOf(gamma.value()), .beta = ViewOf(beta.value()),
                              .output = y.view(), .mean = mean.view(), .inverse = inverse.view(), .epsilon = epsilon},
                             context.stream());
-  std::vector<Variable> inputs{x, gamma};
-  if (beta.defined()) inputs.push_back(beta);
-  return Record(context, "layer_norm", Operand(context, y),
-                {.inputs = std::move(inputs),
-                 .backward_input = [saved = x.value(), g = gamma.value(), mean, inverse, dim, has_beta = beta.defined()](
-                                       Context& c, const Tensor& gradient) {
-                   Tensor dx = Tensor::Empty(saved.shape(), saved.dtype());
-                   std::vector<Tensor> gradients{dx, Tensor::Empty(dim, saved.dtype())};
-                   if (has_beta) gradients.push_back(Tensor::Empty(dim, saved.dtype()));
-                   kernels::LayerNormBackward({.grad_output = OfType(c, gradient, saved.dtype()).view(), .x = saved.view(),
-                                               .gamma = g.view(), .mean = mean.view(), .inverse = inverse.view(),
-                                               .grad_input = dx.view(), .grad_gamma = gradients[1].view(),
-                                               .grad_beta = has_beta ? gradients[2].view() : ArrayView()},
-                                              c.stream());
-                   return gradients;
-                 }});
+  auto backward = [saved = x.value(), g = gamma.value(), mean, inverse, dim, x_node = x.node(), gamma_node = gamma.node(),
+                   beta_node = beta.node()](Context& c, const Tensor& gradient) {
+    const DType dtype = saved.dtype();
+    const Tensor dx = x_node ? x_node->GradientMemory(saved.shape(), dtype) : Tensor::Empty(saved.shape(), dtype);
+    const Tensor dgamma = GradientOf(gamma_node, dim, dtype), dbeta = GradientOf(beta_node, dim, dtype);
+    kernels::LayerNormBackward({.grad_output = gradient.view(), .x = saved.view(), .gamma = ViewOf(g), .mean = mean.view(),
+                                .inverse = inverse.view(), .grad_input = dx.view(), .grad_gamma = ViewOf(dgamma),
+                                .grad_beta = ViewOf(dbeta)},
+                               c.stream());
+    return std::vector<Tensor>{dx, dgamma, dbeta};
+  };
+  return Record(context, "layer_norm", y, {.inputs = {x, gamma, beta}, .backward_input = backward});
 }
 
 Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma, double epsilon) {
   const Shape dim{x.shape()[-1]};
-  TANDEM_CHECK(gamma.shape() == dim) << gamma.shape();
-  Tensor y = Tensor::Empty(x.shape(), x.dtype());
-  Tensor inverse = Tensor::Empty(Shape{x.shape().num_rows()}, x.dtype());
-  kernels::RmsNormForward({.x = x.value().view(), .gamma = gamma.value().view(), .output = y.view(),
+  TANDEM_CHECK(!gamma.defined() || gamma.shape() == dim) << gamma.shape();
+  const Tensor y = Tensor::Empty(x.shape(), OutputType(context, x));
+  const Tensor inverse = Tensor::Empty(Shape{x.shape().num_rows()}, x.dtype());
+  kernels::RmsNormForward({.x = x.value().view(), .gamma = ViewOf(gamma.value()), .output = y.view(),
                            .inverse = inverse.view(), .epsilon = epsilon},
                           context.stream());
-  return Record(context, "rms_norm", y,
-                {.inputs = {x, gamma},
-                 .backward_input = [saved = x.value(), g = gamma.value(), inverse, dim](Context& c,
-                                                                                      const Tensor& gradient) {
-                   Tensor dx = Tensor::Empty(saved.shape(), saved.dtype());
-                   Tensor dgamma = Tensor::Empty(dim, saved.dtype());
-                   kernels::RmsNormBackward({.grad_output = gradient.view(), .x = saved.view(), .gamma = g.view(),
-                                             .inverse = inverse.view(), .grad_input = dx.view(),
-                                             .grad_gamma = dgamma.view()},
-                                            c.stream());
-                   return std::vector<Tensor>{dx, dgamma};
-                 }});
+  auto backward = [saved = x.value(), g = gamma.value(), inverse, dim, x_node = x.node(), gamma_node = gamma.node()](
+                      Context& c, const Tensor& gradient) {
+    const DType dtype = saved.dtype();
+    const Tensor dx = x_node ? x_node->GradientMemory(saved.shape(), dtype) : Tensor::Empty(saved.shape(), dtype);
+    const Tensor dgamma = GradientOf(gamma_node, dim, dtype);
+    kernels::RmsNormBackward({.grad_output = gradient.view(), .x = saved.view(), .gamma = ViewOf(g), .inverse = inverse.view(),
+                              .grad_input = dx.view(), .grad_gamma = ViewOf(dgamma)},
+                             c.stream());
+    return std::vector<Tensor>{dx, dgamma};
+  };
+  return Record(context, "rms_norm", y, {.inputs = {x, gamma}, .backward_input = backward});
 }
 
 }  // namespace tandem::ops
