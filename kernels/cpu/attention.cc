@@ -50,7 +50,7 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
   p.max_length = args.max_length;
   p.drop_threshold = args.dropout == 0 ? 0 : DropThreshold(args.dropout);
   p.keep_scale = static_cast<Compute<S>>(1.0 / (1.0 - args.dropout));
-  p.folded_key = FoldKey(args.key);
+  p.keys = RoundKeys(FoldKey(args.key));
   p.step = args.step;
   const int64_t num_sequences = args.offsets.num_elements() - 1;
   TANDEM_CHECK(p.offsets[0] == 0 && p.offsets[num_sequences] == num_tokens)

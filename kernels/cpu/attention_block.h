@@ -72,25 +72,26 @@ inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width,
 
 // The dropout mask of one (sequence, head): the entry of query i and key j uses element base[i] + places[j] of the stream.
 struct ColumnMask {
-  uint64_t folded_key = 0, step = 0;
+  PhiloxKeys keys;
+  uint64_t step = 0;
   int32_t threshold = 0;
   const int64_t* places = nullptr;  // per key
   bool contiguous = false;          // places are a run, so their words are one
   uint32_t* room = nullptr;         // WordColumnsRoom(keys)
   uint64_t base[kBlockQueries];
 
-  // Rows of kLanes words, a row per key in [key, key + keys), for the queries from `column` on.
+  // Rows of kLanes words, a row per key in [key, key + count), for the queries from `column` on.
   template <InstructionSet kSet>
-  const uint32_t* Words(int64_t column, int64_t key, int64_t keys) const {
+  const uint32_t* Words(int64_t column, int64_t key, int64_t count) const {
     uint64_t first[kLanes];
     if (contiguous) {
       for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key]);
-      return WordColumns<kSet>(folded_key, step, first, keys, room);
+      return WordColumns<kSet>(keys, step, first, count, room);
     }
     uint32_t one[WordColumnsRoom(1)];
-    for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t j = 0; j < count; ++j) {
       for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key + j]);
-      const uint32_t* words = WordColumns<kSet>(folded_key, step, first, 1, one);
+      const uint32_t* words = WordColumns<kSet>(keys, step, first, 1, one);
       for (int l = 0; l < kLanes; ++l) room[j * kLanes + l] = words[l];
     }
     return room;

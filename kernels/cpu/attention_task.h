@@ -40,7 +40,8 @@ struct AttentionProblem {
   int64_t max_length = 0;
   int32_t drop_threshold = 0;
   T keep_scale = 1;  // 1 / (1 - dropout)
-  uint64_t folded_key = 0, step = 0;
+  PhiloxKeys keys;
+  uint64_t step = 0;
 };
 
 // One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of whole vectors, nearly
@@ -263,7 +264,7 @@ class AttentionWalk {
       places[j] = p_.row_index[task_.first_key + j] % p_.max_length;
       mask_.contiguous &= j == 0 || places[j] == places[j - 1] + 1;
     }
-    mask_.folded_key = p_.folded_key;
+    mask_.keys = p_.keys;
     mask_.step = p_.step;
     mask_.threshold = p_.drop_threshold;
     mask_.places = places;

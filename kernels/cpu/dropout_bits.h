@@ -8,7 +8,7 @@
 
 namespace tandem::kernels {
 
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
 
 // Comparisons leave a bit per block; the four words of a block are neighbours in the stream.
 __attribute__((target("avx512f,bmi2"))) inline uint64_t KeptOfLanesAvx512(const uint32_t (&words)[4][kLanes], uint32_t limit) {
@@ -25,7 +25,7 @@ __attribute__((target("avx512f,bmi2"))) inline uint64_t KeptOfLanesAvx512(const 
 // Bit 4 l + w: word w of block l is at least `limit`.
 template <InstructionSet kSet>
 inline uint64_t KeptOfLanes(const uint32_t (&words)[4][kLanes], uint32_t limit) {
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
   if constexpr (kSet == InstructionSet::AVX512) return KeptOfLanesAvx512(words, limit);
 #endif
   uint64_t kept = 0;

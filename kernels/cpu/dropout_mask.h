@@ -27,7 +27,7 @@ constexpr int64_t WordColumnsRoom(int64_t count) { return (count + 8) * kLanes; 
 // Sixteen runs side by side: rows of kLanes words in `room`, where entry (j, l) is the word of element first[l] + j, j in [0, count).
 // Returns the first row.
 template <InstructionSet kSet>
-inline const uint32_t* WordColumns(uint64_t folded_key, uint64_t step, const uint64_t* first, int64_t count, uint32_t* room) {
+inline const uint32_t* WordColumns(const PhiloxKeys& keys, uint64_t step, const uint64_t* first, int64_t count, uint32_t* room) {
   uint64_t blocks[kLanes];
   uint32_t phase[kLanes], differing = 0;
   for (int l = 0; l < kLanes; ++l) {
@@ -37,7 +37,7 @@ inline const uint32_t* WordColumns(uint64_t folded_key, uint64_t step, const uin
   }
   for (int64_t j = 0; j < count + 3; j += 4) {
     uint32_t* row = room + j * kLanes;
-    PhiloxLanes<kSet>(folded_key, step, blocks, row, row + kLanes, row + 2 * kLanes, row + 3 * kLanes);
+    PhiloxLanes<kSet>(keys, step, blocks, row, row + kLanes, row + 2 * kLanes, row + 3 * kLanes);
     for (int l = 0; l < kLanes; ++l) ++blocks[l];
   }
   if (differing == 0) return room + phase[0] * kLanes;

@@ -94,9 +94,9 @@ __attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(const PhiloxKey
   PhiloxVectors::StoreWords(a.c3, b.c3, w3);
 }
 
-__attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(uint64_t folded_key, uint64_t step, const uint64_t* blocks,
+__attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks,
                                                                 uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
-  PhiloxLanesAvx512(RoundKeys(folded_key), step, PhiloxVectors::Load(blocks), PhiloxVectors::Load(blocks + 8), w0, w1, w2, w3);
+  PhiloxLanesAvx512(keys, step, PhiloxVectors::Load(blocks), PhiloxVectors::Load(blocks + 8), w0, w1, w2, w3);
 }
 
 __attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys& keys, uint64_t step, uint64_t first,
@@ -106,13 +106,14 @@ __attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys&
 
 #endif
 
-// w0[l], w1[l], w2[l], w3[l] = the four words of block blocks[l] of the stream (folded_key, step), l in [0, kLanes).
+// w0[l], w1[l], w2[l], w3[l] = the four words of block blocks[l] of the stream (keys, step), l in [0, kLanes).
 template <InstructionSet kSet>
-inline void PhiloxLanes(uint64_t folded_key, uint64_t step, const uint64_t* blocks, uint32_t* w0, uint32_t* w1, uint32_t* w2,
+inline void PhiloxLanes(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks, uint32_t* w0, uint32_t* w1, uint32_t* w2,
                         uint32_t* w3) {
 #ifdef TANDEM_VECTOR_COPIES
-  if constexpr (kSet == InstructionSet::AVX512) return PhiloxLanesAvx512(folded_key, step, blocks, w0, w1, w2, w3);
+  if constexpr (kSet == InstructionSet::AVX512) return PhiloxLanesAvx512(keys, step, blocks, w0, w1, w2, w3);
 #endif
+  const uint64_t folded_key = keys.k0[0] | keys.k1[0] << 32;
   for (int l = 0; l < kLanes; ++l) {
     const Philox4 block = PhiloxBlock(folded_key, step, blocks[l]);
     w0[l] = block[0];
@@ -126,12 +127,12 @@ inline void PhiloxLanes(uint64_t folded_key, uint64_t step, const uint64_t* bloc
 template <InstructionSet kSet>
 inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uint32_t* w0, uint32_t* w1, uint32_t* w2,
                       uint32_t* w3) {
-#if defined(__x86_64__)
+#ifdef TANDEM_VECTOR_COPIES
   if constexpr (kSet == InstructionSet::AVX512) return PhiloxRunAvx512(keys, step, first, w0, w1, w2, w3);
 #endif
   uint64_t blocks[kLanes];
   for (int l = 0; l < kLanes; ++l) blocks[l] = first + static_cast<uint64_t>(l);
-  PhiloxLanes<kSet>(keys.k0[0] | keys.k1[0] << 32, step, blocks, w0, w1, w2, w3);
+  PhiloxLanes<kSet>(keys, step, blocks, w0, w1, w2, w3);
 }
 
 }  // namespace tandem::kernels

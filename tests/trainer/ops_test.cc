@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "kernels/cast.h"
 #include "tests/trainer/gradient_check.h"
 #include "trainer/nn/layers.h"
