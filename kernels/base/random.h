@@ -59,6 +59,22 @@ inline uint32_t RandomBits(RandomKey key, uint64_t step, uint64_t element) {
   return PhiloxBlock(FoldKey(key), step, element / 4)[element % 4];
 }
 
+// What dropout draws for an element: a uniform integer below 65536. A block has eight: element e takes half e % 2, the lower
+// first, of word e % 8 / 2 of block e / 8.
+inline uint32_t DropoutBits(RandomKey key, uint64_t step, uint64_t element) {
+  const uint32_t word = PhiloxBlock(FoldKey(key), step, element / 8)[element % 8 / 2];
+  return element % 2 == 0 ? word & 0xffff : word >> 16;
+}
+
+// An element is dropped iff its DropoutBits are below this: `probability` to the nearest 1 / 65536, and never 1.
+constexpr uint32_t DropThreshold(double probability) {
+  const auto nearest = static_cast<uint32_t>(probability * 65536 + 0.5);
+  return nearest < 65535 ? nearest : 65535;
+}
+
+// What the others are multiplied by, so that the mean stays: 1 / the share that is kept.
+constexpr double KeepScale(uint32_t threshold) { return 65536.0 / (65536 - threshold); }
+
 // Uniform in [0, n), unbiased enough for sampling ids: multiply-shift of 64 random bits, bias below n / 2^64.
 inline uint64_t RandomBelow(RandomKey key, uint64_t step, uint64_t element, uint64_t n) {
   const Philox4 w = PhiloxBlock(FoldKey(key), step, element);

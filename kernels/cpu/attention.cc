@@ -48,8 +48,8 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
   p.offsets = args.offsets.as<int64_t>();
   p.row_index = args.row_index.as<int64_t>();
   p.max_length = args.max_length;
-  p.drop_threshold = args.dropout == 0 ? 0 : DropThreshold(args.dropout);
-  p.keep_scale = static_cast<Compute<S>>(1.0 / (1.0 - args.dropout));
+  p.drop_threshold = DropThreshold(args.dropout);
+  p.keep_scale = static_cast<Compute<S>>(KeepScale(p.drop_threshold));
   p.keys = RoundKeys(FoldKey(args.key));
   p.step = args.step;
   const int64_t num_sequences = args.offsets.num_elements() - 1;
@@ -77,15 +77,25 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   });
 }
 
-// The work of a pass with `products` matrix products: flops of the pairs of a query and a key in sight.
-double FlopsOf(const AttentionArgs& args, int products) {
+// The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs instructions on the units that
+// multiply and add, each in the place of one multiply-add: an exponential takes 13, its maximum and sum 2, the gradient of the score
+// 3, a mask 15 of Philox (60 for 64 elements in vectors of 16) and 2 or, where it masks twice, 3.
+struct PairWork {
+  int products, instructions, mask_instructions;
+};
+constexpr PairWork kForwardWork{2, 15, 17}, kBackwardWork{5, 16, 18};
+
+// In flops; all pairs of the batch.
+double FlopsOf(const AttentionArgs& args, const PairWork& work) {
   const int64_t* offsets = args.offsets.as<int64_t>();
   double pairs = 0;
   for (int64_t b = 0; b + 1 < args.offsets.num_elements(); ++b) {
     const double length = static_cast<double>(offsets[b + 1] - offsets[b]);
     pairs += args.causal ? length * (length + 1) / 2 : length * length;
   }
-  return 2 * products * pairs * static_cast<double>(args.q.shape[1] * args.q.shape[2]);
+  const int64_t heads = args.q.shape[1], depth = args.q.shape[2];
+  const int64_t multiply_adds = work.products * depth + work.instructions + (args.dropout > 0 ? work.mask_instructions : 0);
+  return 2 * pairs * static_cast<double>(heads * multiply_adds);
 }
 
 }  // namespace
@@ -93,7 +103,7 @@ double FlopsOf(const AttentionArgs& args, int products) {
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   const double bytes = static_cast<double>(4 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_forward", FlopsOf(args, 2), bytes);
+  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_forward", FlopsOf(args, kForwardWork), bytes);
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
     RunTasks(p, args.offsets.num_elements() - 1, false, stream);
@@ -102,7 +112,7 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
   const double bytes = static_cast<double>(8 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_backward", FlopsOf(args, 5), bytes);
+  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_backward", FlopsOf(args, kBackwardWork), bytes);
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     AttentionProblem<S> p = ProblemOf<S>(args, args.output, args.log_sum_exp);

@@ -74,7 +74,7 @@ inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width,
 struct ColumnMask {
   PhiloxKeys keys;
   uint64_t step = 0;
-  int32_t threshold = 0;
+  uint32_t limit = 0;               // as DropLimit gives it; 0: no dropout
   const int64_t* places = nullptr;  // per key
   bool contiguous = false;          // places are a run, so their words are one
   uint32_t* room = nullptr;         // WordColumnsRoom(keys)
@@ -131,7 +131,7 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
     const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, 0, block.SeenByAny(first, kLanes)) : nullptr;
-    const int32_t threshold = mask.threshold;
+    const uint32_t limit = mask.limit;
     for (int64_t c = first; c < first + kLanes; c += kWidth) {
       const int64_t any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
       T max[kWidth], sum[kWidth];
@@ -144,7 +144,7 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
         for (int l = 0; l < kWidth; ++l) {
           const T e = Exp2(s[l] - max[l]);
           sum[l] += e;
-          s[l] = kDropout ? DropOrKeep(words[l], threshold, e) : e;
+          s[l] = kDropout ? DropOrKeep(words[l], limit, e) : e;
         }
       }
       for (int64_t j = any; j < zeroed; ++j, s += kBlockQueries) {
@@ -162,15 +162,15 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
 // One key of kWidth queries, with P = 2^(score - log_sum) and the mask m of 0 and keep_scale: the score becomes P or, if dropped, 0;
 // grad, which holds dO V', becomes P (m dO V' - delta). The first `hidden` lanes do not see the key and get 0.
 template <int kWidth, bool kDropout, class T>
-inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words, int32_t threshold, T keep_scale, int32_t hidden,
+inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words, uint32_t limit, T keep_scale, int32_t hidden,
                         T* __restrict__ score, T* __restrict__ grad) {
 #pragma GCC unroll 1
   for (int l = 0; l < kWidth; ++l) {
     const T raw = Exp2(score[l] - log_sum[l]), p = l < hidden ? T(0) : raw;
     const T product = l < hidden ? T(0) : grad[l];
-    const T kept = kDropout ? DropOrKeep(words[l], threshold, product * keep_scale) : product;
+    const T kept = kDropout ? DropOrKeep(words[l], limit, product * keep_scale) : product;
     grad[l] = p * (kept - delta[l]);
-    score[l] = kDropout ? DropOrKeep(words[l], threshold, p) : p;
+    score[l] = kDropout ? DropOrKeep(words[l], limit, p) : p;
   }
 }
 
@@ -181,7 +181,7 @@ inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
     const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, first_key, block.SeenByAny(first, kLanes)) : nullptr;
-    const int32_t threshold = mask.threshold;
+    const uint32_t limit = mask.limit;
     for (int64_t c = first; c < first + kLanes; c += kWidth) {
       const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
       T log_sum[kWidth], delta[kWidth];
@@ -191,10 +191,10 @@ inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int
       T *s = scores + c, *g = grads + c;
       int64_t j = 0;
       for (; j < all; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, 0, s, g);
+        GradientRow<kWidth, kDropout>(log_sum, delta, words, limit, keep_scale, 0, s, g);
       }
       for (; j < any; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(log_sum, delta, words, threshold, keep_scale, block.Hidden(c, j), s, g);
+        GradientRow<kWidth, kDropout>(log_sum, delta, words, limit, keep_scale, block.Hidden(c, j), s, g);
       }
       for (; j < zeroed; ++j, s += kBlockQueries, g += kBlockQueries) {
         for (int l = 0; l < kWidth; ++l) s[l] = T(0);

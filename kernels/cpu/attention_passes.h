@@ -36,7 +36,7 @@ void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t
 
 template <class T>
 void ExponentiateScores(const ScoreBlock& block, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
-  if (mask.threshold == 0) {
+  if (mask.limit == 0) {
     Vectorised([&](auto set) { ExponentiateColumns<set, false>(block, mask, scores, log_sums, inverse_sums); });
   } else {
     Vectorised([&](auto set) { ExponentiateColumns<set, true>(block, mask, scores, log_sums, inverse_sums); });
@@ -46,7 +46,7 @@ void ExponentiateScores(const ScoreBlock& block, const ColumnMask& mask, T* scor
 template <class T>
 void GradientsOfScores(const ScoreBlock& block, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
                        const T* delta, T* scores, T* grads) {
-  if (mask.threshold == 0) {
+  if (mask.limit == 0) {
     Vectorised([&](auto set) { GradientColumns<set, false>(block, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
   } else {
     Vectorised([&](auto set) { GradientColumns<set, true>(block, mask, first_key, keep_scale, log_sums, delta, scores, grads); });

@@ -38,22 +38,21 @@ struct AttentionProblem {
   T scale = 1;
   const int64_t *offsets = nullptr, *row_index = nullptr;
   int64_t max_length = 0;
-  int32_t drop_threshold = 0;
-  T keep_scale = 1;  // 1 / (1 - dropout)
+  uint32_t drop_threshold = 0;
+  T keep_scale = 1;
   PhiloxKeys keys;
   uint64_t step = 0;
 };
 
-// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of whole vectors, nearly
-// equal in size; what is missing of a vector is missing before the first query, where the fewest keys are in sight.
+// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of kBlockQueries; what is
+// missing of the first block is missing before the first query, where the fewest keys are in sight.
 struct AttentionTask {
   int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0;
 
   int64_t NumBlocks() const { return (num_queries + kBlockQueries - 1) / kBlockQueries; }
-  // The first query of the block; negative for the first block if its first vector is not whole.
+  // The first query of the block, whole vectors from its end; negative for the first block if its first vector is not whole.
   int64_t BlockBegin(int64_t block) const {
-    const int64_t padded = RoundUp(num_queries, kLanes);
-    return block * (padded / kLanes) / NumBlocks() * kLanes - (padded - num_queries);
+    return num_queries - std::min((NumBlocks() - block) * kBlockQueries, RoundUp(num_queries, kLanes));
   }
   int64_t Position(int64_t block) const { return num_keys - num_queries + BlockBegin(block); }
   // Keys that some query of the block sees: [0, KeysInSight).
@@ -266,7 +265,7 @@ class AttentionWalk {
     }
     mask_.keys = p_.keys;
     mask_.step = p_.step;
-    mask_.threshold = p_.drop_threshold;
+    mask_.limit = DropLimit(p_.drop_threshold);
     mask_.places = places;
     mask_.room = Scratch<uint32_t>(ScratchSlot::TASK_C, WordColumnsRoom(task_.num_keys));
   }

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "kernels/cpu/dropout_bits.h"
-#include "kernels/cpu/dropout_mask.h"
 #include "kernels/cpu/map.h"
 #include "kernels/elementwise.h"
 
@@ -9,7 +8,7 @@ namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kDropoutCost = 4;  // of ten rounds of Philox for four elements, in additions that wait for memory
+constexpr int64_t kDropoutCost = 3;  // of ten rounds of Philox for eight elements, in additions that wait for memory
 constexpr int64_t kBits = 64;        // elements per word of the mask
 
 // to[i] = from[i] * scale where bit i of `kept` is set, 0 elsewhere; i in [0, count).
@@ -43,15 +42,16 @@ void ForwardRows(const DropoutArgs& args, int64_t columns, int64_t begin, int64_
   const int64_t* row_index = args.row_index.as<int64_t>();
   const PhiloxKeys keys = RoundKeys(FoldKey(args.key));
   const uint64_t step = args.step;
-  const int32_t threshold = DropThreshold(args.probability);
-  const auto scale = static_cast<Compute<T>>(1.0 / (1.0 - static_cast<double>(args.probability)));
+  const uint32_t threshold = DropThreshold(args.probability);
+  const auto scale = static_cast<Compute<T>>(KeepScale(threshold));
   const T* x = args.x.as<T>();
   T* out = args.output.as<T>();
   uint64_t* mask = args.mask.empty() ? nullptr : args.mask.as<uint64_t>();
   const int64_t words = DropoutMaskWords(columns);
   Vectorised([=, &keys](auto set) {
+    KeptBits<decltype(set)::value> bits(keys, step, threshold);
     for (int64_t r = begin; r < end; ++r) {
-      KeptBits<decltype(set)::value> bits(keys, step, threshold, static_cast<uint64_t>(row_index[r]) * static_cast<uint64_t>(columns));
+      bits.Seek(static_cast<uint64_t>(row_index[r]) * static_cast<uint64_t>(columns));
       for (int64_t w = 0; w < words; ++w) {
         const uint64_t kept = bits.Next();
         if (mask != nullptr) mask[r * words + w] = kept;
@@ -91,7 +91,7 @@ void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream) {
                        static_cast<double>(args.grad_input.num_bytes() + args.grad_output.num_bytes() + args.mask.num_bytes()));
   WithStorageType(args.grad_output.dtype, [&](auto zero) {
     using T = decltype(zero);
-    const auto scale = static_cast<Compute<T>>(1.0 / (1.0 - static_cast<double>(args.probability)));
+    const auto scale = static_cast<Compute<T>>(KeepScale(DropThreshold(args.probability)));
     const int64_t words = DropoutMaskWords(columns);
     ParallelRows(stream, rows, columns, [=, from = args.grad_output.as<T>(), to = args.grad_input.as<T>(),
                                          mask = args.mask.as<uint64_t>()](int64_t begin, int64_t end) {

@@ -88,8 +88,8 @@ Array<double> Naive(const AttentionCase<double>& run) {
           const int64_t key = begin + static_cast<int64_t>(j);
           const uint64_t element =
               static_cast<uint64_t>((run.row_index[i] * s.heads + h) * kMaxLength + run.row_index[key] % kMaxLength);
-          if (UnitFloat(RandomBits({21, 22}, 23, element)) < s.dropout) continue;
-          const double probability = weight[j] / sum / (1 - static_cast<double>(s.dropout));
+          if (DropoutBits({21, 22}, 23, element) < DropThreshold(s.dropout)) continue;
+          const double probability = weight[j] / sum * KeepScale(DropThreshold(s.dropout));
           for (int64_t d = 0; d < s.depth; ++d) output[(i * s.heads + h) * s.depth + d] += probability * run.At(2, key, h, d);
         }
       }

@@ -36,6 +36,19 @@ TEST(PhiloxTest, ElementTakesItsWordOfItsBlock) {
   }
 }
 
+TEST(PhiloxTest, DropoutTakesHalvesOfWords) {
+  const RandomKey key{3, 4};
+  for (uint64_t element : {0u, 1u, 2u, 7u, 8u, 1001u}) {
+    const uint32_t word = PhiloxBlock(FoldKey(key), 5, element / 8)[element % 8 / 2];
+    EXPECT_EQ(DropoutBits(key, 5, element), element % 2 == 0 ? word % 65536 : word / 65536);
+  }
+  EXPECT_EQ(DropThreshold(0), 0u);
+  EXPECT_EQ(DropThreshold(0.5), 32768u);
+  EXPECT_EQ(DropThreshold(0.2), 13107u);
+  EXPECT_EQ(DropThreshold(0.9999999), 65535u);
+  EXPECT_EQ(KeepScale(DropThreshold(0.75)), 4);
+}
+
 TEST(PhiloxTest, StreamsDifferBySeedIdAndStep) {
   std::set<uint32_t> seen;
   for (uint64_t seed : {1, 2}) {

@@ -67,4 +67,9 @@ Ceilings MeasureCeilings(int threads) {
   return ceilings;
 }
 
+Ceilings Mean(const Ceilings& a, const Ceilings& b) {
+  return {(a.f32_matmul + b.f32_matmul) / 2, (a.bf16_matmul + b.bf16_matmul) / 2, (a.f32_fma + b.f32_fma) / 2,
+          (a.copy_bytes + b.copy_bytes) / 2};
+}
+
 }  // namespace tandem::cli

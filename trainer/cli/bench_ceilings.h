@@ -10,5 +10,6 @@ struct Ceilings {
   double copy_bytes = 0;                   // bytes read plus bytes written a second, copying 32 MB
 };
 Ceilings MeasureCeilings(int threads);
+Ceilings Mean(const Ceilings& a, const Ceilings& b);
 
 }  // namespace tandem::cli
