@@ -7,6 +7,9 @@ peer_python() {
   for python in /usr/bin/python3 python3; do "$python" -c 'import torch' 2>/dev/null && echo "$python" && return; done
 }
 
+# With the reference BLAS, which Debian puts under it unless another is installed, PyTorch is no opponent.
+peer_is_fast() { "$(peer_python)" -c 'import torch, sys; sys.exit(not any(b in open("/proc/self/maps").read() for b in ("openblas", "mkl")))' 2>/dev/null; }
+
 # peer PROGRAM THREADS fair|installed ARGUMENTS...: what it prints, with the settings that make it fast or as they come.
 peer() {
   local program=$1 threads=$2 settings=() python folder
@@ -42,6 +45,10 @@ speed_row() {
 accept_speed() {
   if [[ -z $(peer_folder) || -z $(peer_python) ]]; then
     row "speed beside PyTorch" "" "no anchors/torch_gpt.py below $data, or no python3 with torch" skipped
+    return
+  fi
+  if ! peer_is_fast; then
+    row "speed beside PyTorch" "" "PyTorch has the reference BLAS: apt-get install libopenblas0-pthread" skipped
     return
   fi
   local threads fair installed ddp f32 bf16 mine aim
