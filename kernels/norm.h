@@ -1,5 +1,6 @@
-// Layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) over the last extent. Float views of one dtype, dense; if it is
-// F32, output and grad_output may be BF16. gamma and beta may be empty views (then 1 and 0, and no gradient for them).
+// Layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) over the last extent. Dense views. x, grad_input, output and
+// grad_output have one dtype, but output and grad_output of an F32 x may be BF16; all others are F64 with F64 and F32 otherwise.
+// gamma and beta may be empty views (then 1 and 0, and no gradient for them).
 #pragma once
 
 #include "kernels/base/array_view.h"

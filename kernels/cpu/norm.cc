@@ -213,7 +213,7 @@ template <class Body>
 void WithNormTypes(DType x, DType output, const Body& body) {
   if (x == DType::F32 && output == DType::BF16) return body(float{}, BFloat16{});
   TANDEM_CHECK(x == output) << NameOf(x) << " and " << NameOf(output);
-  WithFloatType(x, [&](auto zero) { body(zero, zero); });
+  WithStorageType(x, [&](auto zero) { body(zero, zero); });
 }
 
 double BytesOf(const ArrayView& a, const ArrayView& b, const ArrayView& c = {}) {

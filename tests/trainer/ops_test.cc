@@ -304,6 +304,33 @@ TEST(Bf16OpTest, NormAndAttentionStayCloseToF32AndReturnF32Gradients) {
   }
 }
 
+TEST(Bf16OpTest, NormsOfBf16RowsKeepF32Statistics) {
+  StepFixture fixture;
+  Context::Options options = fixture.Options();
+  options.compute = DType::BF16;
+  Context context(options);
+  const Tensor rounded = RandomTensor({9, 8}, 1, DType::BF16), exact = Tensor::Empty(rounded.shape(), DType::F32);
+  kernels::Cast(exact.view(), rounded.view(), context.stream());
+  const Tensor gradient = RandomTensor({9, 8}, 2, DType::F32);
+  for (const bool centred : {true, false}) {
+    Tensor y[2], dx[2], dgamma[2];
+    for (int i = 0; i < 2; ++i) {
+      const Variable x = Variable::Leaf(i == 0 ? exact : rounded, "x");
+      const Variable gamma = Variable::Leaf(RandomTensor({8}, 3, DType::F32), "gamma");
+      const Variable normal = centred ? ops::LayerNorm(context, x, gamma, Variable(), 1e-5) : ops::RmsNorm(context, x, gamma, 1e-5);
+      Backward(context, {{normal, gradient}});
+      y[i] = normal.value(), dx[i] = x.leaf().gradient(), dgamma[i] = gamma.leaf().gradient();
+    }
+    ASSERT_EQ(dx[1].dtype(), DType::BF16);
+    ASSERT_EQ(dgamma[1].dtype(), DType::F32);
+    for (int i = 0; i < 72; ++i) {
+      EXPECT_EQ(y[1].At(i), y[0].At(i));  // both are rounded once, from the same f32
+      EXPECT_NEAR(dx[1].At(i), dx[0].At(i), 0.03);
+    }
+    for (int i = 0; i < 8; ++i) EXPECT_NEAR(dgamma[1].At(i), dgamma[0].At(i), 0.05);
+  }
+}
+
 TEST(LayersGradientTest, PostNormBlockWithDropout) {
   ParameterSet parameters(3, DType::F64);
   const nn::LinearOptions linear{.stddev = 0.5};

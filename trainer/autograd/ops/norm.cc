@@ -15,6 +15,11 @@ DType OutputType(const Context& context, const Variable& x) {
 
 ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
 
+// The kernels take an output's gradient in f32 or bf16 for an f32 x, and in the type of x for another.
+Tensor GradientFor(Context& context, const Tensor& gradient, DType x) {
+  return x == DType::BF16 ? OfType(context, gradient, x) : gradient;
+}
+
 // Memory for the gradient of an input or a parameter; undefined if it is absent or needs none.
 Tensor GradientOf(const std::shared_ptr<Node>& node, Shape shape, DType dtype) {
   return node ? node->GradientMemory(shape, dtype) : Tensor();
@@ -27,16 +32,18 @@ Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, c
   TANDEM_CHECK(!gamma.defined() || gamma.shape() == dim) << gamma.shape();
   TANDEM_CHECK(!beta.defined() || beta.shape() == dim) << beta.shape();
   const Tensor y = Tensor::Empty(x.shape(), OutputType(context, x));
-  const Tensor mean = Tensor::Empty(rows, x.dtype()), inverse = Tensor::Empty(rows, x.dtype());
+  const DType statistics = StatisticsType(x.dtype());
+  const Tensor mean = Tensor::Empty(rows, statistics), inverse = Tensor::Empty(rows, statistics);
   kernels::LayerNormForward({.x = x.value().view(), .gamma = ViewOf(gamma.value()), .beta = ViewOf(beta.value()),
                              .output = y.view(), .mean = mean.view(), .inverse = inverse.view(), .epsilon = epsilon},
                             context.stream());
-  auto backward = [saved = x.value(), g = gamma.value(), mean, inverse, dim, x_node = x.node(), gamma_node = gamma.node(),
+  auto backward = [saved = x.value(), g = gamma.value(), mean, inverse, statistics, dim, x_node = x.node(), gamma_node = gamma.node(),
                    beta_node = beta.node()](Context& c, const Tensor& gradient) {
     const DType dtype = saved.dtype();
     const Tensor dx = x_node ? x_node->GradientMemory(saved.shape(), dtype) : Tensor::Empty(saved.shape(), dtype);
-    const Tensor dgamma = GradientOf(gamma_node, dim, dtype), dbeta = GradientOf(beta_node, dim, dtype);
-    kernels::LayerNormBackward({.grad_output = gradient.view(), .x = saved.view(), .gamma = ViewOf(g), .mean = mean.view(),
+    const Tensor dgamma = GradientOf(gamma_node, dim, statistics), dbeta = GradientOf(beta_node, dim, statistics);
+    const Tensor grad = GradientFor(c, gradient, dtype);
+    kernels::LayerNormBackward({.grad_output = grad.view(), .x = saved.view(), .gamma = ViewOf(g), .mean = mean.view(),
                                 .inverse = inverse.view(), .grad_input = dx.view(), .grad_gamma = ViewOf(dgamma),
                                 .grad_beta = ViewOf(dbeta)},
                                c.stream());
@@ -49,16 +56,18 @@ Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma, dou
   const Shape dim{x.shape()[-1]};
   TANDEM_CHECK(!gamma.defined() || gamma.shape() == dim) << gamma.shape();
   const Tensor y = Tensor::Empty(x.shape(), OutputType(context, x));
-  const Tensor inverse = Tensor::Empty(Shape{x.shape().num_rows()}, x.dtype());
+  const DType statistics = StatisticsType(x.dtype());
+  const Tensor inverse = Tensor::Empty(Shape{x.shape().num_rows()}, statistics);
   kernels::RmsNormForward({.x = x.value().view(), .gamma = ViewOf(gamma.value()), .output = y.view(),
                            .inverse = inverse.view(), .epsilon = epsilon},
                           context.stream());
-  auto backward = [saved = x.value(), g = gamma.value(), inverse, dim, x_node = x.node(), gamma_node = gamma.node()](
+  auto backward = [saved = x.value(), g = gamma.value(), inverse, statistics, dim, x_node = x.node(), gamma_node = gamma.node()](
                       Context& c, const Tensor& gradient) {
     const DType dtype = saved.dtype();
     const Tensor dx = x_node ? x_node->GradientMemory(saved.shape(), dtype) : Tensor::Empty(saved.shape(), dtype);
-    const Tensor dgamma = GradientOf(gamma_node, dim, dtype);
-    kernels::RmsNormBackward({.grad_output = gradient.view(), .x = saved.view(), .gamma = ViewOf(g), .inverse = inverse.view(),
+    const Tensor dgamma = GradientOf(gamma_node, dim, statistics);
+    const Tensor grad = GradientFor(c, gradient, dtype);
+    kernels::RmsNormBackward({.grad_output = grad.view(), .x = saved.view(), .gamma = ViewOf(g), .inverse = inverse.view(),
                               .grad_input = dx.view(), .grad_gamma = ViewOf(dgamma)},
                              c.stream());
     return std::vector<Tensor>{dx, dgamma};
