@@ -1,9 +1,13 @@
 #include "kernels/attention.h"
 
-#include "kernels/cpu/attention_task.h"
+#include <type_traits>
+
+#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention_vector.h"
+#include "kernels/cpu/attention_walk.h"
 #include "kernels/cpu/parallel.h"
 
-// Shapes, types and the cut into tasks, one per (sequence, head); the computation is in attention_task.h.
+// Shapes, types and the cut into tasks, one per (sequence, head); the computation is in attention_walk.h.
 namespace tandem::kernels {
 
 namespace {
@@ -29,6 +33,7 @@ AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const Arra
   p.output = RowsOf<S>(output, q);
   p.num_heads = q.shape[1];
   p.depth = q.shape[2];
+  TANDEM_CHECK(scale > 0) << scale;  // the largest score stays the largest
   p.scale = static_cast<Compute<S>>(scale);
   return p;
 }
@@ -59,8 +64,17 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
   return p;
 }
 
+// Calls body(TypeTag<Products>{}) with what multiplies: tiles where the processor has them and the storage is theirs.
+template <class S, class Body>
+void WithProducts(const AttentionProblem<S>& p, const Body& body) {
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    if (InstructionSetLimit::Current() == InstructionSet::AMX && AmxProducts::Takes(p.depth)) return body(std::type_identity<AmxProducts>{});
+  }
+  body(std::type_identity<VectorProducts<S>>{});
+}
+
 // Runs every head of every sequence that is not empty.
-template <class S>
+template <class Products, class S>
 void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward, Stream& stream) {
   const int64_t num_tasks = num_sequences * p.num_heads;
   const auto task_at = [&](int64_t index) {
@@ -71,7 +85,7 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   stream.pool().ParallelFor(num_tasks, [&](int64_t index) {
     const AttentionTask task = task_at(index), next = task_at(index + stream.pool().num_threads());
     if (task.num_queries == 0) return;
-    AttentionWalk<S> walk(p, task, next, backward);
+    AttentionWalk<S, Products> walk(p, task, next, backward);
     if (backward) walk.Backward();
     else walk.Forward();
   });
@@ -106,7 +120,9 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_forward", FlopsOf(args, kForwardWork), bytes);
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
-    RunTasks(p, args.offsets.num_elements() - 1, false, stream);
+    WithProducts(p, [&](auto products) {
+      RunTasks<typename decltype(products)::type>(p, args.offsets.num_elements() - 1, false, stream);
+    });
   });
 }
 
@@ -123,7 +139,9 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
     p.grad_q = RowsOf<S>(args.grad_q, args.q);
     p.grad_k = RowsOf<S>(args.grad_k, args.q);
     p.grad_v = RowsOf<S>(args.grad_v, args.q);
-    RunTasks(p, args.offsets.num_elements() - 1, true, stream);
+    WithProducts(p, [&](auto products) {
+      RunTasks<typename decltype(products)::type>(p, args.offsets.num_elements() - 1, true, stream);
+    });
   });
 }
 
@@ -137,10 +155,13 @@ void CachedAttention(const CachedAttentionArgs& args, Stream& stream) {
                  static_cast<double>(2 * args.q.num_bytes() + 2 * args.k.num_bytes()));
   if (num_queries == 0) return;
   WithStorageType(args.q.dtype, [&](auto zero) {
-    const auto p = ProblemOf<decltype(zero)>(args.q, args.k, args.v, args.output, args.scale);
-    stream.pool().ParallelFor(p.num_heads, [&](int64_t head) {
-      const AttentionTask task{head, 0, num_queries, 0, num_keys}, none;
-      AttentionWalk<decltype(zero)>(p, task, none, false).Forward();
+    using S = decltype(zero);
+    const auto p = ProblemOf<S>(args.q, args.k, args.v, args.output, args.scale);
+    WithProducts(p, [&](auto products) {
+      stream.pool().ParallelFor(p.num_heads, [&](int64_t head) {
+        const AttentionTask task{head, 0, num_queries, 0, num_keys}, none;
+        AttentionWalk<S, typename decltype(products)::type>(p, task, none, false).Forward();
+      });
     });
   });
 }
