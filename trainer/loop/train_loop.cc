@@ -106,14 +106,13 @@ absl::Status Replica::Prepare() {
   compute_ = precision.compute;
   if (compute_ == DType::BF16) parameters_.MakeShadows(stream_);
   if (environment_.output != nullptr && !precision.reason.empty()) environment_.output->Note(precision.reason);
-  return ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline());
+  RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline()));
+  if (environment_.output == nullptr) return absl::OkStatus();
+  // Only now: nothing can refuse the run any more.
+  return environment_.resume != nullptr ? environment_.output->BeginAfter(state_.step()) : environment_.output->BeginAnew();
 }
 
 absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
-  if (saved.manifest.symbols() != data_.Symbols()) {
-    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": the vocabulary of ", job_.data().path(),
-                                                      " is not the one it was trained with"));
-  }
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
   if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, Deadline()));

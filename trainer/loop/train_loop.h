@@ -16,10 +16,10 @@
 namespace tandem::loop {
 
 struct ReplicaEnvironment {
-  const checkpoint::Checkpoint* resume = nullptr;  // go on from it; null: from the start
+  const checkpoint::Checkpoint* resume = nullptr;  // go on from it, of this job and data; null: from the start
   comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
   ps::Client* client = nullptr;
-  RunOutput* output = nullptr;          // rank 0 only
+  RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
   int num_servers = 0;                  // for the summary; 0: local tables
   // Asked once a step. If any replica's answer is true, all end after the same step: they write a checkpoint and return a summary
   // with status "stopped".
