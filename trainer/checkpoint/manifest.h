@@ -26,7 +26,7 @@ absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
 absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols, const CheckpointManifest& manifest);
 // For a run that goes on: FailedPrecondition also where seed, the whole model, tables' optimizers and first values, data format
 // and split, batch size, selection, or the optimizer's kind, betas or epsilon differ. Learning rates, schedules, decay, clipping,
-// lengths, evaluation, logging, checkpoints, paths, layout, accumulation and machines may.
+// lengths, evaluation, logging, checkpoints, paths, layout, accumulation, precision and machines may.
 absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest);
 
 }  // namespace tandem::checkpoint

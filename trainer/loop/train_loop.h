@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "proto/job.pb.h"
@@ -25,6 +26,7 @@ struct ReplicaEnvironment {
   // with status "stopped".
   std::function<bool()> stop_requested = nullptr;
   rpc::MasterClient* master = nullptr;  // for the trace; null: no master
+  std::optional<DType> compute = std::nullopt;  // for tests: of a job of precision BF16, alike for all, instead of measuring
   // For measuring, at rank 0: after every step, and with the traced steps' spans instead of writing trace.json.
   std::function<void(const StepRecord&)> on_step = nullptr;
   std::function<void(const std::vector<RoleTrace>&)> on_trace = nullptr;
