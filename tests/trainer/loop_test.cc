@@ -229,6 +229,7 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   ::testing::internal::CaptureStdout();
   auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
   ASSERT_TRUE(output.ok());
+  ASSERT_TRUE((*output)->BeginAnew().ok());
   loop::StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
   record.grad_norm = std::nan("");
   (*output)->Step(record, 10);
