@@ -91,25 +91,26 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   });
 }
 
-// The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs instructions on the units that
-// multiply and add, each in the place of one multiply-add: an exponential takes 13, its maximum and sum 2, the gradient of the score
-// 3, a mask 15 of Philox (60 for 64 elements in vectors of 16) and 2 or, where it masks twice, 3.
+// The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs vector instructions: an exponential
+// takes 13, its maximum and sum 2, the gradient of the score 3, a mask 15 of Philox (60 for 64 elements in vectors of 16) and 2 or,
+// where it masks twice, 3.
 struct PairWork {
   int products, instructions, mask_instructions;
 };
 constexpr PairWork kForwardWork{2, 15, 17}, kBackwardWork{5, 16, 18};
 
-// In flops; all pairs of the batch.
-double FlopsOf(const AttentionArgs& args, const PairWork& work) {
+TraceSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& work, double bytes, Stream& stream) {
+  if (stream.tracer() == nullptr) return TraceSpan(nullptr, SpanKind::ATTENTION, name);
   const int64_t* offsets = args.offsets.as<int64_t>();
   double pairs = 0;
   for (int64_t b = 0; b + 1 < args.offsets.num_elements(); ++b) {
     const double length = static_cast<double>(offsets[b + 1] - offsets[b]);
     pairs += args.causal ? length * (length + 1) / 2 : length * length;
   }
-  const int64_t heads = args.q.shape[1], depth = args.q.shape[2];
-  const int64_t multiply_adds = work.products * depth + work.instructions + (args.dropout > 0 ? work.mask_instructions : 0);
-  return 2 * pairs * static_cast<double>(heads * multiply_adds);
+  pairs *= static_cast<double>(args.q.shape[1]);
+  const int instructions = work.instructions + (args.dropout > 0 ? work.mask_instructions : 0);
+  return TraceSpan(stream.tracer(), SpanKind::ATTENTION, name, 2 * pairs * static_cast<double>(work.products * args.q.shape[2]),
+                   bytes, 2 * pairs * instructions);
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ double FlopsOf(const AttentionArgs& args, const PairWork& work) {
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   const double bytes = static_cast<double>(4 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_forward", FlopsOf(args, kForwardWork), bytes);
+  const TraceSpan span = SpanOf("attention_forward", args, kForwardWork, bytes, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
     WithProducts(p, [&](auto products) {
@@ -128,7 +129,7 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
   const double bytes = static_cast<double>(8 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_backward", FlopsOf(args, kBackwardWork), bytes);
+  const TraceSpan span = SpanOf("attention_backward", args, kBackwardWork, bytes, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     AttentionProblem<S> p = ProblemOf<S>(args, args.output, args.log_sum_exp);

@@ -94,30 +94,22 @@ class AmxProducts {
     LoadHead(p_, task_.head, p_.grad_output, rows.token, rows.count, grad_out_ + rows.missing * depth_);
   }
 
-  void Scores(const ScoreBlock& block, RowPrefetch& prefetch) {
-    Multiply(Padded(block.keys), Padded(block.columns), depth_, {k_, depth_, q_pairs_, kBlockQueries, scores_, kBlockQueries}, false,
-             prefetch);
-  }
+  void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, q_pairs_, scores_, prefetch); }
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
-    const int64_t keys = Padded(block.keys), columns = Padded(block.columns);
-    Vectorised([&] { RoundScores(block, scores_, columns, keys, score_pairs_, nullptr); });
-    Multiply(depth_, columns, keys, {v_columns_, padded_keys_, score_pairs_, kBlockQueries, out_columns_, kBlockQueries}, false,
-             prefetch);
+    Round(block, scores_, nullptr);
+    QueriesInto(block, v_columns_, false, prefetch);
     TransposeOut(block.columns);
   }
   void BackwardScores(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    const int64_t keys = Padded(block.keys), columns = Padded(block.columns), at = key * depth_;
-    Multiply(keys, columns, depth_, {k_ + at, depth_, q_pairs_, kBlockQueries, scores_, kBlockQueries}, false, prefetch);
-    Multiply(keys, columns, depth_, {v_ + at, depth_, grad_out_pairs_, kBlockQueries, grad_scores_, kBlockQueries}, false, prefetch);
+    ScoresInto(block, k_ + key * depth_, q_pairs_, scores_, prefetch);
+    ScoresInto(block, v_ + key * depth_, grad_out_pairs_, grad_scores_, prefetch);
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    const int64_t keys = Padded(block.keys), columns = Padded(block.columns), at = key * depth_;
-    Vectorised([&] { RoundScores(block, scores_, columns, keys, score_pairs_, rounded_); });
-    Multiply(keys, depth_, columns, {rounded_, kBlockQueries, grad_out_pairs_of_queries_, depth_, grad_v_ + at, depth_}, true, prefetch);
-    Vectorised([&] { RoundScores(block, grad_scores_, columns, keys, score_pairs_, rounded_); });
-    Multiply(keys, depth_, columns, {rounded_, kBlockQueries, q_pairs_of_queries_, depth_, grad_k_ + at, depth_}, true, prefetch);
-    Multiply(depth_, columns, keys, {k_columns_ + key, padded_keys_, score_pairs_, kBlockQueries, out_columns_, kBlockQueries}, key > 0,
-             prefetch);
+    Round(block, scores_, rounded_);
+    KeysInto(block, grad_out_pairs_of_queries_, grad_v_ + key * depth_, prefetch);
+    Round(block, grad_scores_, rounded_);
+    KeysInto(block, q_pairs_of_queries_, grad_k_ + key * depth_, prefetch);
+    QueriesInto(block, k_columns_ + key, key > 0, prefetch);
   }
   void FinishQueryGradient(int64_t columns) { TransposeOut(columns); }
 
@@ -180,12 +172,40 @@ class AmxProducts {
   void TransposeOut(int64_t columns) {
     Vectorised([&] { TransposeRows(out_columns_, depth_, columns, kBlockQueries, out_, depth_); });
   }
-  // In strips, between which other rows are fetched.
-  static void Multiply(int64_t rows, int64_t columns, int64_t depth, AmxOperands o, bool accumulate, RowPrefetch& prefetch) {
-    constexpr int kFetches = 6;
-    for (int64_t i = 0; i < rows; i += kAmxUnit, o.a += kAmxUnit * o.a_row, o.c += kAmxUnit * o.c_row) {
-      for (int f = 0; f < kFetches; ++f) prefetch.Step();
-      AmxProduct(kAmxUnit, columns, depth, o, accumulate);
+  void Round(const ScoreBlock& block, const float* scores, BFloat16* rows) {
+    Vectorised([=, this, &block] { RoundScores(block, scores, Padded(block.columns), Padded(block.keys), score_pairs_, rows); });
+  }
+
+  // Products in strips of 32, each over what its keys or queries see; between strips other rows are fetched.
+  static void Fetch(RowPrefetch& prefetch) {
+    constexpr int kSteps = 6;
+    for (int i = 0; i < kSteps; ++i) prefetch.Step();
+  }
+  // to [keys, queries] = rows [keys, depth] columns, given in pairs.
+  void ScoresInto(const ScoreBlock& block, const BFloat16* rows, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
+    for (int64_t j = 0; j < block.keys; j += kAmxUnit) {
+      const int64_t first = block.FirstQuery(j) / kAmxUnit * kAmxUnit;
+      Fetch(prefetch);
+      AmxProduct(kAmxUnit, Padded(block.columns) - first, depth_,
+                 {rows + j * depth_, depth_, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false);
+    }
+  }
+  // to [keys, depth] += the rounded scores times rows [queries, depth], given in pairs of queries.
+  void KeysInto(const ScoreBlock& block, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
+    for (int64_t j = 0; j < block.keys; j += kAmxUnit) {
+      const int64_t first = block.FirstQuery(j) / kAmxUnit * kAmxUnit;
+      Fetch(prefetch);
+      AmxProduct(kAmxUnit, depth_, Padded(block.columns) - first,
+                 {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + j * depth_, depth_}, true);
+    }
+  }
+  // out_columns [depth, queries] (+)= columns [depth, keys] times the scores in pairs.
+  void QueriesInto(const ScoreBlock& block, const BFloat16* columns, bool accumulate, RowPrefetch& prefetch) const {
+    for (int64_t i = 0; i < block.columns; i += kAmxUnit) {
+      const int64_t seen = std::clamp<int64_t>(block.position + i + kAmxUnit, 0, block.keys);
+      Fetch(prefetch);
+      AmxProduct(depth_, kAmxUnit, Padded(seen),
+                 {columns, padded_keys_, score_pairs_ + i, kBlockQueries, out_columns_ + i, kBlockQueries}, accumulate);
     }
   }
 
