@@ -7,12 +7,12 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention_passes.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/storage.h"
 
 namespace tandem::kernels {
-
-inline constexpr double kLog2E = 1.4426950408889634;
 
 // Keys per block of scores in the backward pass: two blocks of scores and what they meet of k, v and their gradients fit in the cache.
 inline constexpr int64_t kBlockKeys = 86 * kTileRows;

@@ -12,7 +12,6 @@ namespace tandem::kernels {
 namespace {
 
 constexpr int64_t kExpCost = 2;  // per element, in additions that wait for memory
-constexpr double kLog2E = 1.44269504088896340736;
 
 // exps[i] = exp(x[i] - max), as 2^((x[i] - max) log2 e), and their sum in the order of LaneSum.
 template <class T>
