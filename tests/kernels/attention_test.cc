@@ -256,6 +256,22 @@ TEST(AttentionTest, LargeScoresDoNotOverflow) {
   for (int64_t i = 0; i < run.grad_qkv.size(); ++i) ASSERT_TRUE(std::isfinite(run.grad_qkv[i]));
 }
 
+TEST(AttentionTest, OverlappingTokensDie) {
+  TestStream stream;
+  AttentionCase<float> run({{3, 2}, 2, 4, true, 0, false});
+  AttentionForwardArgs args{run.Common(run.qkv), run.output, run.log_sum_exp};
+  args.k.strides[0] = 7;
+  EXPECT_DEATH(AttentionForward(args, stream), "strides \\[7, 4, 1\\] of \\[5, 2, 4\\]");
+}
+
+TEST(AttentionTest, StridedLogSumExpDies) {
+  TestStream stream;
+  AttentionCase<float> run({{3, 2}, 2, 4, true, 0, false});
+  AttentionForwardArgs args{run.Common(run.qkv), run.output, run.log_sum_exp};
+  args.log_sum_exp.strides[0] = 4;
+  EXPECT_DEATH(AttentionForward(args, stream), "log_sum_exp.is_dense");
+}
+
 TEST(AttentionTest, OffsetsThatMissTokensDie) {
   TestStream stream;
   AttentionCase<float> run({{3, 2}, 1, 4, true, 0, false});

@@ -242,6 +242,18 @@ TEST(DropoutTest, MaskDependsOnTheGlobalRowAlone) {
   }
 }
 
+TEST(DropoutTest, CertainDropDies) {
+  TestStream stream;
+  Array<float> x({2, 3}), y({2, 3});
+  Array<int64_t> rows = Consecutive(4);
+  Array<uint64_t> mask({2, 1});
+  EXPECT_DEATH(Dropout({x, y, rows, 1.0f, {11, 12}, 13}, stream), "probability < 1");
+  EXPECT_DEATH(DropoutBackward({x, y, mask, 1.0f}, stream), "probability < 1");
+  EXPECT_DEATH(DropoutBackward({x, y, mask, -0.1f}, stream), "probability < 1");
+  EXPECT_DEATH(Dropout({x, y, ArrayView(rows.values.data(), DType::I64, {2}, {2}), 0.5f, {11, 12}, 13}, stream),
+               "row_index.is_dense");
+}
+
 TEST(DropoutTest, MaskHoldsWhatWasKeptAndTheBackwardPassReadsIt) {
   const float p = 0.4f;
   for (int64_t columns : {1, 3, 63, 64, 65, 130}) {

@@ -325,6 +325,19 @@ TEST(BinaryCrossEntropyTest, MatchesF64AndItsDifferences) {
   }
 }
 
+TEST(BinaryCrossEntropyTest, StridedLabelsDie) {
+  TestStream stream;
+  Array<float> x({4}), label({8}), loss({4});
+  EXPECT_DEATH(BinaryCrossEntropy({x, ArrayView(label.values.data(), DType::F32, {4}, {2}), loss, {}}, stream), "label.is_dense");
+}
+
+TEST(CrossEntropyTest, StridedGradientDies) {
+  TestStream stream;
+  Array<float> x({2, 3}), loss({2}), grad({2, 6});
+  Array<int64_t> target({2});
+  EXPECT_DEATH(CrossEntropy({x, target, loss, ArrayView(grad.values.data(), DType::F32, {2, 3}, {6, 1})}, stream), "is_dense");
+}
+
 TEST(BinaryCrossEntropyTest, ExtremeLogitsStayFinite) {
   TestStream stream;
   Array<float> x({2}), label({2}), loss({2}), grad({2});
