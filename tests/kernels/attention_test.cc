@@ -167,15 +167,19 @@ TEST(AttentionTest, Bf16GivesTheRoundedResultsOfF32) {
     run.qkv = Converted<float>(Exact(qkv));
     run.grad_output = Converted<float>(Exact(grad_output));
     run.Forward(stream);
-    AttentionForward({run.Common(qkv), output, log_sum_exp}, stream);
-    ExpectSameBits(log_sum_exp, run.log_sum_exp);
-    ExpectSameBits(output, Rounded(run.output));
+    ForEachInstructionSet([&](InstructionSet) {
+      AttentionForward({run.Common(qkv), output, log_sum_exp}, stream);
+      ExpectSameBits(log_sum_exp, run.log_sum_exp);
+      ExpectSameBits(output, Rounded(run.output));
+    });
     run.output = Converted<float>(Exact(output));
     run.Backward(stream);
-    AttentionBackward({run.Common(qkv), output, log_sum_exp, grad_output, run.Third(grad_qkv, 0), run.Third(grad_qkv, 1),
-                       run.Third(grad_qkv, 2)},
-                      stream);
-    ExpectSameBits(grad_qkv, Rounded(run.grad_qkv));
+    ForEachInstructionSet([&](InstructionSet) {
+      AttentionBackward({run.Common(qkv), output, log_sum_exp, grad_output, run.Third(grad_qkv, 0), run.Third(grad_qkv, 1),
+                         run.Third(grad_qkv, 2)},
+                        stream);
+      ExpectSameBits(grad_qkv, Rounded(run.grad_qkv));
+    });
   }
 }
 
@@ -225,25 +229,41 @@ TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
   for (int64_t i = 0; i < 45 * width; ++i) ASSERT_EQ(packed.grad_qkv[20 * width + i], alone.grad_qkv[i]);
 }
 
-// A prompt of 41 tokens, then one at a time, then seven: the bits of the whole sequence at once.
+// Queries up to each of `ends` in turn, in one call each.
+template <class S>
+Array<S> CachedInPieces(AttentionCase<float>& run, Array<S> qkv, std::initializer_list<int64_t> ends, Stream& stream) {
+  const int64_t heads = run.s.heads, depth = run.s.depth, width = heads * depth;
+  Array<S> output(run.output.shape, S(7));
+  int64_t begin = 0;
+  for (int64_t end : ends) {
+    const auto rows = [&](ArrayView view, int64_t first, int64_t stride) {
+      return ArrayView(view.as<S>() + first * stride, view.dtype, {end - first, heads, depth}, view.strides);
+    };
+    CachedAttention({rows(run.Third(qkv, 0), begin, 3 * width), rows(run.Third(qkv, 1), 0, 0), rows(run.Third(qkv, 2), 0, 0),
+                     rows(output, begin, width), run.Common(qkv).scale},
+                    stream);
+    begin = end;
+  }
+  return output;
+}
+
+template <class S>
+void ExpectPiecesToGiveTheWhole(AttentionCase<float>& run, Array<S> qkv) {
+  Array<S> whole(run.output.shape);
+  TestStream one(1), two(2);
+  AttentionForward({run.Common(qkv), whole, run.log_sum_exp}, one);
+  ExpectSameBits(CachedInPieces(run, qkv, {70, 71, 78, 150}, two), whole);
+  ForEachInstructionSet([&](InstructionSet) { ExpectSameBits(CachedInPieces(run, qkv, {70, 71, 78, 150}, one), whole); });
+  ExpectSameBits(CachedInPieces(run, qkv, {41, 42, 43, 150}, one), whole);
+}
+
+// A prompt, then a token at a time, then many: fewer queries than a block has, and more with and without keys before them. The bits
+// are those of the whole sequence at once.
 TEST(CachedAttentionTest, QueriesInPiecesGiveTheBitsOfTheWholeSequence) {
-  TestStream stream(2);
   for (int64_t depth : {5, 16, 64}) {
-    AttentionCase<float> run({{50}, 3, depth, true, 0, false});
-    run.Forward(stream);
-    const int64_t width = 3 * depth;
-    Array<float> output(run.output.shape, 7);
-    int64_t begin = 0;
-    for (int64_t end : {41, 42, 43, 50}) {
-      const auto rows = [&](ArrayView view, int64_t first, int64_t stride) {
-        return ArrayView(static_cast<float*>(view.data) + first * stride, DType::F32, {end - first, 3, depth}, view.strides);
-      };
-      CachedAttention({rows(run.Third(run.qkv, 0), begin, 3 * width), rows(run.Third(run.qkv, 1), 0, 0),
-                       rows(run.Third(run.qkv, 2), 0, 0), rows(output, begin, width), run.Common(run.qkv).scale},
-                      stream);
-      begin = end;
-    }
-    ExpectSameBits(output, run.output);
+    AttentionCase<float> run({{150}, 3, depth, true, 0, false});
+    ExpectPiecesToGiveTheWhole(run, run.qkv);
+    ExpectPiecesToGiveTheWhole(run, Rounded(run.qkv));
   }
 }
 
