@@ -10,7 +10,7 @@ namespace tandem::kernels {
 
 // T tokens of B sequences lie one after another; sequence b is tokens offsets[b] .. offsets[b + 1] - 1.
 // q, k, v, output and their gradients: [T, H, D], one float dtype; strides[1] == D and strides[2] == 1, strides[0] >= H * D
-// (so q, k, v may be the three parts of one [T, 3 H D] array).
+// (so q, k, v may be the three parts of one [T, 3 H D] array). All other arrays are dense, and so is the output of a forward pass.
 // Dropout on the probabilities: element (query t, head h, key column j) uses random number
 // ((row_index[t] * H + h) * max_length + p), where p is the key's place: row_index[key] % max_length.
 struct AttentionArgs {
@@ -26,7 +26,7 @@ struct AttentionArgs {
 };
 
 struct AttentionForwardArgs : AttentionArgs {
-  ArrayView output;       // [T, H, D]
+  ArrayView output;       // [T, H, D], dense
   ArrayView log_sum_exp;  // [T, H], in units of log 2 (base 2); f32 for bf16, else the same dtype; saved for the backward pass
 };
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream);

@@ -12,11 +12,12 @@ struct BFloat16 {
 
 inline float ToFloat(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 
-// The nearest, ties to even; a NaN stays one.
-inline BFloat16 ToBFloat16(float x) {
+// Bits whose upper half is the BFloat16 nearest to x, ties to even; a NaN stays one.
+inline uint32_t RoundedBits(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
-  const uint32_t rounded = bits + (0x7fff + ((bits >> 16) & 1)), quiet = bits | 0x400000;
-  return {static_cast<uint16_t>((x != x ? quiet : rounded) >> 16)};
+  return x != x ? bits | 0x400000 : bits + (0x7fff + ((bits >> 16) & 1));
 }
+
+inline BFloat16 ToBFloat16(float x) { return {static_cast<uint16_t>(RoundedBits(x) >> 16)}; }
 
 }  // namespace tandem

@@ -2,7 +2,8 @@
 // the cut never depends on the number of threads, neither do the bits of the result.
 // A training step is thousands of short loops, and waking a sleeping thread takes longer than many of them: so a thread that has
 // run out of work watches for the next loop for some tens of microseconds before it sleeps, if the machine has a core for it.
-// Thread rule: ParallelFor may be called from any thread; calls from inside a task run inline.
+// Thread rule: ParallelFor may be called from any thread; calls from inside a task run inline, unless that task is its loop's only
+// one: then the threads are free, and the inner loop has them.
 #pragma once
 
 #include <atomic>

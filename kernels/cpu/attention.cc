@@ -19,6 +19,7 @@ TokenRows<S> RowsOf(const ArrayView& view, const ArrayView& q) {
   TANDEM_CHECK(shape.num_dims() == 3 && shape[1] == q.shape[1] && shape[2] == q.shape[2]) << shape << " and q " << q.shape;
   TANDEM_CHECK(shape[0] == 0 || (view.strides[2] == 1 && (shape[1] == 1 || view.strides[1] == shape[2])))
       << "strides " << view.strides << " of " << shape;
+  TANDEM_CHECK(shape[0] <= 1 || view.strides[0] >= shape[1] * shape[2]) << "strides " << view.strides << " of " << shape;
   return {view.as<std::remove_const_t<S>>(), shape[0] <= 1 ? shape[1] * shape[2] : view.strides[0]};
 }
 
@@ -45,6 +46,8 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
   TANDEM_CHECK_EQ(args.k.shape[0], num_tokens);
   TANDEM_CHECK_EQ(args.row_index.num_elements(), num_tokens);
   TANDEM_CHECK_EQ(log_sum_exp.num_elements(), num_tokens * p.num_heads);
+  TANDEM_CHECK(log_sum_exp.is_dense() && args.offsets.is_dense() && args.row_index.is_dense())
+      << log_sum_exp.strides << ", " << args.offsets.strides << ", " << args.row_index.strides;
   TANDEM_CHECK_GE(args.offsets.num_elements(), 1);
   TANDEM_CHECK(args.dropout >= 0 && args.dropout < 1) << args.dropout;
   TANDEM_CHECK(args.dropout == 0 || args.max_length > 0) << args.max_length;

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/dropout_mask.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/small_matmul.h"
 #include "kernels/cpu/storage.h"
 #include "kernels/cpu/transpose.h"
@@ -16,8 +17,6 @@
 namespace tandem::kernels {
 
 inline constexpr int64_t kBlockQueries = 64;
-
-inline int64_t RoundUp(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // Query i of a block sees keys j <= position + i. Vectors of queries are computed up to `SeenByAny`; the rows behind, which products
 // over whole tiles still read, are zeroed up to `ZeroedTo`.

@@ -5,12 +5,12 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention_block.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox_lanes.h"
 #include "kernels/cpu/storage.h"
 
 namespace tandem::kernels {
-
-inline constexpr double kLog2E = 1.4426950408889634;
 
 // A [T, H, D] array whose tokens lie `stride` elements apart and heads D.
 template <class S>

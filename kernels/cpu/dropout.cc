@@ -72,6 +72,7 @@ void Dropout(const DropoutArgs& args, Stream& stream) {
   const int64_t rows = args.x.shape.num_rows(), columns = args.x.shape[-1];
   TANDEM_CHECK(args.probability >= 0 && args.probability < 1) << args.probability;
   TANDEM_CHECK_EQ(args.row_index.num_elements(), rows);
+  TANDEM_CHECK(args.row_index.is_dense()) << args.row_index.strides;
   if (!args.mask.empty()) CheckMask(args.mask, rows, columns);
   const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout", 0,
                        static_cast<double>(args.x.num_bytes() + args.output.num_bytes() + args.row_index.num_bytes() +
@@ -86,6 +87,7 @@ void Dropout(const DropoutArgs& args, Stream& stream) {
 void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream) {
   CheckSame(args.grad_input, args.grad_output);
   const int64_t rows = args.grad_output.shape.num_rows(), columns = args.grad_output.shape[-1];
+  TANDEM_CHECK(args.probability >= 0 && args.probability < 1) << args.probability;
   CheckMask(args.mask, rows, columns);
   const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout_backward", 0,
                        static_cast<double>(args.grad_input.num_bytes() + args.grad_output.num_bytes() + args.mask.num_bytes()));

@@ -15,10 +15,11 @@
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
 
-// Rows go in chunks. In a chunk, tasks of 128 rows make their logits, turn them into losses and gradients while these are in the
-// second-level cache, and multiply the gradients with W' on the spot; then the chunk's gradients and hidden states give their part
-// of dW. Logits and their gradients lie in blocks of 512 columns, [block][row][column], each of which is a dense operand. All cuts
-// are functions of the shape.
+// Rows go in chunks. In a chunk, tasks of 128 rows make their logits, turn them into losses and gradients, and multiply these with
+// W' on the spot, before the next task's logits drive them out of the cache: of the second level up to 2,048 classes or so, of the
+// third beyond (128 rows of 8,192 classes are 4 MiB). Then the chunk's gradients and hidden states give their part of dW. Logits and
+// their gradients lie in blocks of 512 columns, [block][row][column], each of which is a dense operand. All cuts are functions of
+// the shape.
 namespace tandem::kernels {
 
 namespace {
@@ -83,7 +84,6 @@ struct Blocks {
 // `logits` itself.
 template <class T>
 inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, const Blocks<T>& grad, int64_t grad_row) {
-  constexpr float kLog2OfE = 1.442695041f;
   float max = -std::numeric_limits<float>::infinity();
   for (int64_t b = 0; b < logits.count(); ++b) {
     const float block_max = LaneMax(logits.width(b), logits.row(b, r));
@@ -95,7 +95,7 @@ inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, con
   for (int64_t b = 0; b < logits.count(); ++b) {
     float* x = logits.row(b, r);
     const int64_t n = logits.width(b);
-    const auto exponential = [=](int64_t i) { return x[i] = Exp2((x[i] - max) * kLog2OfE); };
+    const auto exponential = [=](int64_t i) { return x[i] = Exp2((x[i] - max) * static_cast<float>(kLog2E)); };
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
 #pragma GCC ivdep
@@ -142,7 +142,7 @@ class LinearCrossEntropyRun {
         hidden_(args.hidden.as<T>()),
         with_gradients_(!args.grad_hidden.empty() || !args.grad_weight.empty() || !args.grad_bias.empty()),
         chunk_rows_(std::clamp(kMaxChunkBytes / static_cast<int64_t>(sizeof(T)) / classes_ / kTaskRows * kTaskRows, kTaskRows,
-                               std::min(kMaxChunkRows, RoundUp(rows_, kDepthQuantum)))) {}
+                               std::clamp(RoundUp(rows_, kDepthQuantum), kTaskRows, kMaxChunkRows))) {}
 
   void Run() {
     TakeMemory();

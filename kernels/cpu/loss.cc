@@ -12,7 +12,6 @@ namespace tandem::kernels {
 namespace {
 
 constexpr int64_t kExpCost = 2;  // per element, in additions that wait for memory
-constexpr double kLog2E = 1.44269504088896340736;
 
 // exps[i] = exp(x[i] - max), as 2^((x[i] - max) log2 e), and their sum in the order of LaneSum.
 template <class T>
@@ -52,7 +51,8 @@ inline Compute<T> CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad
 
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
   const int64_t rows = args.logits.shape.num_rows(), columns = args.logits.shape[-1];
-  TANDEM_CHECK(args.logits.is_dense()) << args.logits.shape;
+  TANDEM_CHECK(args.logits.is_dense() && args.target.is_dense() && args.loss.is_dense() && args.grad.is_dense())
+      << args.logits.shape;
   TANDEM_CHECK_EQ(args.target.num_elements(), rows);
   TANDEM_CHECK_EQ(args.loss.num_elements(), rows);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == rows * columns) << args.grad.shape;
@@ -82,6 +82,8 @@ void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
 
 void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
   const int64_t n = args.logits.num_elements();
+  TANDEM_CHECK(args.logits.is_dense() && args.label.is_dense() && args.loss.is_dense() && args.grad.is_dense())
+      << args.logits.shape;
   TANDEM_CHECK_EQ(args.label.num_elements(), n);
   TANDEM_CHECK_EQ(args.loss.num_elements(), n);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == n) << args.grad.shape;

@@ -1,4 +1,4 @@
-// exp, log, tanh, erf and friends of one element, written without branches so that loops over them vectorise. The f32 versions
+// exp, log, sigmoid and friends of one element, written without branches so that loops over them vectorise. The f32 versions
 // are ours: the C library's differ between versions and processors, and bits are part of the contract. Every constant was
 // interpolated at Chebyshev nodes in extended precision; the error of each is stated. The f64 overloads, the reference, call std.
 // Only +, -, *, /, comparisons and written fused multiply-adds are used, so scalar and vector code agree bit for bit.
@@ -12,6 +12,8 @@
 
 namespace tandem::kernels {
 
+inline constexpr double kLog2E = 1.44269504088896340736;  // of e, base 2
+
 // a b + c, rounded once: one instruction where the processor has it, and a slow call in the baseline copy.
 inline float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double Fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
@@ -19,7 +21,6 @@ inline double Fma(double a, double b, double c) { return __builtin_fma(a, b, c);
 inline double Exp(double x) { return std::exp(x); }
 inline double Log(double x) { return std::log(x); }
 inline double Log1p(double x) { return std::log1p(x); }
-inline double Tanh(double x) { return std::tanh(x); }
 inline double Sqrt(double x) { return std::sqrt(x); }
 inline float Sqrt(float x) { return std::sqrt(x); }
 inline double Abs(double x) { return std::fabs(x); }
@@ -31,7 +32,7 @@ inline float Exp(float x) {
   constexpr float kLow = -86.6f, kHigh = 88.72283f, kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   float y = x < kLow ? kLow : x;
   y = y > kHigh ? kHigh : y;
-  const float shifted = y * 1.442695041f + kRound;
+  const float shifted = y * static_cast<float>(kLog2E) + kRound;
   const float n = shifted - kRound;
   const float r = (y - n * 0.693359375f) - n * -2.12194440e-4f;
   float q = 1.392625083e-03f;
@@ -96,7 +97,8 @@ inline float Log(float x) {
 }
 
 inline double Log2(double x) { return std::log2(x); }
-inline float Log2(float x) { return Log(x) * 1.442695041f; }
+// Relative error below 3e-7 (absolute near 1).
+inline float Log2(float x) { return Log(x) * static_cast<float>(kLog2E); }
 
 // log(1 + x) for x >= 0, accurate for small x: the rounding of 1 + x is put back to first order.
 inline float Log1p(float x) {
@@ -104,24 +106,10 @@ inline float Log1p(float x) {
   return Log(u) + (x - (u - 1.0f)) / u;
 }
 
-// Relative error below 3e-7. An odd polynomial below 0.625, 1 - 2 / (exp(2 |x|) + 1) above.
-inline float Tanh(float x) {
-  const float a = Abs(x), z = x * x;
-  float q = -6.096714166e-03f;
-  q = q * z + 2.099717900e-02f;
-  q = q * z + -5.385090958e-02f;
-  q = q * z + 1.333276974e-01f;
-  q = q * z + -3.333332894e-01f;
-  const float small = x + x * z * q;
-  const float large = 1.0f - 2.0f / (Exp(2.0f * a) + 1.0f);
-  const float signed_large = x < 0.0f ? -large : large;
-  return a < 0.625f ? small : signed_large;
-}
-
 // 1 / (1 + exp(-x)), absolute error below 1.2e-7. It ends at 2^-80: products with it then stay clear of denormals, which are slow.
 // Of a NaN it is any number in (0, 1].
 inline double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp2InRange(Clamp(x * -1.442695041f, -80.0f, 80.0f))); }
+inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp2InRange(Clamp(x * static_cast<float>(-kLog2E), -80.0f, 80.0f))); }
 
 // The standard normal distribution: probability of a value below x, and density at x.
 template <class T>
@@ -150,9 +138,5 @@ inline Normal<float> NormalAt(float x) {
   const float tail = 0.5f * p * t * e;
   return {x < 0.0f ? tail : 1.0f - tail, 0.39894228f * e};
 }
-
-inline double Erf(double x) { return std::erf(x); }
-// Absolute error below 3e-7.
-inline float Erf(float x) { return 2.0f * NormalAt(x * 1.41421356f).below - 1.0f; }
 
 }  // namespace tandem::kernels

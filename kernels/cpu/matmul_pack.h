@@ -15,8 +15,6 @@ inline constexpr int64_t kPanelColumns = 64;
 template <class T>
 inline constexpr int64_t kPanelDepth = 64 / static_cast<int64_t>(sizeof(T));
 
-inline int64_t RoundUp(int64_t x, int64_t quantum) { return (x + quantum - 1) / quantum * quantum; }
-
 // The matrix b [k, n] as it is stored: k rows or, transposed, n rows, `stride` elements apart.
 template <class T>
 struct StoredMatrix {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/base/check.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/vectorise.h"
 
@@ -53,6 +54,7 @@ void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, cons
 
 template <class T>
 void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args, BFloat16* shadow) {
+  TANDEM_CHECK_GE(args.step, uint64_t{1});
   const double t = static_cast<double>(args.step);
   const T rate = static_cast<T>(args.learning_rate / (1.0 - std::pow(args.beta1, t)));
   const T correction = static_cast<T>(1.0 / (1.0 - std::pow(args.beta2, t)));

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
 
 namespace tandem::kernels {

@@ -5,6 +5,7 @@
 #include "kernels/base/stream.h"
 #include "kernels/cpu/matmul_pack.h"
 #include "kernels/cpu/onednn_matmul.h"
+#include "kernels/cpu/parallel.h"
 
 namespace tandem::kernels {
 

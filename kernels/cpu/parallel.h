@@ -10,6 +10,9 @@
 
 namespace tandem::kernels {
 
+// x or the next multiple of `quantum` above it.
+constexpr int64_t RoundUp(int64_t x, int64_t quantum) { return (x + quantum - 1) / quantum * quantum; }
+
 // Elementary operations per task: some ten microseconds, well above the cost of waking a thread.
 inline constexpr int64_t kTaskCost = 32768;
 

@@ -1,7 +1,8 @@
 #include "kernels/softmax.h"
 
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/softmax_row.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
@@ -9,6 +10,26 @@ namespace tandem::kernels {
 namespace {
 
 constexpr int64_t kSoftmaxCost = 10;  // per element, in additions
+
+// e[i] = exp(x[i] - max), and their sum; e may be x. Minus infinity in x gives 0. REQUIRES: n >= 1 and a finite element.
+template <class T>
+inline T ExpRow(int64_t n, const T* x, T* e) {
+  const T max = LaneMax(n, x);
+  T lane[kLanes];
+  for (int l = 0; l < kLanes; ++l) lane[l] = T(0);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+#pragma GCC ivdep
+#pragma GCC unroll 1
+    for (int l = 0; l < kLanes; ++l) {
+      const T value = Exp(x[i + l] - max);
+      e[i + l] = value;
+      lane[l] += value;
+    }
+  }
+  for (int l = 0; i + l < n; ++l) lane[l] += e[i + l] = Exp(x[i + l] - max);
+  return FoldSum(lane);
+}
 
 }  // namespace
 
@@ -25,7 +46,7 @@ void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream)
       Vectorised([=] {
         for (int64_t r = begin; r < end; ++r) {
           T* to = out + r * columns;
-          const T inverse = T(1) / ExpRow(columns, from + r * columns, to).sum;
+          const T inverse = T(1) / ExpRow(columns, from + r * columns, to);
           for (int64_t c = 0; c < columns; ++c) to[c] *= inverse;
         }
       });

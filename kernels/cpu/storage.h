@@ -43,13 +43,6 @@ struct BFloat16Pair {
   void Put(BFloat16* x) const { std::memcpy(static_cast<void*>(x), &bits, sizeof(bits)); }
   float first() const { return std::bit_cast<float>(bits << 16); }
   float second() const { return std::bit_cast<float>(bits & 0xffff0000u); }
-
- private:
-  // The upper half is ToBFloat16(x).
-  static uint32_t RoundedBits(float x) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x);
-    return x != x ? bits | 0x400000 : bits + (0x7fff + ((bits >> 16) & 1));
-  }
 };
 
 // Calls body(T{}) with the storage type of a float view.

@@ -176,19 +176,20 @@ struct Bf16Run {
 
 // bf16 is storage: in vectors the results are those of f32, rounded.
 TEST(AttentionTest, Bf16GivesTheRoundedResultsOfF32) {
-  const InstructionSetLimit limit(InstructionSet::AVX512);
   TestStream stream;
   for (const Setting& setting : kSettings) {
-    AttentionCase<float> exact(setting);
-    const Bf16Run run(exact, stream);
-    exact.qkv = Converted<float>(Exact(run.qkv));
-    exact.grad_output = Converted<float>(Exact(run.grad_output));
-    exact.Forward(stream);
-    ExpectSameBits(run.log_sum_exp, exact.log_sum_exp);
-    ExpectSameBits(run.output, Rounded(exact.output));
-    exact.output = Converted<float>(Exact(run.output));
-    exact.Backward(stream);
-    ExpectSameBits(run.grad_qkv, Rounded(exact.grad_qkv));
+    ForEachInstructionSet([&](InstructionSet) {
+      AttentionCase<float> exact(setting);
+      const Bf16Run run(exact, stream);
+      exact.qkv = Converted<float>(Exact(run.qkv));
+      exact.grad_output = Converted<float>(Exact(run.grad_output));
+      exact.Forward(stream);
+      ExpectSameBits(run.log_sum_exp, exact.log_sum_exp);
+      ExpectSameBits(run.output, Rounded(exact.output));
+      exact.output = Converted<float>(Exact(run.output));
+      exact.Backward(stream);
+      ExpectSameBits(run.grad_qkv, Rounded(exact.grad_qkv));
+    });
   }
 }
 
@@ -267,25 +268,44 @@ TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
   for (int64_t i = 0; i < 45 * width; ++i) ASSERT_EQ(packed.grad_qkv[20 * width + i], alone.grad_qkv[i]);
 }
 
-// A prompt of 41 tokens, then one at a time, then seven: the bits of the whole sequence at once.
+// Queries up to each of `ends` in turn, in one call each.
+template <class S>
+Array<S> CachedInPieces(AttentionCase<float>& run, Array<S> qkv, std::initializer_list<int64_t> ends, Stream& stream) {
+  const int64_t heads = run.s.heads, depth = run.s.depth, width = heads * depth;
+  Array<S> output(run.output.shape, S(7));
+  int64_t begin = 0;
+  for (int64_t end : ends) {
+    const auto rows = [&](ArrayView view, int64_t first, int64_t stride) {
+      return ArrayView(view.as<S>() + first * stride, view.dtype, {end - first, heads, depth}, view.strides);
+    };
+    CachedAttention({rows(run.Third(qkv, 0), begin, 3 * width), rows(run.Third(qkv, 1), 0, 0), rows(run.Third(qkv, 2), 0, 0),
+                     rows(output, begin, width), run.Common(qkv).scale},
+                    stream);
+    begin = end;
+  }
+  return output;
+}
+
+template <class S>
+void ExpectPiecesToGiveTheWhole(AttentionCase<float>& run, Array<S> qkv) {
+  Array<S> whole(run.output.shape);
+  TestStream one(1), two(2);
+  AttentionForward({run.Common(qkv), whole, run.log_sum_exp}, one);
+  ExpectSameBits(CachedInPieces(run, qkv, {70, 71, 78, 150}, two), whole);
+  ExpectSameBits(CachedInPieces(run, qkv, {41, 42, 43, 150}, one), whole);
+  ForEachInstructionSet([&](InstructionSet) {  // which need not be the bits of tiles
+    AttentionForward({run.Common(qkv), whole, run.log_sum_exp}, one);
+    ExpectSameBits(CachedInPieces(run, qkv, {70, 71, 78, 150}, one), whole);
+  });
+}
+
+// A prompt, then a token at a time, then many: fewer queries than a block has, and more with and without keys before them. The bits
+// are those of the whole sequence at once.
 TEST(CachedAttentionTest, QueriesInPiecesGiveTheBitsOfTheWholeSequence) {
-  TestStream stream(2);
   for (int64_t depth : {5, 16, 64}) {
-    AttentionCase<float> run({{50}, 3, depth, true, 0, false});
-    run.Forward(stream);
-    const int64_t width = 3 * depth;
-    Array<float> output(run.output.shape, 7);
-    int64_t begin = 0;
-    for (int64_t end : {41, 42, 43, 50}) {
-      const auto rows = [&](ArrayView view, int64_t first, int64_t stride) {
-        return ArrayView(static_cast<float*>(view.data) + first * stride, DType::F32, {end - first, 3, depth}, view.strides);
-      };
-      CachedAttention({rows(run.Third(run.qkv, 0), begin, 3 * width), rows(run.Third(run.qkv, 1), 0, 0),
-                       rows(run.Third(run.qkv, 2), 0, 0), rows(output, begin, width), run.Common(run.qkv).scale},
-                      stream);
-      begin = end;
-    }
-    ExpectSameBits(output, run.output);
+    AttentionCase<float> run({{150}, 3, depth, true, 0, false});
+    ExpectPiecesToGiveTheWhole(run, run.qkv);
+    ExpectPiecesToGiveTheWhole(run, Rounded(run.qkv));
   }
 }
 
@@ -296,6 +316,22 @@ TEST(AttentionTest, LargeScoresDoNotOverflow) {
   run.Both(stream);
   for (int64_t i = 0; i < run.output.size(); ++i) ASSERT_TRUE(std::isfinite(run.output[i]));
   for (int64_t i = 0; i < run.grad_qkv.size(); ++i) ASSERT_TRUE(std::isfinite(run.grad_qkv[i]));
+}
+
+TEST(AttentionTest, OverlappingTokensDie) {
+  TestStream stream;
+  AttentionCase<float> run({{3, 2}, 2, 4, true, 0, false});
+  AttentionForwardArgs args{run.Common(run.qkv), run.output, run.log_sum_exp};
+  args.k.strides[0] = 7;
+  EXPECT_DEATH(AttentionForward(args, stream), "strides \\[7, 4, 1\\] of \\[5, 2, 4\\]");
+}
+
+TEST(AttentionTest, StridedLogSumExpDies) {
+  TestStream stream;
+  AttentionCase<float> run({{3, 2}, 2, 4, true, 0, false});
+  AttentionForwardArgs args{run.Common(run.qkv), run.output, run.log_sum_exp};
+  args.log_sum_exp.strides[0] = 4;
+  EXPECT_DEATH(AttentionForward(args, stream), "log_sum_exp.is_dense");
 }
 
 TEST(AttentionTest, OffsetsThatMissTokensDie) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 
+#include "kernels/cpu/storage.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/loss.h"
@@ -121,14 +122,18 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(MixedAddTest, AnActivationJoinsTheResidualStreamInF32) {
   for (const Shape& shape : kShapes) {
-    TestStream stream(2);
-    Array<float> residual = RandomArray<float>(shape, 1), sum(shape), wanted(shape);
+    const Array<float> residual = RandomArray<float>(shape, 1);
+    Array<float> sum(shape), wanted(shape);
     Array<BFloat16> activation = RandomHalves(shape, 2);
     for (int64_t i = 0; i < sum.size(); ++i) wanted[i] = residual[i] + ToFloat(activation[i]);
-    Add(sum, residual, activation, stream);
-    ExpectSameBits(sum, wanted);
-    Add(residual, activation, residual, stream);  // in place, in the other order
-    ExpectSameBits(residual, wanted);
+    ForEachInstructionSet([&](InstructionSet) {
+      TestStream stream;
+      Array<float> in_place = residual;
+      Add(sum, in_place, activation, stream);
+      ExpectSameBits(sum, wanted);
+      Add(in_place, activation, in_place, stream);  // in the other order
+      ExpectSameBits(in_place, wanted);
+    });
   }
 }
 
@@ -136,8 +141,10 @@ TEST(MixedAddTest, BiasOfF32IsAddedToBf16) {
   TestStream stream;
   Array<BFloat16> x = RandomHalves({7, 33}, 1), y({7, 33});
   Array<float> bias = RandomArray<float>({33}, 2);
-  AddBias(y, x, bias, stream);
-  for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, ToBFloat16(ToFloat(x[i]) + bias[i % 33]).bits);
+  ForEachInstructionSet([&](InstructionSet) {
+    AddBias(y, x, bias, stream);
+    for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i].bits, ToBFloat16(ToFloat(x[i]) + bias[i % 33]).bits);
+  });
 }
 
 TEST(Bf16FillTest, WritesTheRoundedValue) {
@@ -148,12 +155,19 @@ TEST(Bf16FillTest, WritesTheRoundedValue) {
 }
 
 TEST(Bf16RoundingTest, IsToNearestEvenAndKeepsWhatIsNotANumber) {
-  TestStream stream;
   const uint32_t cases[][2] = {{0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, {0x3f808001, 0x3f81}, {0x3f807fff, 0x3f80},
                                {0x7f7fffff, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0xffffffff, 0xffff},
                                {0x00008001, 0x0001}, {0x80000000, 0x8000}};
   for (const auto& [bits, wanted] : cases) {
-    EXPECT_EQ(ToBFloat16(std::bit_cast<float>(bits)).bits, wanted) << std::hex << bits;
+    const float x = std::bit_cast<float>(bits);
+    EXPECT_EQ(ToBFloat16(x).bits, wanted) << std::hex << bits;
+    BFloat16 pair[3][2];
+    BFloat16Pair::Of(x, 1.0f).Put(pair[0]);
+    BFloat16Pair::Of(1.0f, x).Put(pair[1]);
+    BFloat16Pair::Of(x, x).Put(pair[2]);
+    for (const auto& [i, j] : {std::pair{0, 0}, {1, 1}, {2, 0}, {2, 1}}) EXPECT_EQ(pair[i][j].bits, wanted) << std::hex << bits;
+    EXPECT_EQ(pair[0][1].bits, 0x3f80) << std::hex << bits;
+    EXPECT_EQ(pair[1][0].bits, 0x3f80) << std::hex << bits;
   }
 }
 
@@ -189,15 +203,18 @@ TEST(Bf16SumTest, ColumnSumAndRowDotAreF32SumsOfTheExactValues) {
 }
 
 TEST(Bf16SumTest, ScaleRowsTakesAndGivesEitherType) {
-  TestStream stream(2);
+  TestStream stream;
   Array<BFloat16> x = RandomHalves({9, 17}, 1), halves({9, 17});
-  Array<float> wide = RandomArray<float>({9, 17}, 2), scale = RandomArray<float>({9}, 3), y({9, 17}, 1.0f);
-  ScaleRows(y, x, scale, true, stream);
-  ScaleRows(halves, wide, scale, false, stream);
-  for (int64_t i = 0; i < x.size(); ++i) {
-    ASSERT_EQ(y[i], 1.0f + ToFloat(x[i]) * scale[i / 17]);
-    ASSERT_EQ(halves[i].bits, ToBFloat16(wide[i] * scale[i / 17]).bits);
-  }
+  Array<float> wide = RandomArray<float>({9, 17}, 2), scale = RandomArray<float>({9}, 3);
+  ForEachInstructionSet([&](InstructionSet) {
+    Array<float> y({9, 17}, 1.0f);
+    ScaleRows(y, x, scale, true, stream);
+    ScaleRows(halves, wide, scale, false, stream);
+    for (int64_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(y[i], 1.0f + ToFloat(x[i]) * scale[i / 17]);
+      ASSERT_EQ(halves[i].bits, ToBFloat16(wide[i] * scale[i / 17]).bits);
+    }
+  });
 }
 
 TEST(Bf16SumTest, ScatteredRowsAreSummedInF32) {
@@ -205,11 +222,14 @@ TEST(Bf16SumTest, ScatteredRowsAreSummedInF32) {
   Array<BFloat16> rows = RandomHalves({count, columns}, 1);
   Array<int64_t> index({count});
   for (int64_t r = 0; r < count; ++r) index[r] = static_cast<int64_t>(RandomBelow({1, 1}, 0, r, num_rows));
-  Array<float> sums({num_rows, columns}, 7.0f), wanted({num_rows, columns});
-  TestStream stream(2);
-  ScatterAddRows(sums, rows, index, false, stream);
+  Array<float> wanted({num_rows, columns});
   for (int64_t i = 0; i < rows.size(); ++i) wanted[index[i / columns] * columns + i % columns] += ToFloat(rows[i]);
-  ExpectSameBits(sums, wanted);
+  TestStream stream;
+  ForEachInstructionSet([&](InstructionSet) {
+    Array<float> sums({num_rows, columns}, 7.0f);
+    ScatterAddRows(sums, rows, index, false, stream);
+    ExpectSameBits(sums, wanted);
+  });
   Array<BFloat16> table = RandomHalves({num_rows, columns}, 2), gathered({count, columns});
   GatherRows(gathered, table, index, stream);
   for (int64_t i = 0; i < rows.size(); ++i) ASSERT_EQ(gathered[i].bits, table[index[i / columns] * columns + i % columns].bits);
@@ -244,18 +264,24 @@ TEST(Bf16CrossEntropyTest, LossIsF32AndGradientsAreRoundedOnce) {
 
 TEST(CrossEntropyCopiesTest, InstructionSetsAgree) {
   Array<float> x = RandomArray<float>({11, 131}, 1, 10), loss({11}), grad(x.shape), first_loss, first_grad;
+  Array<BFloat16> halves = Rounded(x), half_grad(x.shape), first_half_grad;
+  Array<float> half_loss({11}), first_half_loss;
   Array<float> scores = RandomArray<float>({203}, 2, 12), label({203}), pair_loss({203}), pair_grad({203}), first_pair[2];
   for (int64_t i = 0; i < 203; ++i) label[i] = static_cast<float>(i % 2);
   Array<int64_t> target = TargetsOf(x.shape);
   ForEachInstructionSet([&](InstructionSet set) {
     TestStream stream;
     CrossEntropy({x, target, loss, grad}, stream);
+    CrossEntropy({halves, target, half_loss, half_grad}, stream);
     BinaryCrossEntropy({scores, label, pair_loss, pair_grad}, stream);
     if (set == InstructionSet::BASELINE) {
+      first_half_loss = half_loss, first_half_grad = half_grad;
       first_loss = loss, first_grad = grad, first_pair[0] = pair_loss, first_pair[1] = pair_grad;
     }
     ExpectSameBits(loss, first_loss);
     ExpectSameBits(grad, first_grad);
+    ExpectSameBits(half_loss, first_half_loss);
+    ExpectSameBits(half_grad, first_half_grad);
     ExpectSameBits(pair_loss, first_pair[0]);
     ExpectSameBits(pair_grad, first_pair[1]);
   });
@@ -277,24 +303,35 @@ TEST(SumCopiesTest, InstructionSetsAgree) {
   });
 }
 
-TEST(OptimizerCopiesTest, InstructionSetsAgree) {
+// Three steps of one rule on the same values, in every copy: weights, their shadow and what the rule keeps.
+template <class Update>
+void ExpectCopiesToAgree(const Update& update) {
   const int64_t n = 211;
   const Array<float> start = RandomArray<float>({n}, 1), g = RandomArray<float>({n}, 2);
-  Array<float> first[2];
-  Array<BFloat16> first_shadow;
+  Array<float> first[3];
   ForEachInstructionSet([&](InstructionSet set) {
     Array<float> w = start, m({n}), v({n});
     Array<BFloat16> shadow({n});
-    AdamArgs args;
-    args.learning_rate = 1e-2, args.weight_decay = 0.1;
-    for (args.step = 1; args.step <= 3; ++args.step) {
-      AdamUpdate(w.values.data(), m.values.data(), v.values.data(), g.values.data(), n, args, shadow.values.data());
+    for (uint64_t step = 1; step <= 3; ++step) {
+      update(w.values.data(), m.values.data(), v.values.data(), g.values.data(), n, step, shadow.values.data());
     }
-    if (set == InstructionSet::BASELINE) first[0] = w, first[1] = v, first_shadow = shadow;
+    if (set == InstructionSet::BASELINE) first[0] = w, first[1] = m, first[2] = v;
     ExpectSameBits(w, first[0]);
-    ExpectSameBits(v, first[1]);
-    ExpectSameBits(shadow, first_shadow);
+    ExpectSameBits(m, first[1]);
+    ExpectSameBits(v, first[2]);
     ExpectSameBits(shadow, Rounded(w));
+  });
+}
+
+TEST(OptimizerCopiesTest, InstructionSetsAgree) {
+  ExpectCopiesToAgree([](float* w, float* m, float* v, const float* g, int64_t n, uint64_t step, BFloat16* shadow) {
+    AdamUpdate(w, m, v, g, n, {.learning_rate = 1e-2, .weight_decay = 0.1, .step = step}, shadow);
+  });
+  ExpectCopiesToAgree([](float* w, float*, float* v, const float* g, int64_t n, uint64_t, BFloat16* shadow) {
+    AdagradUpdate(w, v, g, n, {.learning_rate = 1e-2, .gradient_scale = 0.3}, shadow);
+  });
+  ExpectCopiesToAgree([](float* w, float*, float*, const float* g, int64_t n, uint64_t, BFloat16* shadow) {
+    SgdUpdate(w, g, n, {.learning_rate = 1e-2, .weight_decay = 0.1, .gradient_scale = 0.3}, shadow);
   });
 }
 

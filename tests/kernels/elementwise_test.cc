@@ -12,27 +12,43 @@ namespace {
 const int64_t kSizes[] = {0, 1, 3, 17, 64, 65, 40000};
 
 TEST(MathTest, F32FunctionsStayWithinTheirStatedErrors) {
-  double worst_exp = 0, worst_log = 0, worst_tanh = 0, worst_erf = 0, worst_normal = 0, worst_log1p = 0;
+  double worst_exp = 0, worst_log = 0, worst_log2 = 0, worst_sigmoid = 0, worst_normal = 0, worst_log1p = 0;
   for (int i = -86000; i <= 88000; ++i) {
     const float x = static_cast<float>(i) * 1e-3f;
     worst_exp = std::max(worst_exp, std::fabs(Exp(x) / std::exp(static_cast<double>(x)) - 1));
-    if (std::fabs(x) < 12 && i != 0) {
-      worst_tanh = std::max(worst_tanh, std::fabs(Tanh(x) / std::tanh(static_cast<double>(x)) - 1));
-      worst_erf = std::max(worst_erf, std::fabs(Erf(x) - std::erf(static_cast<double>(x))));
+    worst_sigmoid = std::max(worst_sigmoid, std::fabs(Sigmoid(x) - Sigmoid(static_cast<double>(x))));
+    if (std::fabs(x) < 12) {
       worst_normal = std::max(worst_normal, std::fabs(NormalAt(x).below - NormalAt(static_cast<double>(x)).below));
     }
     const float positive = std::exp(x);
     const double log = std::log(static_cast<double>(positive));
     worst_log = std::max(worst_log, std::fabs(Log(positive) - log) / std::max(1.0, std::fabs(log)));
+    const double log2 = std::log2(static_cast<double>(positive));
+    worst_log2 = std::max(worst_log2, std::fabs(Log2(positive) - log2) / std::max(1.0, std::fabs(log2)));
     const double log1p = std::log1p(static_cast<double>(positive));
     if (positive <= 1) worst_log1p = std::max(worst_log1p, std::fabs(Log1p(positive) / log1p - 1));
   }
   EXPECT_LT(worst_exp, 1.5e-7);
   EXPECT_LT(worst_log, 2e-7);
   EXPECT_LT(worst_log1p, 3e-7);
-  EXPECT_LT(worst_tanh, 3e-7);
-  EXPECT_LT(worst_erf, 3e-7);
+  EXPECT_LT(worst_log2, 3e-7);
+  EXPECT_LT(worst_sigmoid, 1.2e-7);
   EXPECT_LT(worst_normal, 1.5e-7);
+}
+
+TEST(MathTest, PowersOfTwoStayWithinTheirStatedError) {
+  double worst = 0;
+  for (int i = -125499; i < 127000; ++i) {
+    const float x = static_cast<float>(i) * 1e-3f;
+    worst = std::max(worst, std::fabs(Exp2InRange(x) / std::exp2(static_cast<double>(x)) - 1));
+    ASSERT_EQ(Exp2(x), Exp2InRange(x)) << x;
+  }
+  EXPECT_LT(worst, 1e-7);
+  EXPECT_EQ(Exp2(0.0f), 1.0f);
+  EXPECT_GT(Exp2(-125.5f), 0.0f);
+  EXPECT_EQ(Exp2(std::nextafter(-125.5f, -126.0f)), 0.0f);
+  EXPECT_EQ(Exp2(-1e30f), 0.0f);
+  EXPECT_EQ(Exp2(-std::numeric_limits<float>::infinity()), 0.0f);
 }
 
 TEST(MathTest, SpecialValues) {
@@ -47,9 +63,11 @@ TEST(MathTest, SpecialValues) {
   EXPECT_EQ(Log(infinity), infinity);
   EXPECT_TRUE(std::isnan(Log(-1.0f)));
   EXPECT_TRUE(std::isnan(Log(nan)));
-  EXPECT_EQ(Tanh(0.0f), 0.0f);
-  EXPECT_EQ(Tanh(100.0f), 1.0f);
-  EXPECT_EQ(Tanh(-infinity), -1.0f);
+  EXPECT_EQ(Log2(8.0f), 3.0f);
+  EXPECT_EQ(Sigmoid(0.0f), 0.5f);
+  EXPECT_EQ(Sigmoid(infinity), 1.0f);
+  EXPECT_LT(Sigmoid(-infinity), 1e-24f);
+  EXPECT_GT(Sigmoid(-infinity), 1e-25f);
   EXPECT_EQ(NormalAt(50.0f).below, 1.0f);
   EXPECT_LT(NormalAt(-50.0f).below, 1e-26f);
   EXPECT_TRUE(std::isnan(NormalAt(nan).below));
@@ -71,27 +89,19 @@ TEST(MathTest, ScalarAndVectorCodeAgree) {
 
 // Each instruction set that this processor has gives the same bits.
 TEST(VectoriseTest, InstructionSetsAgree) {
-#if defined(__x86_64__)
   const Array<float> x = RandomArray<float>({1003}, 1, 9);
-  Array<float> y[3] = {Array<float>({1003}), Array<float>({1003}), Array<float>({1003})};
-  const auto loop = [&x](Array<float>& out) {
-    return [from = x.values.data(), to = out.values.data()] {
-      for (int64_t i = 0; i < 1000; ++i) to[i] = NormalAt(from[i]).below + Tanh(from[i]) + Exp(from[i]) + Log1p(Abs(from[i]));
+  Array<float> wanted;
+  ForEachInstructionSet([&](InstructionSet set) {
+    Array<float> y({1003});
+    Vectorised([from = x.values.data(), to = y.values.data()] {
+      for (int64_t i = 0; i < 1000; ++i) to[i] = NormalAt(from[i]).below + Sigmoid(from[i]) + Exp(from[i]) + Log1p(Abs(from[i]));
       to[1000] = LaneSum<float>(1000, [=](int64_t i) { return to[i]; });
       to[1001] = LaneSum<float>(77, [=](int64_t i) { return to[i]; });
       to[1002] = LaneMax<float>(999, to);
-    };
-  };
-  loop(y[0])();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) GTEST_SKIP() << "no AVX2 on this processor";
-  RunAvx2(loop(y[1]));
-  ExpectSameBits(y[0], y[1]);
-  if (!__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) GTEST_SKIP() << "no AVX-512 on this processor";
-  RunAvx512(loop(y[2]));
-  ExpectSameBits(y[0], y[2]);
-#else
-  GTEST_SKIP() << "one instruction set";
-#endif
+    });
+    if (set == InstructionSet::BASELINE) wanted = y;
+    ExpectSameBits(y, wanted);
+  });
 }
 
 TEST(ElementwiseTest, ArithmeticMatchesTheFormulaInBothTypes) {
@@ -230,6 +240,18 @@ TEST(DropoutTest, MaskDependsOnTheGlobalRowAlone) {
     for (int64_t i = 0; i < head.size(); ++i) ASSERT_EQ(head[i], whole[i]);
     for (int64_t i = 0; i < tail.size(); ++i) ASSERT_EQ(tail[i], whole[head.size() + i]);
   }
+}
+
+TEST(DropoutTest, CertainDropDies) {
+  TestStream stream;
+  Array<float> x({2, 3}), y({2, 3});
+  Array<int64_t> rows = Consecutive(4);
+  Array<uint64_t> mask({2, 1});
+  EXPECT_DEATH(Dropout({x, y, rows, 1.0f, {11, 12}, 13}, stream), "probability < 1");
+  EXPECT_DEATH(DropoutBackward({x, y, mask, 1.0f}, stream), "probability < 1");
+  EXPECT_DEATH(DropoutBackward({x, y, mask, -0.1f}, stream), "probability < 1");
+  EXPECT_DEATH(Dropout({x, y, ArrayView(rows.values.data(), DType::I64, {2}, {2}), 0.5f, {11, 12}, 13}, stream),
+               "row_index.is_dense");
 }
 
 TEST(DropoutTest, MaskHoldsWhatWasKeptAndTheBackwardPassReadsIt) {

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/onednn_matmul.h"
 #include "tests/kernels/bf16_arrays.h"
+#include "tests/kernels/instruction_sets.h"
 
 namespace tandem::kernels {
 namespace {
@@ -15,7 +16,7 @@ struct Case {
 // Whatever path a shape takes: rows, columns (few rows, many columns), depth (weight gradients), and every remainder.
 const Case kCases[] = {{0, 3, 2},    {3, 0, 2},    {3, 2, 0},     {1, 1, 1},     {1, 17, 3},    {3, 1, 65},   {17, 64, 17},
                        {64, 65, 64}, {65, 3, 129}, {300, 64, 64}, {1030, 5, 64}, {16, 1100, 9}, {64, 1025, 1}, {7, 9, 1025},
-                       {64, 8, 2100}, {5, 3, 4097}, {260, 8, 2100}, {64, 8200, 9}};
+                       {64, 8, 2100}, {5, 3, 4097}, {260, 8, 2100}, {64, 8200, 9}, {760, 720, 70}, {64, 2100, 300}};
 
 Array<double> Naive(const Case& s, bool ta, bool tb, const Array<double>& a, const Array<double>& b, const Array<double>& c,
                     bool accumulate) {
@@ -137,6 +138,25 @@ TEST_P(GemmTest, Bf16ProductIsOffByItsRoundingAlone) {
   }
 }
 
+TEST_P(GemmTest, InstructionSetsAgree) {
+  const auto [ta, tb, accumulate] = GetParam();
+  for (const Case& s : kCases) {
+    SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k);
+    const Array<float> a = RandomArray<float>(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+    const Array<float> b = RandomArray<float>(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
+    const Array<float> c = RandomArray<float>({s.m, s.n}, 3), bias = RandomArray<float>({s.n}, 4);
+    const Array<BFloat16> half_a = Rounded(a), half_b = Rounded(b);
+    Array<float> wanted, half_wanted;
+    ForEachInstructionSet([&](InstructionSet set) {
+      const Array<float> found = BiasedProduct(ta, tb, a, b, bias, c, accumulate, 1);
+      const Array<float> half_found = Bf16Product(ta, tb, half_a, half_b, bias, c, accumulate, 1);
+      if (set == InstructionSet::BASELINE) wanted = found, half_wanted = half_found;
+      ExpectSameBits(found, wanted);
+      ExpectSameBits(half_found, half_wanted);
+    });
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Flags, GemmTest, testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()));
 
 // A row of the product is a function of that row of a: batches of other sizes give it the same bits.
@@ -179,12 +199,24 @@ TEST(GemmShapeTest, MismatchedInnerExtentDies) {
   EXPECT_DEATH(Gemm({.a = a, .b = b, .c = c}, stream), "check failed.*\\[2, 3\\] \\[4, 5\\] \\[2, 5\\]");
 }
 
-// The rule of dense operands: what the kernel asks of oneDNN stays on its blocked kernels where the processor has them.
-TEST(GemmImplementationTest, DenseOperandsOfOneKindOfKernel) {
-  const std::string plain = MatmulImplementation({.m = 512, .n = 64, .k = 64});
-  for (const MatmulShape& shape : {MatmulShape{.m = 16, .n = 64, .k = 64}, MatmulShape{.m = 256, .n = 64, .k = 256, .bias = true},
-                                   MatmulShape{.m = 64, .n = 256, .k = 1024}, MatmulShape{.m = 256, .n = 256, .k = 64, .accumulate = true}}) {
-    EXPECT_EQ(MatmulImplementation(shape), plain);
+// The rule of dense operands: what the kernels ask of oneDNN stays on its blocked kernels where the processor has them.
+TEST(GemmImplementationTest, ShapesOfTheCutsStayOnBlockedKernels) {
+  for (const DType operand : {DType::F32, DType::BF16}) {
+    if (!MatmulTakesPanels(operand)) GTEST_SKIP() << "no panel kernels of " << NameOf(operand) << " on this processor";
+    const auto expect_blocked = [&](MatmulShape shape) {
+      shape.operand = operand;
+      EXPECT_EQ(std::string(MatmulImplementation(shape)).substr(0, 3), "brg")
+          << NameOf(operand) << " " << shape.m << " x " << shape.n << " x " << shape.k << ", " << MatmulImplementation(shape);
+    };
+    for (const int64_t n : {64, 65, 512, 1024}) {
+      expect_blocked({.m = 512, .n = n, .k = 64, .panels = true});
+      expect_blocked({.m = 16, .n = n, .k = 256, .panels = true, .bias = true});
+      expect_blocked({.m = 256, .n = n, .k = 1024, .panels = true, .bias = true, .accumulate = true});
+      expect_blocked({.m = 128, .n = n, .k = 256, .result = operand, .panels = true, .bias = true});
+      expect_blocked({.m = 16, .n = n, .k = 64});                       // few rows, b as it stands
+      expect_blocked({.m = 256, .n = n, .k = 512, .accumulate = true});  // a chunk of a weight's gradient
+      if (operand == DType::F32) expect_blocked({.m = 64, .n = n, .k = 1024, .transpose_a = true});
+    }
   }
 }
 

@@ -3,15 +3,17 @@
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
 #include "tests/kernels/bf16_arrays.h"
+#include "tests/kernels/instruction_sets.h"
 
 namespace tandem::kernels {
 namespace {
 
-// Rows, width of hidden states and classes: fewer and more than a task's rows, a chunk's rows and a block's columns.
+// Rows, width of hidden states and classes: fewer and more than a task's rows, a chunk's rows and a block's columns, and all of them
+// together.
 struct Size {
   int64_t rows, dim, classes;
 };
-const Size kSizes[] = {{0, 3, 5}, {1, 1, 1}, {3, 17, 2}, {17, 64, 65}, {65, 33, 513}, {130, 20, 1100}, {1100, 16, 70}};
+const Size kSizes[] = {{0, 3, 5}, {1, 1, 1}, {3, 17, 2}, {17, 64, 65}, {65, 33, 513}, {130, 20, 1100}, {1100, 16, 70}, {1100, 130, 600}};
 
 template <class Sum, class Hidden>
 struct Result {
@@ -19,6 +21,14 @@ struct Result {
   Array<Hidden> grad_hidden;
   Array<Sum> grad_weight, grad_bias;
 };
+
+template <class Sum, class Hidden>
+void ExpectSameResults(const Result<Sum, Hidden>& a, const Result<Sum, Hidden>& b) {
+  ExpectSameBits(a.loss, b.loss);
+  ExpectSameBits(a.grad_hidden, b.grad_hidden);
+  ExpectSameBits(a.grad_weight, b.grad_weight);
+  ExpectSameBits(a.grad_bias, b.grad_bias);
+}
 
 template <class T>
 struct Problem {
@@ -34,19 +44,22 @@ Problem<float> RandomProblem(const Size& s, bool table) {
   return p;
 }
 
-// Sum is the type of losses and of the weight's gradient, Hidden of the hidden states'.
+struct Wanted {
+  bool hidden, weight, bias;
+};
+constexpr Wanted kAll{true, true, true}, kNone{false, false, false};
+
+// Sum is the type of losses and of the weight's gradient, Hidden of the hidden states'. What is not wanted stays 0.
 template <class Sum, class Hidden, class T>
-Result<Sum, Hidden> Solve(Problem<T> p, Array<Sum> bias, bool with_gradients, int num_threads) {
+Result<Sum, Hidden> Solve(Problem<T> p, Array<Sum> bias, const Wanted& wanted, int num_threads) {
   TestStream stream(num_threads);
   Result<Sum, Hidden> result{Array<Sum>(p.target.shape), Array<Hidden>(p.hidden.shape), Array<Sum>(p.weight.shape),
-                                Array<Sum>(bias.shape)};
+                             Array<Sum>(bias.shape)};
   LinearCrossEntropyArgs args{.hidden = p.hidden, .weight = p.weight, .weight_is_table = p.table, .bias = bias,
                               .target = p.target, .loss = result.loss};
-  if (with_gradients) {
-    args.grad_hidden = result.grad_hidden;
-    args.grad_weight = result.grad_weight;
-    args.grad_bias = result.grad_bias;
-  }
+  if (wanted.hidden) args.grad_hidden = result.grad_hidden;
+  if (wanted.weight) args.grad_weight = result.grad_weight;
+  if (wanted.bias) args.grad_bias = result.grad_bias;
   LinearCrossEntropy(args, stream);
   return result;
 }
@@ -63,17 +76,14 @@ TEST_P(LinearCrossEntropyTest, F32MatchesF64ForEverySizeAndThreadCount) {
     SCOPED_TRACE(testing::Message() << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
     const Problem<float> p = RandomProblem(s, GetParam());
     const Array<float> bias = RandomArray<float>({s.classes}, 5);
-    const auto wanted = Solve<double, double>(Wide(p, Converted<double, float>), Converted<double>(bias), true, 1);
-    const auto one = Solve<float, float>(p, bias, true, 1), three = Solve<float, float>(p, bias, true, 3);
+    const auto wanted = Solve<double, double>(Wide(p, Converted<double, float>), Converted<double>(bias), kAll, 1);
+    const auto one = Solve<float, float>(p, bias, kAll, 1);
     ExpectNear(one.loss, wanted.loss, 3e-6);
     ExpectNear(one.grad_hidden, wanted.grad_hidden, 3e-6);
     ExpectNear(one.grad_weight, wanted.grad_weight, 1e-5);
     ExpectNear(one.grad_bias, wanted.grad_bias, 1e-5);
-    ExpectSameBits(one.loss, three.loss);
-    ExpectSameBits(one.grad_hidden, three.grad_hidden);
-    ExpectSameBits(one.grad_weight, three.grad_weight);
-    ExpectSameBits(one.grad_bias, three.grad_bias);
-    ExpectSameBits(one.loss, Solve<float, float>(p, bias, false, 1).loss);
+    ExpectSameResults(one, Solve<float, float>(p, bias, kAll, 3));
+    ForEachInstructionSet([&](InstructionSet) { ExpectSameResults(one, Solve<float, float>(p, bias, kAll, 1)); });
   }
 }
 
@@ -85,8 +95,8 @@ TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradien
     const Problem<float> f32 = RandomProblem(s, GetParam());
     const Problem<BFloat16> p{Rounded(f32.hidden), Rounded(f32.weight), f32.table, f32.target};
     const Array<float> bias = RandomArray<float>({s.classes}, 5);
-    const auto wanted = Solve<double, double>(Wide(p, Exact), Converted<double>(bias), true, 1);
-    const auto one = Solve<float, BFloat16>(p, bias, true, 1), three = Solve<float, BFloat16>(p, bias, true, 3);
+    const auto wanted = Solve<double, double>(Wide(p, Exact), Converted<double>(bias), kAll, 1);
+    const auto one = Solve<float, BFloat16>(p, bias, kAll, 1);
     ExpectNear(one.loss, wanted.loss, 3e-6);  // logits are f32
     // Absolute gradients of a row's logits sum to at most 2, those of a column's to at most rows.
     const double rounding = 0x1p-8;
@@ -94,13 +104,30 @@ TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradien
     const double column_tolerance = rounding * std::max<double>(1, static_cast<double>(s.rows) * 2 / static_cast<double>(s.classes));
     ExpectNear(one.grad_weight, wanted.grad_weight, column_tolerance);
     ExpectNear(one.grad_bias, wanted.grad_bias, column_tolerance);
-    ExpectSameBits(one.loss, three.loss);
-    ExpectSameBits(one.grad_weight, three.grad_weight);
-    ExpectSameBits(one.grad_bias, three.grad_bias);
-    for (int64_t i = 0; i < one.grad_hidden.size(); ++i) ASSERT_EQ(one.grad_hidden[i].bits, three.grad_hidden[i].bits);
-    const auto sums = Solve<float, float>(p, bias, true, 1);
-    for (int64_t i = 0; i < sums.grad_hidden.size(); ++i) {
-      ASSERT_EQ(ToBFloat16(sums.grad_hidden[i]).bits, one.grad_hidden[i].bits);
+    ExpectSameResults(one, Solve<float, BFloat16>(p, bias, kAll, 3));
+    ForEachInstructionSet([&](InstructionSet) { ExpectSameResults(one, Solve<float, BFloat16>(p, bias, kAll, 1)); });
+    ExpectSameBits(one.grad_hidden, Rounded(Solve<float, float>(p, bias, kAll, 1).grad_hidden));
+  }
+}
+
+// Each gradient has the same bits with and without the others.
+TEST_P(LinearCrossEntropyTest, SomeGradientsAloneEqualThoseOfAll) {
+  for (const Size& s : {Size{130, 20, 600}, Size{1100, 140, 70}}) {
+    const Problem<float> p = RandomProblem(s, GetParam());
+    const Problem<BFloat16> halves{Rounded(p.hidden), Rounded(p.weight), p.table, p.target};
+    const Array<float> bias = RandomArray<float>({s.classes}, 5);
+    for (const Wanted& some : {kNone, Wanted{false, false, true}, Wanted{false, true, false}, Wanted{true, false, false},
+                               Wanted{false, true, true}, Wanted{true, false, true}}) {
+      SCOPED_TRACE(testing::Message() << s.rows << " rows, " << some.hidden << some.weight << some.bias);
+      const auto check = [&](const auto& all, const auto& found) {
+        auto left = all;
+        if (!some.hidden) left.grad_hidden = decltype(left.grad_hidden)(p.hidden.shape);
+        if (!some.weight) left.grad_weight = Array<float>(p.weight.shape);
+        if (!some.bias) left.grad_bias = Array<float>(bias.shape);
+        ExpectSameResults(found, left);
+      };
+      check(Solve<float, float>(p, bias, kAll, 1), Solve<float, float>(p, bias, some, 1));
+      check(Solve<float, BFloat16>(halves, bias, kAll, 1), Solve<float, BFloat16>(halves, bias, some, 1));
     }
   }
 }
@@ -108,8 +135,8 @@ TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradien
 TEST_P(LinearCrossEntropyTest, GradientsMatchDifferences) {
   Problem<double> p = Wide(RandomProblem({5, 3, 4}, GetParam()), Converted<double, float>);
   Array<double> bias = RandomArray<double>({4}, 5), ones({5}, 1.0);
-  const auto found = Solve<double, double>(p, bias, true, 1);
-  const auto losses = [&](Array<double>& loss) { loss = Solve<double, double>(p, bias, false, 1).loss; };
+  const auto found = Solve<double, double>(p, bias, kAll, 1);
+  const auto losses = [&](Array<double>& loss) { loss = Solve<double, double>(p, bias, kNone, 1).loss; };
   ExpectNear(found.grad_hidden, NumericGradient(p.hidden, ones, losses), 1e-8);
   ExpectNear(found.grad_weight, NumericGradient(p.weight, ones, losses), 1e-8);
   ExpectNear(found.grad_bias, NumericGradient(bias, ones, losses), 1e-8);

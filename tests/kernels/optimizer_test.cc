@@ -72,6 +72,12 @@ TEST(AdagradTest, BitsDoNotDependOnLengthOrPlace) {
   ExpectSameBits(a, a2);
 }
 
+TEST(AdamTest, StepZeroDies) {
+  double w[1] = {1}, m[1] = {0}, v[1] = {0};
+  const double g[1] = {1};
+  EXPECT_DEATH(AdamUpdate(w, m, v, g, 1, {.step = 0}), "step");
+}
+
 TEST(OptimizerTest, EmptyRunIsAllowed) {
   AdamUpdate<float>(nullptr, nullptr, nullptr, nullptr, 0, {});
   AdagradUpdate<float>(nullptr, nullptr, nullptr, 0, {});

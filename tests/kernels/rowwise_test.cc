@@ -55,11 +55,13 @@ TEST(ReduceTest, SumDoesNotDependOnThreadsInItsLastBit) {
 TEST(ReduceTest, ScaleRowsMultipliesAndAccumulates) {
   TestStream stream;
   Array<float> x = RandomArray<float>({9, 17}, 1), scale = RandomArray<float>({9}, 2), y(x.shape);
-  ScaleRows(y, x, scale, false, stream);
-  for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], x[i] * scale[i / 17]);
-  Array<float> z = y;
-  ScaleRows(z, x, scale, true, stream);
-  for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(z[i], y[i] + y[i]);
+  ForEachInstructionSet([&](InstructionSet) {
+    ScaleRows(y, x, scale, false, stream);
+    for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], x[i] * scale[i / 17]);
+    Array<float> z = y;
+    ScaleRows(z, x, scale, true, stream);
+    for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(z[i], y[i] + y[i]);
+  });
 }
 
 TEST(SoftmaxTest, RowsAreProbabilitiesAndMatchF64) {
@@ -190,7 +192,7 @@ TEST(NormTest, BitsAreTheSameInEveryInstructionSet) {
 
 // The residual stream stays f32: only what leaves the norm and the gradient that comes back are rounded.
 TEST(NormTest, Bf16OutputIsTheRoundedOneAndItsGradientIsTakenAsItIs) {
-  TestStream stream(2);
+  TestStream stream;
   for (const Shape& shape : kShapes) {
     for (bool layer : {false, true}) {
       NormRun<float> run(shape, true);
@@ -198,17 +200,19 @@ TEST(NormTest, Bf16OutputIsTheRoundedOneAndItsGradientIsTakenAsItIs) {
       Array<float> grad_input(shape), grad_gamma({shape[1]}), grad_beta({shape[1]});
       run.grad_output = Converted<float>(Exact(grad_output));
       layer ? run.Layer(stream) : run.Rms(stream);
-      if (layer) {
-        LayerNormForward({run.x, run.gamma, run.beta, output, run.mean, run.inverse, 1e-5}, stream);
-        LayerNormBackward({grad_output, run.x, run.gamma, run.mean, run.inverse, grad_input, grad_gamma, grad_beta}, stream);
-        ExpectSameBits(grad_beta, run.grad_beta);
-      } else {
-        RmsNormForward({run.x, run.gamma, output, run.inverse, 1e-5}, stream);
-        RmsNormBackward({grad_output, run.x, run.gamma, run.inverse, grad_input, grad_gamma}, stream);
-      }
-      ExpectSameBits(output, Rounded(run.output));
-      ExpectSameBits(grad_input, run.grad_input);
-      ExpectSameBits(grad_gamma, run.grad_gamma);
+      ForEachInstructionSet([&](InstructionSet) {
+        if (layer) {
+          LayerNormForward({run.x, run.gamma, run.beta, output, run.mean, run.inverse, 1e-5}, stream);
+          LayerNormBackward({grad_output, run.x, run.gamma, run.mean, run.inverse, grad_input, grad_gamma, grad_beta}, stream);
+          ExpectSameBits(grad_beta, run.grad_beta);
+        } else {
+          RmsNormForward({run.x, run.gamma, output, run.inverse, 1e-5}, stream);
+          RmsNormBackward({grad_output, run.x, run.gamma, run.inverse, grad_input, grad_gamma}, stream);
+        }
+        ExpectSameBits(output, Rounded(run.output));
+        ExpectSameBits(grad_input, run.grad_input);
+        ExpectSameBits(grad_gamma, run.grad_gamma);
+      });
     }
   }
 }
@@ -325,6 +329,19 @@ TEST(BinaryCrossEntropyTest, MatchesF64AndItsDifferences) {
   }
 }
 
+TEST(BinaryCrossEntropyTest, StridedLabelsDie) {
+  TestStream stream;
+  Array<float> x({4}), label({8}), loss({4});
+  EXPECT_DEATH(BinaryCrossEntropy({x, ArrayView(label.values.data(), DType::F32, {4}, {2}), loss, {}}, stream), "label.is_dense");
+}
+
+TEST(CrossEntropyTest, StridedGradientDies) {
+  TestStream stream;
+  Array<float> x({2, 3}), loss({2}), grad({2, 6});
+  Array<int64_t> target({2});
+  EXPECT_DEATH(CrossEntropy({x, target, loss, ArrayView(grad.values.data(), DType::F32, {2, 3}, {6, 1})}, stream), "is_dense");
+}
+
 TEST(BinaryCrossEntropyTest, ExtremeLogitsStayFinite) {
   TestStream stream;
   Array<float> x({2}), label({2}), loss({2}), grad({2});
@@ -348,14 +365,18 @@ TEST(EmbeddingTest, GatherTakesRowsAndScatterIsItsTranspose) {
         GatherRows(gathered, table, index, stream);
         for (int64_t i = 0; i < gathered.size(); ++i) ASSERT_EQ(gathered[i], table[index[i / columns] * columns + i % columns]);
         Array<float> rows = RandomArray<float>({count, columns}, 2);
-        Array<float> sums({num_rows, columns}, 5.0f), wanted({num_rows, columns});
-        ScatterAddRows(sums, rows, index, false, stream);
-        for (int64_t i = 0; i < gathered.size(); ++i) wanted[index[i / columns] * columns + i % columns] += rows[i];
-        ExpectSameBits(sums, wanted);  // ascending r is the order of the plain loop
-        Array<float> more({num_rows, columns}, 0.5f), wanted_more({num_rows, columns}, 0.5f);
-        ScatterAddRows(more, rows, index, true, stream);
-        for (int64_t i = 0; i < gathered.size(); ++i) wanted_more[index[i / columns] * columns + i % columns] += rows[i];
-        ExpectSameBits(more, wanted_more);
+        Array<float> wanted({num_rows, columns}), wanted_more({num_rows, columns}, 0.5f);
+        for (int64_t i = 0; i < gathered.size(); ++i) {  // ascending r is the order of the plain loop
+          wanted[index[i / columns] * columns + i % columns] += rows[i];
+          wanted_more[index[i / columns] * columns + i % columns] += rows[i];
+        }
+        ForEachInstructionSet([&](InstructionSet) {
+          Array<float> sums({num_rows, columns}, 5.0f), more({num_rows, columns}, 0.5f);
+          ScatterAddRows(sums, rows, index, false, stream);
+          ScatterAddRows(more, rows, index, true, stream);
+          ExpectSameBits(sums, wanted);
+          ExpectSameBits(more, wanted_more);
+        });
       }
     }
   }

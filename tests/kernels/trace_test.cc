@@ -37,8 +37,9 @@ TEST(TracerTest, AFullTracerDropsAndSaysHowMany) {
   const std::vector<Span> spans = tracer.Take();
   ASSERT_EQ(spans.size(), 3u);
   for (const Span& span : spans) EXPECT_EQ(std::string(span.name), "kept");
-  const TraceSpan again(&tracer, SpanKind::OTHER, "room again");
+  { const TraceSpan again(&tracer, SpanKind::OTHER, "room again"); }
   EXPECT_EQ(tracer.num_dropped(), 3u);
+  EXPECT_EQ(tracer.Take().size(), 1u);
 }
 
 TEST(TracerTest, ThreadsHaveNumbersAndTheNamesTheyGaveThemselves) {

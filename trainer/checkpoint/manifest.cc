@@ -106,6 +106,7 @@ Job RunOf(const Job& job) {
   *kept.mutable_tables() = job.tables();
   for (Table& table : *kept.mutable_tables()) table.clear_learning_rate();
   kept.mutable_data()->set_format(job.data().format());
+  kept.mutable_data()->set_num_items(job.data().num_items());
   kept.mutable_data()->set_train_fraction(job.data().train_fraction());
   kept.mutable_train()->set_batch_size(job.train().batch_size());
   kept.mutable_train()->set_select_by(job.train().select_by());

@@ -174,6 +174,7 @@ TEST(SameRunTest, AnotherRunIsRefusedNamingTheFieldAndBothValues) {
   refused([](Job& job) { job.mutable_optimizer()->set_kind(ADAMW); }, "optimizer.kind: ADAM -> ADAMW");
   refused([](Job& job) { job.mutable_optimizer()->set_beta2(0.25); }, "optimizer.beta2: 0.5 -> 0.25");
   refused([](Job& job) { job.mutable_data()->set_format(SEQUENCES); }, "data.format: PAIRS -> SEQUENCES");
+  refused([](Job& job) { job.mutable_data()->set_num_items(77); }, "data.num_items");
   refused([](Job& job) { job.mutable_tables(0)->set_optimizer(SGD); }, "tables[0].optimizer: ADAM -> SGD");
   refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_layers(1); }, "layers: 2 -> 1");
   refused([](Job& job) { job.mutable_model()->mutable_sequence_rec()->set_loss(FULL_SOFTMAX); }, "loss");

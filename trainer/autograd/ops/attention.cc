@@ -47,11 +47,12 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
   kernels::AttentionForward(forward, context.stream());
   auto backward = [saved = qkv.value(), node = qkv.node(), offsets, row_index, options, output, log_sum_exp, heads_shape](
                       Context& c, const Tensor& gradient) {
+    const Tensor doutput = OfType(c, gradient, saved.dtype()).Reshape(heads_shape);
     const Tensor dqkv = node->GradientMemory(saved.shape(), saved.dtype());
     kernels::AttentionBackwardArgs args{CommonArgs(c, saved, offsets, row_index, options),
                                         output.Reshape(heads_shape).view(),
                                         log_sum_exp.view(),
-                                        OfType(c, gradient, saved.dtype()).Reshape(heads_shape).view(),
+                                        doutput.view(),
                                         PartOf(dqkv, 0, options.heads),
                                         PartOf(dqkv, 1, options.heads),
                                         PartOf(dqkv, 2, options.heads)};
