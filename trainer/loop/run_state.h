@@ -20,6 +20,7 @@ class RunState {
   void Count(int64_t step, int64_t samples, int64_t tokens, double loss);
   // The mean loss of the steps since BeginMean.
   double MeanLoss() const;
+  // After a step whose evaluation is due: whether that evaluation is still to be made, also once restored.
   bool has_steps_since_mean() const { return loss_steps_ > 0; }
   void BeginMean();
 
