@@ -64,6 +64,7 @@ RoleTrace TakeRoleTrace(std::string role, Tracer& tracer) {
     recorded->set_duration_ns(span.end_ns - span.begin_ns);
     recorded->set_bytes(span.bytes);
     recorded->set_flops(span.flops);
+    recorded->set_other_flops(span.other_flops);
     recorded->set_trace_id(span.trace_id);
     recorded->set_step(span.step);
   }

@@ -31,6 +31,8 @@ struct Span {
   double flops = 0, bytes = 0;  // the work, if it has such a measure: floating point operations; bytes read and written at least once
   uint64_t trace_id = 0;  // of the request that it is part of, at the caller's and at the server's side; 0: none
   uint64_t step = 0;      // 0: not said
+  double other_flops = 0; // of work in `flops` that is products: the vector instructions besides, each as the multiply-add in whose
+                          // place it runs (exponentials, random numbers)
 };
 // The thread of a span that overlaps others of its thread: a call on its way, a wait for a peer.
 inline constexpr uint32_t kNoThread = ~uint32_t{0};
@@ -73,8 +75,11 @@ class Tracer {
 // Adds a span from its construction to its destruction.
 class TraceSpan {
  public:
-  TraceSpan(Tracer* tracer, SpanKind kind, const char* name, double flops = 0, double bytes = 0) : tracer_(tracer) {
-    if (tracer_ != nullptr) span_ = {name, kind, 0, MonotonicNanoseconds(), 0, flops, bytes};
+  TraceSpan(Tracer* tracer, SpanKind kind, const char* name, double flops = 0, double bytes = 0, double other_flops = 0)
+      : tracer_(tracer) {
+    if (tracer_ == nullptr) return;
+    span_ = {name, kind, 0, MonotonicNanoseconds(), 0, flops, bytes};
+    span_.other_flops = other_flops;
   }
   // `what` says all but the times.
   TraceSpan(Tracer* tracer, const Span& what) : tracer_(tracer) {

@@ -1,9 +1,13 @@
 #include "kernels/attention.h"
 
-#include "kernels/cpu/attention_task.h"
+#include <type_traits>
+
+#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention_vector.h"
+#include "kernels/cpu/attention_walk.h"
 #include "kernels/cpu/parallel.h"
 
-// Shapes, types and the cut into tasks, one per (sequence, head); the computation is in attention_task.h.
+// Shapes, types and the cut into tasks, one per (sequence, head); the computation is in attention_walk.h.
 namespace tandem::kernels {
 
 namespace {
@@ -29,6 +33,7 @@ AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const Arra
   p.output = RowsOf<S>(output, q);
   p.num_heads = q.shape[1];
   p.depth = q.shape[2];
+  TANDEM_CHECK(scale > 0) << scale;  // the largest score stays the largest
   p.scale = static_cast<Compute<S>>(scale);
   return p;
 }
@@ -59,8 +64,17 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
   return p;
 }
 
+// Calls body(TypeTag<Products>{}) with what multiplies: tiles where the processor has them and the storage is theirs.
+template <class S, class Body>
+void WithProducts(const AttentionProblem<S>& p, const Body& body) {
+  if constexpr (std::is_same_v<S, BFloat16>) {
+    if (InstructionSetLimit::Current() == InstructionSet::AMX && AmxProducts::Takes(p.depth)) return body(std::type_identity<AmxProducts>{});
+  }
+  body(std::type_identity<VectorProducts<S>>{});
+}
+
 // Runs every head of every sequence that is not empty.
-template <class S>
+template <class Products, class S>
 void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward, Stream& stream) {
   const int64_t num_tasks = num_sequences * p.num_heads;
   const auto task_at = [&](int64_t index) {
@@ -71,31 +85,32 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   stream.pool().ParallelFor(num_tasks, [&](int64_t index) {
     const AttentionTask task = task_at(index), next = task_at(index + stream.pool().num_threads());
     if (task.num_queries == 0) return;
-    AttentionWalk<S> walk(p, task, next, backward);
+    AttentionWalk<S, Products> walk(p, task, next, backward);
     if (backward) walk.Backward();
     else walk.Forward();
   });
 }
 
-// The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs instructions on the units that
-// multiply and add, each in the place of one multiply-add: an exponential takes 13, its maximum and sum 2, the gradient of the score
-// 3, a mask 15 of Philox (60 for 64 elements in vectors of 16) and 2 or, where it masks twice, 3.
+// The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs vector instructions: an exponential
+// takes 13, its maximum and sum 2, the gradient of the score 3, a mask 15 of Philox (60 for 64 elements in vectors of 16) and 2 or,
+// where it masks twice, 3.
 struct PairWork {
   int products, instructions, mask_instructions;
 };
 constexpr PairWork kForwardWork{2, 15, 17}, kBackwardWork{5, 16, 18};
 
-// In flops; all pairs of the batch.
-double FlopsOf(const AttentionArgs& args, const PairWork& work) {
+TraceSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& work, double bytes, Stream& stream) {
+  if (stream.tracer() == nullptr) return TraceSpan(nullptr, SpanKind::ATTENTION, name);
   const int64_t* offsets = args.offsets.as<int64_t>();
   double pairs = 0;
   for (int64_t b = 0; b + 1 < args.offsets.num_elements(); ++b) {
     const double length = static_cast<double>(offsets[b + 1] - offsets[b]);
     pairs += args.causal ? length * (length + 1) / 2 : length * length;
   }
-  const int64_t heads = args.q.shape[1], depth = args.q.shape[2];
-  const int64_t multiply_adds = work.products * depth + work.instructions + (args.dropout > 0 ? work.mask_instructions : 0);
-  return 2 * pairs * static_cast<double>(heads * multiply_adds);
+  pairs *= static_cast<double>(args.q.shape[1]);
+  const int instructions = work.instructions + (args.dropout > 0 ? work.mask_instructions : 0);
+  return TraceSpan(stream.tracer(), SpanKind::ATTENTION, name, 2 * pairs * static_cast<double>(work.products * args.q.shape[2]),
+                   bytes, 2 * pairs * instructions);
 }
 
 }  // namespace
@@ -103,16 +118,18 @@ double FlopsOf(const AttentionArgs& args, const PairWork& work) {
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   const double bytes = static_cast<double>(4 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_forward", FlopsOf(args, kForwardWork), bytes);
+  const TraceSpan span = SpanOf("attention_forward", args, kForwardWork, bytes, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
-    RunTasks(p, args.offsets.num_elements() - 1, false, stream);
+    WithProducts(p, [&](auto products) {
+      RunTasks<typename decltype(products)::type>(p, args.offsets.num_elements() - 1, false, stream);
+    });
   });
 }
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
   const double bytes = static_cast<double>(8 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "attention_backward", FlopsOf(args, kBackwardWork), bytes);
+  const TraceSpan span = SpanOf("attention_backward", args, kBackwardWork, bytes, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     AttentionProblem<S> p = ProblemOf<S>(args, args.output, args.log_sum_exp);
@@ -123,7 +140,9 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
     p.grad_q = RowsOf<S>(args.grad_q, args.q);
     p.grad_k = RowsOf<S>(args.grad_k, args.q);
     p.grad_v = RowsOf<S>(args.grad_v, args.q);
-    RunTasks(p, args.offsets.num_elements() - 1, true, stream);
+    WithProducts(p, [&](auto products) {
+      RunTasks<typename decltype(products)::type>(p, args.offsets.num_elements() - 1, true, stream);
+    });
   });
 }
 
@@ -137,10 +156,13 @@ void CachedAttention(const CachedAttentionArgs& args, Stream& stream) {
                  static_cast<double>(2 * args.q.num_bytes() + 2 * args.k.num_bytes()));
   if (num_queries == 0) return;
   WithStorageType(args.q.dtype, [&](auto zero) {
-    const auto p = ProblemOf<decltype(zero)>(args.q, args.k, args.v, args.output, args.scale);
-    stream.pool().ParallelFor(p.num_heads, [&](int64_t head) {
-      const AttentionTask task{head, 0, num_queries, 0, num_keys}, none;
-      AttentionWalk<decltype(zero)>(p, task, none, false).Forward();
+    using S = decltype(zero);
+    const auto p = ProblemOf<S>(args.q, args.k, args.v, args.output, args.scale);
+    WithProducts(p, [&](auto products) {
+      stream.pool().ParallelFor(p.num_heads, [&](int64_t head) {
+        const AttentionTask task{head, 0, num_queries, 0, num_keys}, none;
+        AttentionWalk<S, typename decltype(products)::type>(p, task, none, false).Forward();
+      });
     });
   });
 }

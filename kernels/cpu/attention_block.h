@@ -124,10 +124,11 @@ inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* 
   for (int l = 0; l < kWidth; ++l) maxima[l] = max[l];
 }
 
-// Scores, in units of log 2, become exponentials of their distance to the query's maximum, or 0 where dropped; log_sums[i] = log2 of
-// the sum of 2^score, inverse_sums[i] = 1 / the sum of exponentials, dropped ones too.
+// Scores, of which `scale` makes units of log 2, become exponentials of their distance to the query's maximum, or 0 where dropped;
+// log_sums[i] = log2 of the sum of 2^(scale score), inverse_sums[i] = 1 / the sum of exponentials, dropped ones too.
 template <InstructionSet kSet, bool kDropout, class T>
-inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
+inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMask& mask, T* scores, T* log_sums,
+                                T* inverse_sums) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
     const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, 0, block.SeenByAny(first, kLanes)) : nullptr;
@@ -136,13 +137,14 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
       const int64_t any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
       T max[kWidth], sum[kWidth];
       ColumnMaxima<kWidth>(block, c, scores, max);
+      for (int l = 0; l < kWidth; ++l) max[l] *= scale;
       for (int l = 0; l < kWidth; ++l) sum[l] = T(0);
       const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
       T* s = scores + c;
       for (int64_t j = 0; j < any; ++j, s += kBlockQueries, words += kDropout ? kLanes : 0) {
 #pragma GCC unroll 1
         for (int l = 0; l < kWidth; ++l) {
-          const T e = Exp2(s[l] - max[l]);
+          const T e = Exp2(Fma(s[l], scale, -max[l]));
           sum[l] += e;
           s[l] = kDropout ? DropOrKeep(words[l], limit, e) : e;
         }
@@ -159,14 +161,14 @@ inline void ExponentiateColumns(const ScoreBlock& block, const ColumnMask& mask,
   }
 }
 
-// One key of kWidth queries, with P = 2^(score - log_sum) and the mask m of 0 and keep_scale: the score becomes P or, if dropped, 0;
+// One key of kWidth queries, with P = 2^(scale score - log_sum) and the mask m of 0 and keep_scale: the score becomes P or, if dropped, 0;
 // grad, which holds dO V', becomes P (m dO V' - delta). The first `hidden` lanes do not see the key and get 0.
 template <int kWidth, bool kDropout, class T>
-inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words, uint32_t limit, T keep_scale, int32_t hidden,
+inline void GradientRow(T scale, const T* log_sum, const T* delta, const uint32_t* words, uint32_t limit, T keep_scale, int32_t hidden,
                         T* __restrict__ score, T* __restrict__ grad) {
 #pragma GCC unroll 1
   for (int l = 0; l < kWidth; ++l) {
-    const T raw = Exp2(score[l] - log_sum[l]), p = l < hidden ? T(0) : raw;
+    const T raw = Exp2(Fma(score[l], scale, -log_sum[l])), p = l < hidden ? T(0) : raw;
     const T product = l < hidden ? T(0) : grad[l];
     const T kept = kDropout ? DropOrKeep(words[l], limit, product * keep_scale) : product;
     grad[l] = p * (kept - delta[l]);
@@ -176,7 +178,7 @@ inline void GradientRow(const T* log_sum, const T* delta, const uint32_t* words,
 
 // All of the block, whose keys begin with key first_key of the mask.
 template <InstructionSet kSet, bool kDropout, class T>
-inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
+inline void GradientColumns(const ScoreBlock& block, T scale, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
                             const T* deltas, T* scores, T* grads) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
@@ -191,10 +193,10 @@ inline void GradientColumns(const ScoreBlock& block, const ColumnMask& mask, int
       T *s = scores + c, *g = grads + c;
       int64_t j = 0;
       for (; j < all; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(log_sum, delta, words, limit, keep_scale, 0, s, g);
+        GradientRow<kWidth, kDropout>(scale, log_sum, delta, words, limit, keep_scale, 0, s, g);
       }
       for (; j < any; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(log_sum, delta, words, limit, keep_scale, block.Hidden(c, j), s, g);
+        GradientRow<kWidth, kDropout>(scale, log_sum, delta, words, limit, keep_scale, block.Hidden(c, j), s, g);
       }
       for (; j < zeroed; ++j, s += kBlockQueries, g += kBlockQueries) {
         for (int l = 0; l < kWidth; ++l) s[l] = T(0);

@@ -35,21 +35,21 @@ void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t
 }
 
 template <class T>
-void ExponentiateScores(const ScoreBlock& block, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
+void ExponentiateScores(const ScoreBlock& block, T scale, const ColumnMask& mask, T* scores, T* log_sums, T* inverse_sums) {
   if (mask.limit == 0) {
-    Vectorised([&](auto set) { ExponentiateColumns<set, false>(block, mask, scores, log_sums, inverse_sums); });
+    Vectorised([&](auto set) { ExponentiateColumns<set, false>(block, scale, mask, scores, log_sums, inverse_sums); });
   } else {
-    Vectorised([&](auto set) { ExponentiateColumns<set, true>(block, mask, scores, log_sums, inverse_sums); });
+    Vectorised([&](auto set) { ExponentiateColumns<set, true>(block, scale, mask, scores, log_sums, inverse_sums); });
   }
 }
 
 template <class T>
-void GradientsOfScores(const ScoreBlock& block, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
+void GradientsOfScores(const ScoreBlock& block, T scale, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
                        const T* delta, T* scores, T* grads) {
   if (mask.limit == 0) {
-    Vectorised([&](auto set) { GradientColumns<set, false>(block, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
+    Vectorised([&](auto set) { GradientColumns<set, false>(block, scale, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
   } else {
-    Vectorised([&](auto set) { GradientColumns<set, true>(block, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
+    Vectorised([&](auto set) { GradientColumns<set, true>(block, scale, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
   }
 }
 

@@ -41,9 +41,9 @@ inline void FoldRows(T* sums, T* totals) {
   for (int l = 0; l < kLanes; ++l) totals[l] = lanes[l];
 }
 
-// to [columns, to_row] = factor times the transpose of `from` [rows, columns]. REQUIRES: rows and columns multiples of kLanes.
+// to [columns, to_row] = the transpose of `from` [rows, columns]. REQUIRES: rows and columns multiples of kLanes.
 template <class T>
-inline void TransposeRows(const T* from, int64_t rows, int64_t columns, int64_t from_row, T factor, T* to, int64_t to_row) {
+inline void TransposeRows(const T* from, int64_t rows, int64_t columns, int64_t from_row, T* to, int64_t to_row) {
   alignas(64) T tile[kTileElements], transposed[kTileElements];
   for (int64_t r = 0; r < rows; r += kLanes) {
     for (int64_t c = 0; c < columns; c += kLanes) {
@@ -52,7 +52,7 @@ inline void TransposeRows(const T* from, int64_t rows, int64_t columns, int64_t 
       }
       TransposeTile(tile, transposed);
       for (int i = 0; i < kLanes; ++i) {
-        for (int l = 0; l < kLanes; ++l) to[(c + i) * to_row + r + l] = factor * transposed[i * kLanes + l];
+        for (int l = 0; l < kLanes; ++l) to[(c + i) * to_row + r + l] = transposed[i * kLanes + l];
       }
     }
   }

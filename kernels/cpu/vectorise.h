@@ -13,7 +13,8 @@
 
 namespace tandem::kernels {
 
-enum class InstructionSet { BASELINE, AVX2, AVX512 };
+// AMX has no copy of loops; kernels that multiply in its tiles look at the limit.
+enum class InstructionSet { BASELINE, AVX2, AVX512, AMX };
 
 template <InstructionSet kSet>
 using InstructionSetTag = std::integral_constant<InstructionSet, kSet>;
@@ -42,7 +43,7 @@ class InstructionSetLimit {
   static InstructionSet Current() { return current; }
 
  private:
-  static inline constinit thread_local InstructionSet current = InstructionSet::AVX512;
+  static inline constinit thread_local InstructionSet current = InstructionSet::AMX;
   const InstructionSet previous_;
 };
 

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "tests/cluster/small_job.h"
+#include "tests/trainer/checkpoint/file_damage.h"
 
 namespace tandem::cluster {
 namespace {
@@ -113,28 +112,95 @@ TEST_F(ResumeElsewhereTest, AnotherNumberOfServersAndTrainersTrainsOnWithTheSame
   for (size_t i = 0; i < unbroken.size(); ++i) EXPECT_NEAR(resumed[i] / unbroken[i], 1, 1e-5) << "step " << i + 1;
 }
 
-TEST_F(ResumeElsewhereTest, WhatCannotBeResumedIsRefusedAndLeftAsItWas) {
+using Contents = std::map<std::string, std::string>;  // of every file below a folder
+
+Contents ContentsOf(const std::string& folder) {
+  Contents contents;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (entry.is_regular_file()) contents[entry.path().lexically_relative(folder).string()] = ReadBytes(entry.path().string());
+  }
+  return contents;
+}
+
+// What a run killed at step 20 leaves whose last checkpoint is of step 10: a new start cuts it, a failure gives it a summary.
+class RefusedTest : public testing::TestWithParam<SmallJobKind> {
+ protected:
+  void LeaveBrokenRun(const Arguments& arguments) {
+    job_.HashOf("run", With(arguments, {"--set", "checkpoint.every_steps=10", "--set", "checkpoint.keep=2",
+                                        "--set", "train.eval_every_steps=100"}));
+    fs::remove_all(Checkpoint(20));
+    fs::remove(job_.Path("run/summary.json"));
+    ASSERT_EQ(job_.Losses("run").size(), 20u);
+    ASSERT_TRUE(fs::exists(Checkpoint(10)));
+  }
+
+  // In one process and in five: the contract's code, one line that has `words`, and not a byte of the run's folder changed.
+  void ExpectRefused(const Arguments& arguments, const std::vector<std::string>& words) {
+    const Contents before = ContentsOf(job_.Path("run"));
+    for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {
+      const support::Ended ended = job_.Launch("run", With(With(arguments, layout), {"--resume"}));
+      EXPECT_EQ(ended.exit_code, 4) << ended.err;
+      EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
+      for (const std::string& word : words) EXPECT_NE(ended.err.find(word), std::string::npos) << word << " in " << ended.err;
+      EXPECT_TRUE(ContentsOf(job_.Path("run")) == before) << layout[0] << " " << words[0];
+    }
+  }
+
+  std::string Checkpoint(int step) const { return job_.Path("run/checkpoints/step-000000") + std::to_string(step); }
+
+  SmallJob job_{GetParam()};
+};
+
+TEST_P(RefusedTest, WithoutACheckpointThereIsNothingToResume) {
   const support::Ended nothing = job_.Launch("run", {"--local", "--resume"});
   EXPECT_EQ(nothing.exit_code, 4);
   EXPECT_NE(nothing.err.find("nothing to resume"), std::string::npos) << nothing.err;
   EXPECT_FALSE(fs::exists(job_.Path("run")));
-
-  job_.HashOf("run", kTwoByTwo);
-  const std::string summary = job_.Summary("run", "params_hash");
-  const support::Ended other = job_.Launch("run", With(kTwoByTwo, {"--resume", "--set", "seed=9"}));
-  EXPECT_EQ(other.exit_code, 4);
-  EXPECT_NE(other.err.find("seed"), std::string::npos) << other.err;
-
-  const fs::path checkpoint = *fs::directory_iterator(job_.Path("run/checkpoints"));
-  const std::string dense = (checkpoint / "dense.safetensors").string();
-  std::fstream(dense, std::ios::in | std::ios::out | std::ios::binary).seekp(static_cast<long>(fs::file_size(dense)) - 1).put('\x55');
-  const support::Ended damaged = job_.Launch("run", With(kTwoByTwo, {"--resume"}));
-  EXPECT_EQ(damaged.exit_code, 4);
-  EXPECT_NE(damaged.err.find("dense.safetensors"), std::string::npos) << damaged.err;
-  EXPECT_EQ(damaged.ErrorLines().size(), 1u) << damaged.err;
-  EXPECT_EQ(job_.Summary("run", "params_hash"), summary);
-  EXPECT_EQ(job_.Losses("run").size(), 20u);
 }
+
+TEST_P(RefusedTest, WhatCannotBeResumedIsRefusedAndLeftAsItWas) {
+  LeaveBrokenRun(kTwoByTwo);
+  ExpectRefused({"--set", "seed=9"}, {"seed"});
+  int num_rows = 0;
+  for (const auto& [name, bytes] : ContentsOf(Checkpoint(10))) {
+    SCOPED_TRACE(name);
+    const std::string path = Checkpoint(10) + "/" + name;
+    FlipByte(path, bytes.size() / 2);
+    ExpectRefused({}, {name});
+    WriteBytes(path, bytes);
+    num_rows += name.ends_with(".rows");
+    if (num_rows > 1 && name.ends_with(".rows")) continue;  // the others are read alike
+    WriteBytes(path, bytes.substr(0, bytes.size() - 1));
+    ExpectRefused({}, {name});
+    fs::remove(path);
+    ExpectRefused({}, {name});
+    WriteBytes(path, bytes);
+  }
+  EXPECT_GT(num_rows, 0);
+  job_.HashOf("run", With(kTwoByTwo, {"--resume"}));  // all is mended: it was refused for nothing else
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, RefusedTest, testing::Values(SmallJobKind::RECOMMENDATION, SmallJobKind::LANGUAGE),
+                         [](const auto& info) { return info.param == SmallJobKind::LANGUAGE ? "Language" : "Recommendation"; });
+
+using RefusedTextTest = RefusedTest;
+TEST_P(RefusedTextTest, AnotherTextOfAsManySymbols) {
+  LeaveBrokenRun({"--local"});
+  std::string text = ReadBytes(job_.log_path());
+  std::replace(text.begin(), text.end(), '7', 'x');
+  ExpectRefused({"--set", "data.path=" + job_.Write("other.txt", text)}, {"other.txt", "vocabulary"});
+}
+INSTANTIATE_TEST_SUITE_P(Jobs, RefusedTextTest, testing::Values(SmallJobKind::LANGUAGE));
+
+// Found only when the weights are put back, after the run has said that it begins.
+using RefusedLogTest = RefusedTest;
+TEST_P(RefusedLogTest, AnotherCatalogueOfAReplicatedTable) {
+  const Arguments replicated{"--set", "placement=REPLICATED"};
+  LeaveBrokenRun(With(replicated, {"--local"}));
+  const std::string other = job_.Write("other.txt", LogText(90, 75, 9));
+  ExpectRefused(With(replicated, {"--set", "data.path=" + other}), {"dense.safetensors", "in the job's model"});
+}
+INSTANTIATE_TEST_SUITE_P(Jobs, RefusedLogTest, testing::Values(SmallJobKind::RECOMMENDATION));
 
 }  // namespace
 }  // namespace tandem::cluster

@@ -1,5 +1,8 @@
 #include "kernels/attention.h"
 
+#include <cmath>
+
+#include "kernels/cpu/amx.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
@@ -156,26 +159,65 @@ TEST(AttentionTest, BitsAreTheSameInEveryInstructionSet) {
   }
 }
 
-// bf16 is storage: the results are those of f32, rounded.
+// A forward and a backward call on bf16 arrays that hold the values of `exact`, rounded.
+struct Bf16Run {
+  Array<BFloat16> qkv, grad_output, output, grad_qkv;
+  Array<float> log_sum_exp;
+
+  Bf16Run(AttentionCase<float>& exact, Stream& stream)
+      : qkv(Rounded(exact.qkv)), grad_output(Rounded(exact.grad_output)), output(exact.output.shape), grad_qkv(exact.qkv.shape),
+        log_sum_exp(exact.log_sum_exp.shape) {
+    AttentionForward({exact.Common(qkv), output, log_sum_exp}, stream);
+    AttentionBackward({exact.Common(qkv), output, log_sum_exp, grad_output, exact.Third(grad_qkv, 0), exact.Third(grad_qkv, 1),
+                       exact.Third(grad_qkv, 2)},
+                      stream);
+  }
+};
+
+// bf16 is storage: in vectors the results are those of f32, rounded.
 TEST(AttentionTest, Bf16GivesTheRoundedResultsOfF32) {
+  const InstructionSetLimit limit(InstructionSet::AVX512);
   TestStream stream;
   for (const Setting& setting : kSettings) {
-    AttentionCase<float> run(setting);
-    Array<BFloat16> qkv = Rounded(run.qkv), grad_output = Rounded(run.grad_output), output(run.output.shape);
-    Array<BFloat16> grad_qkv(run.qkv.shape);
-    Array<float> log_sum_exp(run.log_sum_exp.shape);
-    run.qkv = Converted<float>(Exact(qkv));
-    run.grad_output = Converted<float>(Exact(grad_output));
-    run.Forward(stream);
-    AttentionForward({run.Common(qkv), output, log_sum_exp}, stream);
-    ExpectSameBits(log_sum_exp, run.log_sum_exp);
-    ExpectSameBits(output, Rounded(run.output));
-    run.output = Converted<float>(Exact(output));
-    run.Backward(stream);
-    AttentionBackward({run.Common(qkv), output, log_sum_exp, grad_output, run.Third(grad_qkv, 0), run.Third(grad_qkv, 1),
-                       run.Third(grad_qkv, 2)},
-                      stream);
-    ExpectSameBits(grad_qkv, Rounded(run.grad_qkv));
+    AttentionCase<float> exact(setting);
+    const Bf16Run run(exact, stream);
+    exact.qkv = Converted<float>(Exact(run.qkv));
+    exact.grad_output = Converted<float>(Exact(run.grad_output));
+    exact.Forward(stream);
+    ExpectSameBits(run.log_sum_exp, exact.log_sum_exp);
+    ExpectSameBits(run.output, Rounded(exact.output));
+    exact.output = Converted<float>(Exact(run.output));
+    exact.Backward(stream);
+    ExpectSameBits(run.grad_qkv, Rounded(exact.grad_qkv));
+  }
+}
+
+// |x - y| / |y|.
+double RelativeDistance(const Array<BFloat16>& x, const Array<BFloat16>& y) {
+  double difference = 0, size = 0;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    difference += std::pow(ToFloat(x[i]) - ToFloat(y[i]), 2);
+    size += std::pow(ToFloat(y[i]), 2);
+  }
+  return std::sqrt(difference / size);
+}
+
+TEST(AttentionTest, TilesAreCloseToVectorsAndDoNotDependOnThreads) {
+  if (!HasAmx()) GTEST_SKIP() << "the processor has no AMX";
+  for (const Setting& setting : {Setting{{33, 0, 64, 65, 2, 1}, 2, 32, true, 0.3f, false}, Setting{{33, 64, 65, 2}, 3, 64, false, 0.5f, false},
+                                 Setting{{31, 200}, 1, 96, true, 0.2f, true}, Setting{{600, 1100}, 1, 32, true, 0, false}}) {
+    SCOPED_TRACE(testing::Message() << setting.lengths.size() << " sequences, depth " << setting.depth);
+    AttentionCase<float> exact(setting);
+    TestStream one(1), three(3);
+    const Bf16Run tiles(exact, one), again(exact, three);
+    ExpectSameBits(again.output, tiles.output);
+    ExpectSameBits(again.log_sum_exp, tiles.log_sum_exp);
+    ExpectSameBits(again.grad_qkv, tiles.grad_qkv);
+    const InstructionSetLimit limit(InstructionSet::AVX512);
+    const Bf16Run vectors(exact, one);
+    EXPECT_LT(RelativeDistance(tiles.output, vectors.output), 4e-3);  // half a unit of bf16 is 2e-3
+    EXPECT_LT(RelativeDistance(tiles.grad_qkv, vectors.grad_qkv), 8e-3);
+    EXPECT_GT(RelativeDistance(tiles.grad_qkv, vectors.grad_qkv), 0);
   }
 }
 

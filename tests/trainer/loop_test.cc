@@ -247,8 +247,7 @@ BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
     EXPECT_TRUE(opened.ok()) << opened.status();
     saved = *opened;
   }
-  auto output = saved ? loop::RunOutput::Continue(out, static_cast<int64_t>(saved->manifest.step()), loop::LogFormat::JSON)
-                      : loop::RunOutput::Create(out, loop::LogFormat::JSON);
+  auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
   EXPECT_TRUE(output.ok()) << output.status();
   ps::TableHost host(1);
   auto groups = comm::ThreadGroup::Create(2, "dp");
@@ -389,6 +388,7 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   ::testing::internal::CaptureStdout();
   auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
   ASSERT_TRUE(output.ok());
+  ASSERT_TRUE((*output)->BeginAnew().ok());
   loop::StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
   record.grad_norm = std::nan("");
   (*output)->Step(record, 10);
@@ -414,7 +414,9 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
 TEST(RunOutputTest, ANewRunStartsWithoutTheCheckpointsOfAnother) {
   const support::TempFolder folder;
   std::filesystem::create_directories(folder.path() + "/checkpoints/step-00000900");
-  ASSERT_TRUE(loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON).ok());
+  const auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+  ASSERT_TRUE(output.ok());
+  ASSERT_TRUE((*output)->BeginAnew().ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/checkpoints"));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/checkpoints.removed"));
 }

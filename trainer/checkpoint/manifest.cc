@@ -188,6 +188,13 @@ absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest) 
                                                     " (checkpoint -> job); use the job that it was trained with"));
 }
 
+absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols, const CheckpointManifest& manifest) {
+  if (symbols == manifest.symbols()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint of another text: ", job.data().path(),
+                                                    " has not the vocabulary that it was trained with, of ",
+                                                    manifest.job().data().path(), "; give that text as data.path"));
+}
+
 absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest) {
   RETURN_IF_ERROR(CheckSameModel(job, manifest));
   const std::string differences = Differences(RunOf(manifest.job()), RunOf(job));

@@ -21,9 +21,12 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 // FailedPrecondition names the fields of the model, the tables and their placement in which a saved model cannot be what `job`
 // describes, with both values. What only training reads (dropout, loss, optimizers, first values) may differ.
 absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
+// FailedPrecondition unless `symbols`, of the vocabulary of `job`'s text ("" where there is none), are those of the saved model:
+// equally many others have its shape but not its meaning.
+absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols, const CheckpointManifest& manifest);
 // For a run that goes on: FailedPrecondition also where seed, the whole model, tables' optimizers and first values, data format
 // and split, batch size, selection, or the optimizer's kind, betas or epsilon differ. Learning rates, schedules, decay, clipping,
-// lengths, evaluation, logging, checkpoints, paths, layout, accumulation and machines may.
+// lengths, evaluation, logging, checkpoints, paths, layout, accumulation, precision and machines may.
 absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest);
 
 }  // namespace tandem::checkpoint

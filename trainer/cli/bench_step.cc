@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cpu/amx.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "trainer/cli/bench_ceilings.h"
@@ -29,7 +30,7 @@ double Median(std::vector<double> values) {
 
 // The time of one kind or one name of kernel, without what ran inside its spans.
 struct Share {
-  double seconds = 0, flops = 0, bytes = 0;
+  double seconds = 0, flops = 0, other_flops = 0, bytes = 0;
   int64_t calls = 0;
 };
 
@@ -76,6 +77,7 @@ StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
     Share& share = share_of(*span);
     share.seconds += seconds;
     share.flops += span->flops() / num_steps;
+    share.other_flops += span->other_flops() / num_steps;
     share.bytes += span->bytes() / num_steps;
     ++share.calls;
   }
@@ -124,11 +126,11 @@ absl::StatusOr<Measured> Measure(const std::string& preset, int threads, bool bf
 
 // The least time the work takes at the measured ceilings; 0 if the span did not say its work.
 double LeastSeconds(const std::string& name, const Share& share, const Measured& m) {
-  const bool is_gemm = name.rfind("gemm/", 0) == 0;
-  const double flops_per_second = is_gemm && m.dtype == "bf16" ? m.ceilings.bf16_matmul
-                                  : is_gemm                    ? m.ceilings.f32_matmul
-                                                               : m.ceilings.f32_fma;
-  return std::max(share.flops / flops_per_second, is_gemm ? 0 : share.bytes / m.ceilings.copy_bytes);
+  const bool is_gemm = name.rfind("gemm/", 0) == 0, is_attention = name.rfind("attention/", 0) == 0;
+  const bool in_tiles = m.dtype == "bf16" && (is_gemm || (is_attention && kernels::HasAmx()));
+  const double flops_per_second = in_tiles ? m.ceilings.bf16_matmul : is_gemm ? m.ceilings.f32_matmul : m.ceilings.f32_fma;
+  return std::max(share.flops / flops_per_second + share.other_flops / m.ceilings.f32_fma,
+                  is_gemm ? 0 : share.bytes / m.ceilings.copy_bytes);
 }
 
 void Print(const Measured& m) {

@@ -56,6 +56,7 @@ absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
+  RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data->Symbols(), saved.manifest));
   Dump dump(options.dump);
   RETURN_IF_ERROR(dump.status());
 

@@ -7,5 +7,7 @@
 namespace tandem::cli {
 
 int ExitCodeOf(const absl::Status& status);
+// A job, file or checkpoint was at fault.
+inline bool IsRefusal(int exit_code) { return exit_code >= 2 && exit_code <= 4; }
 
 }  // namespace tandem::cli

@@ -76,9 +76,7 @@ int Launch(const RunOptions& options) {
   const Supervisor::Outcome outcome = supervisor.Run();
   if (outcome.exit_code == 0) return 0;
   std::fprintf(stderr, "%s%s\n", kOwnFailure, outcome.cause.c_str());
-  // What a refused job, file or checkpoint leaves untouched stays so.
-  const bool refused = outcome.exit_code == 2 || outcome.exit_code == 3 || outcome.exit_code == 4;
-  if (!refused) SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds());
+  SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds(), outcome.exit_code);
   return outcome.exit_code;
 }
 

@@ -8,6 +8,7 @@
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/exit_code.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/report.h"
@@ -48,14 +49,14 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
 absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
-  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job));
+  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, resumed));
   output->Note(Banner(job, *data, 0, options.num_trainers));
   const Stopwatch watch;
   absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());
   if (!summary.ok()) {
-    SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds());
+    SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds(), ExitCodeOf(summary.status()));
     return summary.status();
   }
   if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);

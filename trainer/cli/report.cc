@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/device.h"
+#include "trainer/cli/exit_code.h"
 #include "trainer/cli/signals.h"
 
 namespace tandem::cli {
@@ -45,7 +46,8 @@ bool IsSummed(const std::string& path) {
 
 }  // namespace
 
-void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds) {
+void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds, int exit_code) {
+  if (IsRefusal(exit_code)) return;
   // A run that begins removes an older summary before it opens this file (loop/run_output.h).
   std::ifstream metrics(folder + "/metrics.jsonl");
   if (!metrics || IsSummed(folder + "/summary.json")) return;

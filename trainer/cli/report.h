@@ -23,7 +23,7 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, co
 void PrintReport(const loop::RunSummary& summary, const loop::JobData& data, const std::string& folder);
 
 // summary.json of a run that ended badly: stopped or failed, with the steps that metrics.jsonl tells of. Writes nothing for a
-// run that had not begun, so that a mistyped command leaves an older run as it was.
-void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds);
+// run that had not begun or whose exit code says that a job, file or checkpoint was refused: an older run stays as it was.
+void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds, int exit_code);
 
 }  // namespace tandem::cli

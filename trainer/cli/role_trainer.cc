@@ -61,7 +61,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
-  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job));
+  ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   std::unique_ptr<loop::RunOutput> output;
   if (assignment.rank == 0) {

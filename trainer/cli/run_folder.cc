@@ -7,7 +7,8 @@
 
 namespace tandem::cli {
 
-absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job) {
+absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
+                                                                         const loop::JobData& data) {
   if (!options.resume) return std::nullopt;
   const std::string folder = options.out + "/checkpoints";
   if (checkpoint::ListCheckpoints(folder).empty()) {
@@ -15,14 +16,15 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const R
   }
   ASSIGN_OR_RETURN(checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(folder, checkpoint::Choice::NEWEST));
   RETURN_IF_ERROR(checkpoint::CheckSameRun(job, saved.manifest));
+  RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data.Symbols(), saved.manifest));
   return saved;
 }
 
 absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const checkpoint::Checkpoint* resumed) {
-  if (resumed == nullptr) return loop::RunOutput::Create(options.out, options.log_format);
-  const auto step = static_cast<int64_t>(resumed->manifest.step());
-  ASSIGN_OR_RETURN(auto output, loop::RunOutput::Continue(options.out, step, options.log_format));
-  output->Note(absl::StrCat("resumed after step ", step, " from ", resumed->folder));
+  ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
+  if (resumed != nullptr) {
+    output->Note(absl::StrCat("resumed after step ", static_cast<int64_t>(resumed->manifest.step()), " from ", resumed->folder));
+  }
   return output;
 }
 

@@ -8,15 +8,17 @@
 #include "proto/job.pb.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/run_options.h"
+#include "trainer/loop/job_data.h"
 #include "trainer/loop/run_output.h"
 
 namespace tandem::cli {
 
-// With --resume the newest checkpoint of the folder, checked to the last byte and against the job; else nothing.
+// With --resume the newest checkpoint of the folder, checked to the last byte and against the job and its data; else nothing.
 // FailedPrecondition if there is none or it does not fit. Changes nothing.
-absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job);
+absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
+                                                                         const loop::JobData& data);
 
-// Makes the folder ready, for rank 0. `resumed` is null without --resume.
+// Makes the folder if it is missing, for rank 0. `resumed` is null without --resume.
 absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const checkpoint::Checkpoint* resumed);
 
 }  // namespace tandem::cli

@@ -35,8 +35,13 @@ double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& str
 
 }  // namespace
 
-absl::StatusOr<Precision> ChoosePrecision(const Job& job, Stream& stream, comm::ProcessGroup& group, absl::Time deadline) {
+absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed, Stream& stream,
+                                          comm::ProcessGroup& group, absl::Time deadline) {
   if (job.train().precision() != Train::BF16) return Precision();
+  if (resumed != nullptr && resumed->has_compute()) {
+    const DType compute = resumed->compute() == Train::BF16 ? DType::BF16 : DType::F32;
+    return Precision{.compute = compute, .reason = absl::StrFormat("precision %s: the checkpoint's", NameOf(compute))};
+  }
   const Gpt& model = job.model().gpt();
   const int64_t tokens = int64_t{job.train().batch_size()} * model.max_length() / group.size() / job.train().accumulate();
   const int64_t rows = std::clamp<int64_t>(tokens, 1, kMaxRows);
@@ -49,6 +54,11 @@ absl::StatusOr<Precision> ChoosePrecision(const Job& job, Stream& stream, comm::
   precision.reason = absl::StrFormat("precision %s: a bf16 product of %d x %d x %d takes %.2f of f32's time here",
                                      NameOf(precision.compute), rows, model.dim(), model.ffn_dim(), 1 / gain);
   return precision;
+}
+
+void SavePrecision(const Job& job, DType compute, CheckpointManifest* manifest) {
+  if (job.train().precision() != Train::BF16) return;
+  manifest->set_compute(compute == DType::BF16 ? Train::BF16 : Train::F32);
 }
 
 }  // namespace tandem::loop

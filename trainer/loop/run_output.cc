@@ -97,29 +97,29 @@ std::string HashText(absl::uint128 hash) {
   return absl::StrFormat("%016x%016x", absl::Uint128High64(hash), absl::Uint128Low64(hash));
 }
 
-absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Open(const std::string& folder, LogFormat format,
-                                                           const char* mode) {
-  std::error_code ignored;
-  std::filesystem::remove(folder + "/summary.json", ignored);
-  std::filesystem::remove(folder + "/trace.json", ignored);
-  std::unique_ptr<RunOutput> output(new RunOutput(folder, format));
-  ASSIGN_OR_RETURN(output->metrics_, OpenFile(folder + "/metrics.jsonl", mode));
-  ASSIGN_OR_RETURN(output->evaluations_, OpenFile(folder + "/evaluations.jsonl", mode));
-  return output;
-}
-
 absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& folder, LogFormat format) {
   RETURN_IF_ERROR(MakeFolder(folder));
-  RETURN_IF_ERROR(checkpoint::RemoveCheckpoints(folder + "/checkpoints"));
-  return Open(folder, format, "w");
+  return std::unique_ptr<RunOutput>(new RunOutput(folder, format));
 }
 
-absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Continue(const std::string& folder, int64_t last_step,
-                                                               LogFormat format) {
-  RETURN_IF_ERROR(MakeFolder(folder));
-  RETURN_IF_ERROR(DropLinesAfter(folder + "/metrics.jsonl", last_step));
-  RETURN_IF_ERROR(DropLinesAfter(folder + "/evaluations.jsonl", last_step));
-  return Open(folder, format, "a");
+absl::Status RunOutput::BeginAnew() {
+  RETURN_IF_ERROR(checkpoint::RemoveCheckpoints(folder_ + "/checkpoints"));
+  return Open("w");
+}
+
+absl::Status RunOutput::BeginAfter(int64_t last_step) {
+  RETURN_IF_ERROR(DropLinesAfter(folder_ + "/metrics.jsonl", last_step));
+  RETURN_IF_ERROR(DropLinesAfter(folder_ + "/evaluations.jsonl", last_step));
+  return Open("a");
+}
+
+absl::Status RunOutput::Open(const char* mode) {
+  std::error_code ignored;
+  std::filesystem::remove(folder_ + "/summary.json", ignored);
+  std::filesystem::remove(folder_ + "/trace.json", ignored);
+  ASSIGN_OR_RETURN(metrics_, OpenFile(folder_ + "/metrics.jsonl", mode));
+  ASSIGN_OR_RETURN(evaluations_, OpenFile(folder_ + "/evaluations.jsonl", mode));
+  return absl::OkStatus();
 }
 
 RunOutput::~RunOutput() {

@@ -54,11 +54,14 @@ std::string HashText(absl::uint128 hash);  // 32 hexadecimal digits
 
 class RunOutput {
  public:
-  // Creates the folder and its files, replacing an older run's.
+  // Makes the folder. What an older run left in it stays as it is until this one begins: it may yet be refused.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder, LogFormat format);
-  // Goes on with the files of a run, of which only what belongs to steps up to `last_step` stays.
-  static absl::StatusOr<std::unique_ptr<RunOutput>> Continue(const std::string& folder, int64_t last_step, LogFormat format);
   ~RunOutput();
+
+  // One of these before the first record. Replaces the older run.
+  absl::Status BeginAnew();
+  // Goes on with the older run, of which only what belongs to steps up to `last_step` stays.
+  absl::Status BeginAfter(int64_t last_step);
 
   void Step(const StepRecord& record, int64_t total_steps);
   void Evaluated(const EvaluationRecord& record);
@@ -71,7 +74,7 @@ class RunOutput {
 
  private:
   RunOutput(std::string folder, LogFormat format) : folder_(std::move(folder)), progress_(format) {}
-  static absl::StatusOr<std::unique_ptr<RunOutput>> Open(const std::string& folder, LogFormat format, const char* mode);
+  absl::Status Open(const char* mode);
 
   const std::string folder_;
   Progress progress_;

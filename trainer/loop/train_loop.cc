@@ -59,6 +59,7 @@ class Replica {
 
   absl::Status Prepare();
   absl::Status Restore(const checkpoint::Checkpoint& saved);
+  absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
   // Sums the loss over replicas, and learns whether one of them is to stop.
@@ -118,18 +119,28 @@ absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, environment_.group, &stream_, {}));
   if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
-  ASSIGN_OR_RETURN(const Precision precision, ChoosePrecision(job_, stream_, *environment_.group, Deadline()));
+  RETURN_IF_ERROR(SetPrecision());
+  RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline()));
+  if (environment_.output == nullptr) return absl::OkStatus();
+  // Only now: nothing can refuse the run any more.
+  return environment_.resume != nullptr ? environment_.output->BeginAfter(state_.step()) : environment_.output->BeginAnew();
+}
+
+absl::Status Replica::SetPrecision() {
+  Precision precision;
+  if (environment_.compute) {
+    precision.compute = *environment_.compute;
+  } else {
+    const CheckpointManifest* resumed = environment_.resume != nullptr ? &environment_.resume->manifest : nullptr;
+    ASSIGN_OR_RETURN(precision, ChoosePrecision(job_, resumed, stream_, *environment_.group, Deadline()));
+  }
   compute_ = precision.compute;
   if (compute_ == DType::BF16) parameters_.MakeShadows(stream_);
   if (environment_.output != nullptr && !precision.reason.empty()) environment_.output->Note(precision.reason);
-  return ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline());
+  return absl::OkStatus();
 }
 
 absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
-  if (saved.manifest.symbols() != data_.Symbols()) {
-    return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": the vocabulary of ", job_.data().path(),
-                                                      " is not the one it was trained with"));
-  }
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
@@ -334,6 +345,7 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_epoch(static_cast<uint64_t>(EpochOf(state_.step())));
     args.manifest.set_seed(job_.seed());
     args.manifest.set_symbols(data_.Symbols());
+    SavePrecision(job_, compute_, &args.manifest);
     const std::vector<TableSpec> specs = TableSpecsOf(job_);
     args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));

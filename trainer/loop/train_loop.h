@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "proto/job.pb.h"
@@ -16,15 +17,16 @@
 namespace tandem::loop {
 
 struct ReplicaEnvironment {
-  const checkpoint::Checkpoint* resume = nullptr;  // go on from it; null: from the start
+  const checkpoint::Checkpoint* resume = nullptr;  // go on from it, of this job and data; null: from the start
   comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
   ps::Client* client = nullptr;
-  RunOutput* output = nullptr;          // rank 0 only
+  RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
   int num_servers = 0;                  // for the summary; 0: local tables
   // Asked in every step and before every block of an evaluation. If any replica's answer is true, all end after the same step: they
   // write a checkpoint and return a summary with status "stopped". An evaluation that was due then is the resumed run's.
   std::function<bool()> stop_requested = nullptr;
   rpc::MasterClient* master = nullptr;  // for the trace; null: no master
+  std::optional<DType> compute = std::nullopt;  // for tests: of a job of precision BF16, alike for all, instead of measuring
   // For measuring, at rank 0: after every step, and with the traced steps' spans instead of writing trace.json.
   std::function<void(const StepRecord&)> on_step = nullptr;
   std::function<void(const std::vector<RoleTrace>&)> on_trace = nullptr;

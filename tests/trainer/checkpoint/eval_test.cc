@@ -38,7 +38,7 @@ class EvalTest : public testing::Test {
 
   loop::RunSummary Train(const std::string& out, std::vector<std::string> sets) {
     sets.insert(sets.end(), sets_.begin(), sets_.end());
-    const auto job = LoadJob(folder_ / "job.textproto", sets, {.num_trainers = kReplicas});
+    const auto job = LoadJob(folder_ / job_, sets, {.num_trainers = kReplicas});
     EXPECT_TRUE(job.ok()) << job.status();
     const auto data = loop::ReadJobData(*job);
     EXPECT_TRUE(data.ok()) << data.status();
@@ -64,7 +64,7 @@ class EvalTest : public testing::Test {
 
   int Eval(const std::string& checkpoint, std::vector<std::string> sets = {}) {
     sets.insert(sets.begin(), sets_[0]);  // another seed than the run's
-    return cli::Eval({folder_ / "job.textproto", sets, checkpoint, folder_ / "dump.tsv"});
+    return cli::Eval({folder_ / job_, sets, checkpoint, folder_ / "dump.tsv"});
   }
 
   std::vector<double> DumpedRanks() {
@@ -77,7 +77,17 @@ class EvalTest : public testing::Test {
     return ranks;
   }
 
+  // A language model of this text instead.
+  void UseText(const std::string& text) {
+    folder_.Write("text.textproto",
+                  "model { gpt { max_length: 8 layers: 1 heads: 2 dim: 8 } }\n"
+                  "train { batch_size: 4 max_steps: 2 }\n");
+    job_ = "text.textproto";
+    sets_ = {"data.path=" + folder_.Write("text.txt", text), "seed=11"};
+  }
+
   const support::TempFolder folder_;
+  std::string job_ = "job.textproto";
   std::vector<std::string> sets_;
 };
 
@@ -131,6 +141,21 @@ TEST_F(EvalTest, CodesNameWhoIsToBlame) {
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.sequence_rec.activation=RELU"}), 4) << "no shape shows it";
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"model.depth=2"}), 2);
   EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=nowhere"}), 3);
+}
+
+TEST_F(EvalTest, AnotherTextOfAsManySymbolsIsNotTheCheckpoints) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "a cab, ";
+  UseText(text);
+  Train(folder_ / "run", {});
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 0);
+  std::replace(text.begin(), text.end(), 'b', 'd');
+  folder_.Write("text.txt", text);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 4);
+  const std::string error = testing::internal::GetCapturedStderr();
+  EXPECT_NE(error.find("text.txt"), std::string::npos) << error;
+  EXPECT_NE(error.find("vocabulary"), std::string::npos) << error;
 }
 
 }  // namespace

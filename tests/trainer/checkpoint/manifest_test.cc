@@ -138,6 +138,18 @@ TEST(SameModelTest, PlacementIsTheSameAndHasADefault) {
   EXPECT_TRUE(CheckSameModel(replicated, without_rows).ok()) << "a replicated table is a parameter";
 }
 
+TEST(SameVocabularyTest, SymbolsAndTheirOrderAreCompared) {
+  CheckpointManifest manifest = ManifestOf(GptJob());
+  manifest.set_symbols("abc");
+  EXPECT_TRUE(CheckSameVocabulary(GptJob(), "abc", manifest).ok());
+  Job other = GptJob();
+  other.mutable_data()->set_path("other.txt");
+  for (const char* symbols : {"abd", "acb", "ab", "abcd", ""}) {
+    ExpectRefused(CheckSameVocabulary(other, symbols, manifest), "other.txt");
+  }
+  EXPECT_TRUE(CheckSameVocabulary(SmallJob(), "", SmallManifest()).ok());
+}
+
 TEST(SameRunTest, WhatMayBeTunedOrMovedDoesNotMatter) {
   Job job = SmallJob();
   job.set_name("again");

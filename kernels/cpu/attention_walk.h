@@ -1,0 +1,150 @@
+// Attention of one (sequence, head), forward and backward: a walk over blocks of queries, in scratch of the calling thread. What the
+// next block reads and this one writes is fetched while this one computes. Scores exist for one block at a time and stay in the
+// cache. Products (attention_vector.h, attention_amx.h) holds the scratch and multiplies.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cpu/attention_passes.h"
+#include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/scratch.h"
+
+namespace tandem::kernels {
+
+// The walk over the blocks of one task. `next` is the task that this thread will probably run next; may have no queries.
+template <class S, class Products>
+class AttentionWalk {
+ public:
+  using T = Compute<S>;
+  AttentionWalk(const AttentionProblem<S>& p, const AttentionTask& task, const AttentionTask& next, bool backward)
+      : p_(p), task_(task), next_(next), backward_(backward), a_(p, task, backward),
+        score_scale_(p.scale * static_cast<T>(kLog2E)) {
+    if (p.drop_threshold > 0) PrepareMask();
+  }
+
+  void Forward() {
+    for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
+      const ScoreBlock scores = Begin(block);
+      const QueryRows rows(task_, block);
+      Expect(p_.output, rows.token, rows.count, true);
+      T log_sums[kBlockQueries], factors[kBlockQueries];
+      a_.Scores(scores, prefetch_);
+      ExponentiateScores(scores, score_scale_, mask_, a_.scores(), log_sums, factors);
+      for (T& factor : factors) factor *= p_.keep_scale;
+      a_.Output(scores, prefetch_);
+      Save(a_.out() + rows.missing * a_.width(), rows.count, factors + rows.missing, 1, p_.output, rows.token);
+      if (p_.log_sum_exp == nullptr) continue;
+      T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
+      for (int64_t i = 0; i < rows.count; ++i) saved[i * p_.num_heads] = log_sums[rows.missing + i];
+    }
+  }
+
+  // With P the probabilities, m the dropout mask and delta[i] = sum_d output grad_output: dV = (m P)' dO, dS = P (m (dO V') - delta),
+  // dQ = scale dS K, dK = scale dS' Q. P comes from the saved log-sum-exp.
+  void Backward() {
+    std::fill_n(a_.grad_k(), a_.padded_keys() * a_.width(), T(0));
+    std::fill_n(a_.grad_v(), a_.padded_keys() * a_.width(), T(0));
+    for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
+      const ScoreBlock scores = Begin(block);
+      const QueryRows rows(task_, block);
+      Expect(p_.grad_q, rows.token, rows.count, true);
+      if (block + 1 == task_.NumBlocks()) {
+        Expect(p_.grad_k, task_.first_key, task_.num_keys, true);
+        Expect(p_.grad_v, task_.first_key, task_.num_keys, true);
+      }
+      T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
+      const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
+      for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
+      a_.LoadGradient(rows, scores.columns);
+      const S* output = p_.output.data + rows.token * p_.output.stride + task_.head * p_.depth;
+      Vectorised([&] {
+        RowDots(output, p_.output.stride, a_.grad_out(), rows.missing, scores.columns, p_.depth, a_.width(), delta);
+      });
+      for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
+        const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
+        a_.BackwardScores(chunk, key, prefetch_);
+        GradientsOfScores(chunk, score_scale_, mask_, key, p_.keep_scale, log_sums, delta, a_.scores(), a_.grad_scores());
+        a_.AddGradients(chunk, key, prefetch_);
+      }
+      a_.FinishQueryGradient(scores.columns);
+      Save(a_.out() + rows.missing * a_.width(), rows.count, &p_.scale, 0, p_.grad_q, rows.token);
+    }
+    Save(a_.grad_k(), task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
+    Save(a_.grad_v(), task_.num_keys, &p_.keep_scale, 0, p_.grad_v, task_.first_key);
+  }
+
+ private:
+  // Loads what the block is the first to need, and lists what the block after it will.
+  ScoreBlock Begin(int64_t block) {
+    const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), keys = task_.KeysInSight(block, p_.causal);
+    const ScoreBlock scores = task_.Scores(block, p_.causal, 0, keys);
+    a_.LoadKeys(loaded, keys);
+    a_.LoadQueries(QueryRows(task_, block), scores.columns);
+    if (p_.drop_threshold > 0) StartMask(block);
+    prefetch_ = RowPrefetch();
+    const bool last = block + 1 == task_.NumBlocks();
+    if (!last) ExpectInputs(task_, block + 1);
+    else if (next_.num_queries > 0) ExpectInputs(next_, 0);
+    return scores;
+  }
+
+  void ExpectInputs(const AttentionTask& task, int64_t block) {
+    const int64_t seen = task.KeysInSight(block - 1, p_.causal), keys = task.KeysInSight(block, p_.causal) - seen;
+    const QueryRows rows(task, block);
+    Expect(p_.k, task.first_key + seen, keys, false, task.head);
+    Expect(p_.q, rows.token, rows.count, false, task.head);
+    Expect(p_.v, task.first_key + seen, keys, false, task.head);
+    if (!backward_) return;
+    Expect(p_.grad_output, rows.token, rows.count, false, task.head);
+    Expect(p_.output, rows.token, rows.count, false, task.head);
+  }
+
+  template <class Element>
+  void Expect(const TokenRows<Element>& rows, int64_t token, int64_t count, bool write, int64_t head) {
+    prefetch_.Add(rows.data + token * rows.stride + head * p_.depth, rows.stride * static_cast<int64_t>(sizeof(S)), count,
+                  p_.depth * static_cast<int64_t>(sizeof(S)), write);
+  }
+  template <class Element>
+  void Expect(const TokenRows<Element>& rows, int64_t token, int64_t count, bool write) {
+    Expect(rows, token, count, write, task_.head);
+  }
+
+  // Row i times factors[i * factor_stride].
+  void Save(const T* from, int64_t rows, const T* factors, int64_t factor_stride, const TokenRows<S>& to, int64_t token) {
+    Vectorised([=, first = to.data + token * to.stride + task_.head * p_.depth, stride = to.stride, depth = p_.depth,
+                width = a_.width()] { StoreRows(from, rows, depth, width, factors, factor_stride, first, stride); });
+  }
+
+  void PrepareMask() {
+    int64_t* places = Scratch<int64_t>(ScratchSlot::TASK_B, task_.num_keys);
+    mask_.contiguous = true;
+    for (int64_t j = 0; j < task_.num_keys; ++j) {
+      places[j] = p_.row_index[task_.first_key + j] % p_.max_length;
+      mask_.contiguous &= j == 0 || places[j] == places[j - 1] + 1;
+    }
+    mask_.keys = p_.keys;
+    mask_.step = p_.step;
+    mask_.limit = DropLimit(p_.drop_threshold);
+    mask_.places = places;
+    mask_.room = Scratch<uint32_t>(ScratchSlot::TASK_C, WordColumnsRoom(task_.num_keys));
+  }
+
+  void StartMask(int64_t block) {
+    for (int64_t i = 0; i < kBlockQueries; ++i) {
+      const int64_t token = task_.first_query + std::clamp<int64_t>(task_.BlockBegin(block) + i, 0, task_.num_queries - 1);
+      mask_.base[i] = (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
+                       static_cast<uint64_t>(task_.head)) * static_cast<uint64_t>(p_.max_length);
+    }
+  }
+
+  const AttentionProblem<S>& p_;
+  const AttentionTask &task_, &next_;
+  const bool backward_;
+  Products a_;
+  const T score_scale_;
+  ColumnMask mask_;
+  RowPrefetch prefetch_;
+};
+
+}  // namespace tandem::kernels
