@@ -1,7 +1,7 @@
 // The verbs of the sparse half, for a trainer: pull rows, accumulate gradients, commit the step (core.md 1). Two
 // implementations: RemoteClient (sharded over servers, gRPC) and LocalClient (a TableHost in this process). They give
 // the same bits. Thread rule: one thread calls; futures complete on others. Buffers given to a call stay alive and
-// untouched until its future completes.
+// untouched until its future completes. Files take as long as they take: Save and Load have deadlines of their own.
 #pragma once
 
 #include <cstdint>
@@ -73,11 +73,12 @@ class Client {
   // Writes all rows ever committed into `folder`, an absolute path that exists and that servers see too, and returns the
   // files (ps/checkpoint.h), which are on disk then. One trainer calls it, before its Commit of step + 1, so that the rows are
   // those of one moment. FailedPrecondition unless `step` is the last one applied.
-  virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) = 0;
+  virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) = 0;
   // Puts rows that Save wrote, by any number of servers, back into their tables (those of `files`, in `folder`) and makes `step`
   // the last step applied. One trainer calls it, after CreateTables and before any other call of any trainer. The caller has
   // checked the files' checksums. FailedPrecondition names the file that does not fit its table.
-  virtual rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) = 0;
+  virtual rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
+                                      absl::Time deadline) = 0;
   // Fails everything in flight and to come with `reason`.
   virtual void Abort(absl::Status reason) = 0;
 

@@ -114,7 +114,7 @@ rpc::Future<HashResult> LocalClient::Hash() {
   return future;
 }
 
-rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::string& folder) {
+rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::string& folder, absl::Time) {
   Pending<std::vector<SavedFile>> pending;
   const auto future = pending.future();
   const ConcurrentSpan span = TraceCall(trainer_, SpanKind::CHECKPOINT, "save", step);
@@ -128,7 +128,8 @@ absl::StatusOr<std::vector<RoleTrace>> LocalClient::TakeTraces(absl::Duration) {
   return traces;
 }
 
-rpc::Future<rpc::Done> LocalClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) {
+rpc::Future<rpc::Done> LocalClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
+                                         absl::Time) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   host_.Load({step, folder, files, Router::RoundRobin(1).ShardsOf(0)}, SetDone(pending));

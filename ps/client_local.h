@@ -25,8 +25,9 @@ class LocalClient : public Client {
   // Refused with the push's error if a push of this client failed since the last Commit.
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
-  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
-  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
+                              absl::Time deadline) override;
   // Fails the host, and so every replica of the process: without this one no step can be committed.
   void Abort(absl::Status reason) override { host_.Fail(std::move(reason)); }
   // The host's: role "ps-local".

@@ -401,15 +401,15 @@ Future<HashResult> RemoteClient::Hash() {
   return hash.future();
 }
 
-Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder) {
+Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {
   const ConcurrentSpan span = TraceCall(SpanKind::CHECKPOINT, "save", step);
   SaveRequest request;
   *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(step);
   request.set_folder(folder);
   SharedPromise<std::vector<SavedFile>> saved(span);
-  core_->CallAll("Save", absl::StrCat("save after step ", step), request.SerializeAsString(),
-                 absl::Now() + core_->options.timeout, [saved](absl::StatusOr<std::vector<Payload>> replies) {
+  core_->CallAll("Save", absl::StrCat("save after step ", step), request.SerializeAsString(), deadline,
+                 [saved](absl::StatusOr<std::vector<Payload>> replies) {
                    if (!replies.ok()) return saved.Set(replies.status());
                    std::vector<SavedFile> files;
                    for (Payload& payload : *replies) {
@@ -437,7 +437,8 @@ absl::StatusOr<std::vector<RoleTrace>> RemoteClient::TakeTraces(absl::Duration t
   return traces;
 }
 
-Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) {
+Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
+                                absl::Time deadline) {
   LoadRequest request;
   *request.mutable_header() = core_->header;
   request.set_step(step);
@@ -450,8 +451,7 @@ Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const 
     requests.emplace_back(request.SerializeAsString());
   }
   SharedPromise<Done> loaded;
-  core_->CallEach("Load", absl::StrCat("load of step ", step), requests, absl::Now() + core_->options.timeout,
-                  WhenAnswered(loaded));
+  core_->CallEach("Load", absl::StrCat("load of step ", step), requests, deadline, WhenAnswered(loaded));
   return loaded.future();
 }
 

@@ -2,7 +2,7 @@
 // long-lived stream for pulls and one for pushes, because a pull that waits for a step must not hold up the pushes that
 // the step needs. Streams that break are opened again and unanswered messages sent again (ResendingStream): a pull may
 // come twice, a push is known by its sequence. Errors name the operation and the server (ps-N).
-// Thread rule: as Client; Abort from any thread. Every operation ends by its timeout.
+// Thread rule: as Client; Abort from any thread. Every operation ends by its timeout, Save and Load by their deadline.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@
 namespace tandem::ps {
 
 struct RemoteClientOptions {
-  // How long one operation may take, waiting for other trainers included.
+  // How long any other operation may take, waiting for other trainers included.
   absl::Duration timeout = absl::Seconds(60);
   // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
   size_t message_bytes = size_t{1} << 20;
@@ -37,8 +37,9 @@ class RemoteClient : public Client {
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
-  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder) override;
-  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files) override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
+                              absl::Time deadline) override;
   void Abort(absl::Status reason) override;
   // Roles "ps-0", "ps-1", ...
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
 #include "ps/checkpoint.h"
 #include "ps/table.h"
@@ -83,9 +84,7 @@ absl::Status CheckLoadArgs(const LoadArgs& args) {
   }
   std::set<std::string> names;
   for (const std::string& name : args.files) {
-    const bool plain = !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
-                       name.find('\0') == std::string::npos;
-    if (!plain) return absl::InvalidArgumentError(absl::StrCat("load: \"", name, "\" is not the name of a file"));
+    if (!IsPlainFileName(name)) return absl::InvalidArgumentError(absl::StrCat("load: \"", name, "\" is not the name of a file"));
     if (!names.insert(name).second) return absl::InvalidArgumentError(absl::StrCat("load: file ", name, " comes twice"));
   }
   return ShardsOf(args.shards).status();

@@ -90,13 +90,13 @@ absl::StatusOr<RoleTrace> CallTakeTrace(Channel& channel, const std::string& ser
   const std::string method = absl::StrCat("/", service, "/TakeTrace"), here = BootId();
   RoleTrace trace;
   ClockOffset offset;
-  for (int sample = 0; sample == 0 || (sample < kClockSamples && trace.boot_id() != here); ++sample) {
+  for (int sample = 0; sample == 0 || (sample < kClockSamples && !SameClock(trace.boot_id(), here)); ++sample) {
     const int64_t sent_ns = MonotonicNanoseconds();
     ASSIGN_OR_RETURN(TakeTraceReply reply, CallOnce(channel, method, bytes, deadline));
     offset.AddSample(sent_ns, reply.clock_ns(), MonotonicNanoseconds());
     if (sample == 0) trace = std::move(*reply.mutable_trace());
   }
-  if (trace.boot_id() != here) ShiftTimes(-offset.ns(), &trace);
+  if (!SameClock(trace.boot_id(), here)) ShiftTimes(-offset.ns(), &trace);
   trace.set_boot_id(here);
   trace.set_role(std::move(role));
   return trace;

@@ -28,6 +28,8 @@ inline Span CallSpan(const char* method, uint64_t trace_id) {
 
 // Of the machine's running system; processes with the same one share the monotonic clock.
 std::string BootId();
+// Whether two processes' times need no shift. A machine that hides its boot id ("") may be any: its clock is always compared.
+inline bool SameClock(const std::string& boot_id, const std::string& other) { return !boot_id.empty() && boot_id == other; }
 
 // Takes what the tracer holds. Its times are of this machine's clock.
 RoleTrace TakeRoleTrace(std::string role, Tracer& tracer);

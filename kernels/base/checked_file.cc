@@ -44,6 +44,10 @@ absl::StatusOr<FileDigest> FileWriter::Finish() {
   return digest_;
 }
 
+bool IsPlainFileName(std::string_view name) {
+  return !name.empty() && name[0] != '.' && name.find('/') == name.npos && name.find('\0') == name.npos;
+}
+
 absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (file == nullptr) {

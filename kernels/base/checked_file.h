@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,6 +44,8 @@ class FileWriter {
   absl::Status status_;
 };
 
+// Whether it names an entry of a folder and leads nowhere else, nor to a hidden one.
+bool IsPlainFileName(std::string_view name);
 // FailedPrecondition, naming the file and both values, unless it is as it was written.
 absl::Status CheckFile(const std::string& path, const FileDigest& expected);
 // Makes new and renamed entries of a folder survive a crash of the machine.

@@ -319,14 +319,14 @@ void MasterClient::TraceCalls(std::shared_ptr<Tracer> tracer) {
   state_->tracer = std::move(tracer);
 }
 
-absl::StatusOr<RoleTrace> MasterClient::TakeTrace() {
+absl::StatusOr<RoleTrace> MasterClient::TakeTrace(absl::Time deadline) {
   {
     // The heartbeat that TraceCalls asked for comes first.
     absl::MutexLock lock(&state_->mutex);
     auto beaten = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !state_->wants_beat; };
-    state_->mutex.AwaitWithTimeout(absl::Condition(&beaten), state_->options.heartbeat_deadline);
+    state_->mutex.AwaitWithDeadline(absl::Condition(&beaten), std::min(deadline, absl::Now() + state_->options.heartbeat_deadline));
   }
-  return CallTakeTrace(state_->channel, "tandem.MasterService", state_->Header(), "master", absl::Now() + kHold);
+  return CallTakeTrace(state_->channel, "tandem.MasterService", state_->Header(), "master", deadline);
 }
 
 absl::Status MasterClient::failure() const { return state_->Failure(); }

@@ -73,7 +73,7 @@ class MasterClient {
   // no more.
   void TraceCalls(std::shared_ptr<Tracer> tracer);
   // What the master has recorded since the last call, for all members: role "master". Blocks.
-  absl::StatusOr<RoleTrace> TakeTrace();
+  absl::StatusOr<RoleTrace> TakeTrace(absl::Time deadline);
 
   // Ok while nothing has failed; otherwise the job's first failure, or that the master is lost.
   absl::Status failure() const;

@@ -59,6 +59,37 @@ TEST_P(ResumeTest, KilledWhileItWritesCheckpointsGoesOnFromAWholeOne) {
   EXPECT_EQ(job_.HashOf("run", With(run_, {"--resume"})), unbroken);
 }
 
+// With an evaluation due after every step, a stop comes before one or in the middle of it; after every seventh, mostly between.
+TEST_P(ResumeTest, StoppedAmidItsEvaluationsAndResumedHasTheFiguresOfTheUnbrokenRun) {
+  const auto metrics = [this](const std::string& out) {
+    const std::string summary = job_.Read(out + "/summary.json");
+    const size_t begin = summary.find("\"metrics\"");
+    return summary.substr(begin, summary.find('}', begin) - begin);
+  };
+  const std::map<std::string, std::string> patience_of_interval{{"1", "200"}, {"7", "30"}};
+  for (const auto& [interval, patience] : patience_of_interval) {
+    SCOPED_TRACE("every " + interval);
+    const Arguments run = With(GetParam().layout, {"--set", "train.max_steps=600", "--set", "train.eval_every_steps=" + interval,
+                                                   "--set", "train.patience=" + patience});
+    const std::string unbroken = "unbroken" + interval, broken = "run" + interval, file = "/evaluations.jsonl";
+    const std::string hash = job_.HashOf(unbroken, run);
+    for (const int evaluations : {3, 12}) {
+      const auto reached = [&] {
+        const std::string lines = job_.Read(broken + file);
+        return std::count(lines.begin(), lines.end(), '\n') >= evaluations;
+      };
+      const Arguments go_on = evaluations == 3 ? run : With(run, {"--resume"});
+      ASSERT_EQ(BreakOff(broken, go_on, SIGTERM, reached), 128 + SIGTERM);
+    }
+    EXPECT_EQ(job_.HashOf(broken, With(run, {"--resume"})), hash);
+    for (const char* field : {"steps", "best_step", "best_epoch"}) {
+      EXPECT_EQ(job_.Summary(broken, field), job_.Summary(unbroken, field)) << field;
+    }
+    EXPECT_EQ(metrics(broken), metrics(unbroken));
+    EXPECT_EQ(job_.Read(broken + file), job_.Read(unbroken + file));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Jobs, ResumeTest,
                          testing::Values(Case{"RecommendationLocal", SmallJobKind::RECOMMENDATION, {"--local"}},
                                          Case{"RecommendationTwoByTwo", SmallJobKind::RECOMMENDATION, kTwoByTwo},
@@ -72,12 +103,12 @@ class ResumeElsewhereTest : public testing::Test {
 };
 
 TEST_F(ResumeElsewhereTest, AnotherNumberOfServersAndTrainersTrainsOnWithTheSameLoss) {
-  job_.HashOf("unbroken", With(kTwoByTwo, {"--set", "train.max_steps=60"}));
+  job_.HashOf("unbroken", With(kTwoByTwo, {"--set", "train.max_steps=80"}));
   job_.HashOf("run", With(kTwoByTwo, {"--set", "train.max_steps=30", "--set", "checkpoint.every_steps=30"}));
-  job_.HashOf("run", {"--ps", "3", "--trainers", "1", "--set", "train.max_steps=60", "--resume"});
+  job_.HashOf("run", {"--ps", "3", "--trainers", "1", "--set", "train.max_steps=80", "--resume"});
   const std::vector<double> unbroken = job_.Losses("unbroken"), resumed = job_.Losses("run");
-  ASSERT_EQ(unbroken.size(), 60u);
-  ASSERT_EQ(resumed.size(), 60u);
+  ASSERT_EQ(unbroken.size(), 80u);
+  ASSERT_EQ(resumed.size(), 80u);
   for (size_t i = 0; i < unbroken.size(); ++i) EXPECT_NEAR(resumed[i] / unbroken[i], 1, 1e-5) << "step " << i + 1;
 }
 

@@ -59,13 +59,6 @@ train {
 }
 )";
 
-std::string ReadWhole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 // The value of a field of a one-line JSON object, cut by hand: the values asked for hold no commas, braces or quotes.
 std::string JsonField(const std::string& json, const std::string& field) {
   const std::string key = "\"" + field + "\":";
@@ -136,8 +129,15 @@ std::string SmallJob::HashOf(const std::string& out, const Arguments& arguments)
   return hash;
 }
 
+std::string SmallJob::Read(const std::string& name) const {
+  std::ifstream file(Path(name), std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
 std::string SmallJob::Summary(const std::string& out, const std::string& field) const {
-  return JsonField(ReadWhole(Path(out) + "/summary.json"), field);
+  return JsonField(Read(out + "/summary.json"), field);
 }
 
 std::vector<double> SmallJob::Losses(const std::string& out) const {
@@ -148,7 +148,7 @@ std::vector<double> SmallJob::Losses(const std::string& out) const {
 }
 
 bool SmallJob::HasLoggedAStep(const std::string& out) const {
-  return ReadWhole(Path(out) + "/metrics.jsonl").find('\n') != std::string::npos;
+  return Read(out + "/metrics.jsonl").find('\n') != std::string::npos;
 }
 
 bool SmallJob::HasCheckpoint(const std::string& out) const {

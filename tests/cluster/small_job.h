@@ -37,6 +37,8 @@ class SmallJob {
   // Trains, which must go well and leave nothing, and returns the run's params_hash.
   std::string HashOf(const std::string& out, const Arguments& arguments);
 
+  // What a file holds; "" if there is none.
+  std::string Read(const std::string& name) const;
   // A field of summary.json without its quotes; "" if there is none.
   std::string Summary(const std::string& out, const std::string& field) const;
   std::vector<double> Losses(const std::string& out) const;  // of metrics.jsonl, by line

@@ -416,6 +416,20 @@ TEST_P(FailureTest, ARankThatNeverArrivesIsNamedWithGroupOperationAndTag) {
   }, absl::Milliseconds(200));
 }
 
+TEST_P(FailureTest, AnOperationWithATimeoutOfItsOwnWaitsLongerThanTheGroup) {
+  std::atomic<bool> late{false};
+  RunRanks(GetParam(), 2, [&](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      absl::SleepFor(absl::Milliseconds(300));
+      late = true;
+    }
+    CollectiveArgs args = Args();
+    args.timeout = absl::Seconds(30);
+    EXPECT_TRUE(group.Barrier(args).Wait(Soon()).ok());
+    EXPECT_TRUE(late);
+  }, absl::Milliseconds(100));
+}
+
 TEST_P(FailureTest, AMessageThatNobodySendsTimesOutNamingTheSender) {
   RunRanks(GetParam(), 2, [](ProcessGroup& group) {
     std::vector<float> values(10);

@@ -93,7 +93,7 @@ std::vector<std::string> SaveLocal(int num_workers, const Folder& folder, HashRe
   LocalClient client(host, 0, 1);
   Train(client);
   *hash = *client.Hash().Wait(Deadline());
-  const auto files = client.Save(2, folder.path()).Wait(Deadline());
+  const auto files = client.Save(2, folder.path(), Deadline()).Wait(Deadline());
   EXPECT_TRUE(files.ok()) << files.status();
   for (const SavedFile& file : *files) {
     EXPECT_TRUE(CheckFile(folder.path() + "/" + file.name(), {file.bytes(), file.crc32c()}).ok()) << file.name();
@@ -121,13 +121,22 @@ TEST_P(RowFilesTest, ServersWriteOneSetOfFilesTogether) {
   PsCluster cluster(GetParam(), 2);
   const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 12});
   Train(*client);
-  const auto files = client->Save(2, folder.path()).Wait(Deadline());
+  const auto files = client->Save(2, folder.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
   ExpectSame(ReadAll(Paths(folder.path(), *files)), reference);
 }
 
 INSTANTIATE_TEST_SUITE_P(Numbers, RowFilesTest, testing::Values(1, 2, 4),
                          [](const auto& info) { return std::to_string(info.param); });
+
+TEST(RemoteSaveTest, HasItsCallersDeadlineNotThatOfOtherCalls) {
+  PsCluster cluster(1, 1);
+  const Folder folder;
+  const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
+  Train(*client);
+  const absl::Status status = client->Save(2, folder.path(), absl::Now() - absl::Seconds(1)).Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+}
 
 class SaveTest : public testing::TestWithParam<bool> {
  protected:
@@ -144,7 +153,7 @@ TEST_P(SaveTest, AnotherStepThanTheLastAppliedIsRefused) {
   const auto client = MakeClient();
   Train(*client);
   for (uint64_t step : {1, 3}) {
-    const absl::Status status = client->Save(step, folder_.path()).Wait(Deadline()).status();
+    const absl::Status status = client->Save(step, folder_.path(), Deadline()).Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   }
   EXPECT_TRUE(fs::is_empty(folder_.path()));
@@ -153,7 +162,7 @@ TEST_P(SaveTest, AnotherStepThanTheLastAppliedIsRefused) {
 TEST_P(SaveTest, FolderThatServersDoNotSeeIsNamed) {
   const auto client = MakeClient();
   Train(*client);
-  const absl::Status status = client->Save(2, folder_.path() + "/nowhere").Wait(Deadline()).status();
+  const absl::Status status = client->Save(2, folder_.path() + "/nowhere", Deadline()).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_NE(status.message().find("nowhere/table-table1-"), absl::string_view::npos) << status;
   EXPECT_NE(status.message().find("share a file system"), absl::string_view::npos) << status;
@@ -167,7 +176,7 @@ TEST_P(SaveTest, PendingGradientsAndFreshRowsAreNotSaved) {
   std::vector<float> row(5), gradient(5, 1);
   ASSERT_TRUE(client->Pull(3, true, {{1, ids, row.data()}}).Wait(Deadline()).ok());
   ASSERT_TRUE(client->Accumulate(3, 0, {{1, ids, gradient.data()}}).Wait(Deadline()).ok());
-  const auto files = client->Save(2, folder_.path()).Wait(Deadline());
+  const auto files = client->Save(2, folder_.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
   const RecordMap records = ReadAll(Paths(folder_.path(), *files));
   EXPECT_EQ(records.size(), before->num_rows);
@@ -177,7 +186,7 @@ TEST_P(SaveTest, PendingGradientsAndFreshRowsAreNotSaved) {
 TEST_P(SaveTest, TablesWithoutCommittedRowsHaveNoFile) {
   const auto client = MakeClient();
   ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
-  const auto files = client->Save(0, folder_.path()).Wait(Deadline());
+  const auto files = client->Save(0, folder_.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_TRUE(files->empty());
   EXPECT_TRUE(fs::is_empty(folder_.path()));

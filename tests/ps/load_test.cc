@@ -36,7 +36,7 @@ class LoadTest : public testing::Test {
     PsCluster cluster(2, 2);
     const Clients clients = MakeClients(RemoteMaker(cluster));
     saved_hash_ = TrainAll(clients, {1, kSaved})[0].hash;
-    const auto files = clients[0]->Save(kSaved, folder_->path()).Wait(Deadline());
+    const auto files = clients[0]->Save(kSaved, folder_->path(), Deadline()).Wait(Deadline());
     ASSERT_TRUE(files.ok()) << files.status();
     files_ = new std::vector<std::string>(Names(*files));
     ASSERT_GE(files_->size(), 6u);
@@ -49,7 +49,7 @@ class LoadTest : public testing::Test {
   }
 
   static absl::Status Load(Client& client, uint64_t step = kSaved) {
-    return client.Load(step, folder_->path(), *files_).Wait(Deadline()).status();
+    return client.Load(step, folder_->path(), *files_, Deadline()).Wait(Deadline()).status();
   }
 
   static void ExpectGoesOn(const MakeClient& make) {
@@ -103,7 +103,7 @@ TEST_F(LoadTest, StepCountsFromTheOneLoaded) {
   EXPECT_TRUE(absl::IsFailedPrecondition(clients[0]->GradientNorm(kSaved).Wait(Deadline()).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Commit({kSaved + 2, {}, 1, true}).Wait(Deadline()).status()));
   const support::TempFolder folder;
-  EXPECT_TRUE(clients[0]->Save(kSaved, folder.path()).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients[0]->Save(kSaved, folder.path(), Deadline()).Wait(Deadline()).ok());
   const auto ahead = pull(kSaved + 2, again);
   for (const auto& client : clients) client->Commit({kSaved + 1, {{1, 1.0f}, {2, 1.0f}, {3, 1.0f}}, 1, false});
   EXPECT_TRUE(ahead.Wait(Deadline()).ok());
@@ -157,7 +157,7 @@ TEST_F(LoadTest, RefusedWhenAStepBeginsMeanwhile) {
   // The pull is posted while the worker reads: the swap must not follow it.
   TableHost host(1);
   const Clients clients = MakeClients(LocalMaker(host));
-  const auto loading = clients[0]->Load(kSaved, folder_->path(), *files_);
+  const auto loading = clients[0]->Load(kSaved, folder_->path(), *files_, Deadline());
   const auto ids = MakeIds(5, 20);
   std::vector<float> rows(60);
   const auto pull = clients[1]->Pull(1, true, {{1, ids, rows.data()}});
@@ -193,7 +193,7 @@ class RefusedLoadTest : public LoadTest {
     EXPECT_NE(status.message().find(word), absl::string_view::npos) << status << "\nwanted: " << word;
     EXPECT_EQ(client.Hash().Wait(Deadline())->num_rows, 0u);
     const support::TempFolder empty;
-    EXPECT_TRUE(client.Save(0, empty.path()).Wait(Deadline()).ok()) << "step 0 is still the last one applied";
+    EXPECT_TRUE(client.Save(0, empty.path(), Deadline()).Wait(Deadline()).ok()) << "step 0 is still the last one applied";
     if (others != nullptr) return;
     EXPECT_TRUE(load({kSaved, folder_->path(), *files_, Router::RoundRobin(1).ShardsOf(0)}).ok());
     EXPECT_EQ(client.Hash().Wait(Deadline())->hash, saved_hash_.hash);
@@ -306,7 +306,7 @@ TEST_F(LoadTest, ServerLoadsItsOwnShardsOnly) {
 TEST_F(LoadTest, RemoteRefusalNamesServerAndFile) {
   PsCluster cluster(2, 1);
   const Clients clients = MakeClients(RemoteMaker(cluster));
-  const absl::Status status = clients[0]->Load(kSaved, folder_->path(), {"nothing.rows"}).Wait(Deadline()).status();
+  const absl::Status status = clients[0]->Load(kSaved, folder_->path(), {"nothing.rows"}, Deadline()).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_EQ(status.message().substr(0, 20), "load of step 10: ps-") << status;
   EXPECT_NE(status.message().find("nothing.rows: cannot be read"), absl::string_view::npos) << status;
@@ -318,7 +318,7 @@ TEST_F(LoadTest, ClosingTheHostCompletesIt) {
     {
       TableHost host(3);
       const Clients clients = MakeClients(LocalMaker(host));
-      loading = clients[0]->Load(kSaved, folder_->path(), *files_);
+      loading = clients[0]->Load(kSaved, folder_->path(), *files_, Deadline());
     }
     ASSERT_TRUE(loading.ready());
     const absl::Status status = loading.Wait(Deadline()).status();

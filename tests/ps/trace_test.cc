@@ -61,7 +61,7 @@ class TraceTest : public testing::TestWithParam<bool> {
     std::vector<float> rows(kIds * kDim), gradients(kIds * kDim, 1);
     ASSERT_TRUE(client.Pull(step, true, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
     if (!folder.empty()) {
-      const auto saved = client.Save(step - 1, folder).Wait(Deadline());
+      const auto saved = client.Save(step - 1, folder, Deadline()).Wait(Deadline());
       ASSERT_TRUE(saved.ok()) << saved.status();
     }
     ASSERT_TRUE(client.Accumulate(step, trainer, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());

@@ -288,7 +288,7 @@ TEST_F(MasterTest, TracedCallsAreRecordedHereAndAtTheMasterAndOthersAreNot) {
   ASSERT_TRUE((*clients[1])->store().Add("n", 1).ok());
   waiter.join();
   ASSERT_TRUE(waited.ok()) << waited;
-  const auto master = client.TakeTrace();  // and the heartbeat that TraceCalls asks for has been
+  const auto master = client.TakeTrace(Soon());  // and the heartbeat that TraceCalls asks for has been
   ASSERT_TRUE(master.ok()) << master.status();
   client.TraceCalls(nullptr);
   ASSERT_TRUE(client.store().Set("after", "x").ok());
@@ -302,7 +302,8 @@ TEST_F(MasterTest, TracedCallsAreRecordedHereAndAtTheMasterAndOthersAreNot) {
   }
   EXPECT_GE(served.at("Heartbeat").size(), 1u);
   EXPECT_EQ(served.count("Add") + served.count("Register"), 0u);
-  EXPECT_EQ(TraceIds(*client.TakeTrace()).count("Set"), 0u) << "of the time after, or taken twice";
+  EXPECT_EQ(TraceIds(*client.TakeTrace(Soon())).count("Set"), 0u) << "of the time after, or taken twice";
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client.TakeTrace(absl::Now() - absl::Seconds(1)).status()));
 }
 
 TEST_F(MasterTest, MalformedAndForeignRequestsAreRefused) {

@@ -88,9 +88,16 @@ class OtherMachine {
   Server server_;
 };
 
+TEST(SameClockTest, UnknownBootIdsAreNeverEqual) {
+  EXPECT_TRUE(SameClock("a", "a"));
+  EXPECT_FALSE(SameClock("a", "b"));
+  EXPECT_FALSE(SameClock("", "a"));
+  EXPECT_FALSE(SameClock("", ""));
+}
+
 TEST(CallTakeTraceTest, TimesOfAnotherMachineBecomeOurs) {
-  for (const int64_t ahead_ns : {int64_t{3'600'000'000'000}, int64_t{-5'000'000'000}}) {
-    OtherMachine machine(ahead_ns, "another boot");
+  for (const auto& [ahead_ns, boot_id] : {std::pair(int64_t{3'600'000'000'000}, "another boot"), {-5'000'000'000, ""}}) {
+    OtherMachine machine(ahead_ns, boot_id);
     Channel channel(machine.address());
     const int64_t before = MonotonicNanoseconds();
     const auto trace = CallTakeTrace(channel, "tandem.EmbeddingService", {}, "ps-0", Soon());

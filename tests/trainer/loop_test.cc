@@ -3,14 +3,21 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
 #include <sstream>
 #include <thread>
+#include <utility>
 
+#include "absl/time/clock.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "tests/support/temp_folder.h"
+#include "trainer/checkpoint/folder.h"
+#include "trainer/checkpoint/reader.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/loop/run_state.h"
 #include "trainer/loop/sequence_data.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/train_loop.h"
@@ -57,6 +64,7 @@ Job SmallJob() {
   job.mutable_runtime()->set_threads(1);
   job.mutable_runtime()->set_timeout_seconds(30);
   job.mutable_checkpoint()->set_keep(1);
+  job.mutable_checkpoint()->set_timeout_seconds(30);
   return job;
 }
 
@@ -224,6 +232,157 @@ TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/out/checkpoints/step-00000003/manifest.textproto"));
 }
 
+struct BrokenRun {
+  loop::RunSummary summary;
+  int times_asked = 0;  // of rank 1
+};
+
+// Two replicas; a stop is asked of rank 1 the time `stop_at` that it is asked for one, counting from 1. Resumes if there is a
+// checkpoint.
+BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
+  const loop::SequenceData data = SmallData();
+  std::optional<checkpoint::Checkpoint> saved;
+  if (!checkpoint::ListCheckpoints(out + "/checkpoints").empty()) {
+    const auto opened = checkpoint::OpenCheckpoint(out + "/checkpoints", checkpoint::Choice::NEWEST);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    saved = *opened;
+  }
+  auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
+  EXPECT_TRUE(output.ok()) << output.status();
+  ps::TableHost host(1);
+  auto groups = comm::ThreadGroup::Create(2, "dp");
+  BrokenRun run;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
+      const auto summary = loop::RunReplica(
+          job, data, {.resume = saved ? &*saved : nullptr,
+                      .group = groups[rank].get(),
+                      .client = &client,
+                      .output = rank == 0 ? output->get() : nullptr,
+                      .stop_requested = [&run, rank, stop_at] { return rank == 1 && ++run.times_asked == stop_at; }});
+      ASSERT_TRUE(summary.ok()) << summary.status();
+      if (rank == 0) run.summary = *summary;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return run;
+}
+
+std::string ReadWhole(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+// Every step's and every evaluation block's question is one place: also between the two parts of an evaluation, and in the last.
+TEST_F(TrainLoopTest, AStopAtAnyPlaceAndAResumeEndAsTheUnbrokenRun) {
+  Job job = SmallJob();
+  job.mutable_train()->set_max_epochs(100);
+  job.mutable_train()->set_eval_every_steps(2);
+  job.mutable_train()->set_patience(2);
+  job.mutable_train()->set_max_steps(9);
+  const support::TempFolder folder;
+  const BrokenRun unbroken = TrainUntil(folder.path() + "/unbroken", job, 0);
+  ASSERT_EQ(unbroken.summary.status, loop::kCompleted);
+  const std::string evaluations = ReadWhole(folder.path() + "/unbroken/evaluations.jsonl");
+  ASSERT_GT(unbroken.times_asked, 2 + static_cast<int>(unbroken.summary.steps)) << "evaluations ask too";
+  for (int place = 1; place <= unbroken.times_asked; ++place) {
+    SCOPED_TRACE(place);
+    const std::string out = folder.path() + "/run" + std::to_string(place);
+    const BrokenRun stopped = TrainUntil(out, job, place);
+    EXPECT_EQ(stopped.summary.status, loop::kStopped);
+    EXPECT_EQ(stopped.times_asked, place) << "nothing is begun any more";
+    const BrokenRun resumed = TrainUntil(out, job, 0);
+    EXPECT_EQ(resumed.summary.status, loop::kCompleted);
+    EXPECT_EQ(resumed.summary.steps, unbroken.summary.steps);
+    EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
+    EXPECT_EQ(resumed.summary.best_step, unbroken.summary.best_step);
+    EXPECT_EQ(resumed.summary.metrics, unbroken.summary.metrics);
+    EXPECT_EQ(ReadWhole(out + "/evaluations.jsonl"), evaluations);
+    const auto best = checkpoint::OpenCheckpoint(out + "/checkpoints", checkpoint::Choice::BEST);
+    ASSERT_TRUE(best.ok()) << best.status();
+    EXPECT_EQ(best->manifest.step(), static_cast<uint64_t>(unbroken.summary.best_step));
+  }
+}
+
+TEST_F(TrainLoopTest, AnEvaluationIsMadeUpAgainByARunThatWasKilledAfterIt) {
+  Job job = SmallJob();
+  job.mutable_train()->set_eval_every_steps(2);
+  const support::TempFolder folder;
+  const std::string out = folder.path() + "/run", evaluations = out + "/evaluations.jsonl";
+  TrainUntil(folder.path() + "/unbroken", job, 0);
+  ASSERT_EQ(TrainUntil(out, job, 3).summary.steps, 2);  // in the first evaluation
+  std::ofstream(evaluations, std::ios::app) << "{\"step\":2,\"epoch\":1,\"of\":\"the killed run\"}\n";
+  TrainUntil(out, job, 0);
+  EXPECT_EQ(ReadWhole(evaluations), ReadWhole(folder.path() + "/unbroken/evaluations.jsonl"));
+}
+
+TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
+  Job job = SmallJob();
+  job.set_placement(Job::REPLICATED);
+  const loop::SequenceData data = SmallData();
+  auto groups = comm::ThreadGroup::Create(2, "dp");
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      ThreadPool pool(1);
+      Stream stream(&pool);
+      ParameterSet parameters(1, DType::F32);
+      const auto task = data.MakeTask(job, {.parameters = &parameters, .table = nullptr, .group = groups[rank].get()});
+      bool first = true;
+      const auto slow = [&first](const std::string&) {
+        if (std::exchange(first, false)) absl::SleepFor(absl::Milliseconds(300));
+      };
+      const auto evaluation = task->Evaluate(loop::EvaluationSplit::VALID,
+                                             {.stream = &stream, .timeout = absl::Milliseconds(200), .dump = slow});
+      EXPECT_TRUE(evaluation.ok()) << evaluation.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(RunStateTest, GoesOnWhereItWasSaved) {
+  class tandem::Train train;
+  train.set_patience(3);
+  train.set_min_epochs(1);
+  const std::map<std::string, double> metrics{{"valid/mrr", 0.25}, {"valid/hr@10", 0.5}};
+  loop::RunState state(train);
+  state.Count(1, 10, 100, 4.0);
+  state.BeginMean();
+  EXPECT_TRUE(state.Evaluated(1, 0.25, metrics));
+  state.AddBestMetrics({{"test/mrr", 0.125}});
+  state.Count(2, 20, 200, 3.0);
+  EXPECT_FALSE(state.Evaluated(2, 0.25, {}));
+  state.Count(3, 30, 300, 1.5);
+
+  CheckpointManifest manifest;
+  state.Save(&manifest);
+  EXPECT_EQ(manifest.step(), 3u);
+  EXPECT_EQ(manifest.samples_consumed(), 60u);
+  EXPECT_EQ(manifest.tokens_consumed(), 600u);
+  loop::RunState restored(train);
+  restored.Restore(manifest);
+  EXPECT_EQ(restored.step(), 3);
+  EXPECT_EQ(restored.best_step(), 1);
+  EXPECT_EQ(restored.best_epoch(), 1);
+  EXPECT_EQ(restored.best_metrics(), (std::map<std::string, double>{{"valid/mrr", 0.25}, {"valid/hr@10", 0.5}, {"test/mrr", 0.125}}));
+  EXPECT_TRUE(restored.has_steps_since_mean());
+  EXPECT_EQ(restored.MeanLoss(), 2.25);
+  restored.Count(4, 40, 400, 0);
+  EXPECT_EQ(restored.MeanLoss(), 1.5);
+  EXPECT_FALSE(restored.IsBest(0.25));
+  EXPECT_FALSE(restored.Evaluated(2, 0.2, {}));
+  EXPECT_FALSE(restored.patience_ended());
+  EXPECT_FALSE(restored.Evaluated(3, 0.2, {}));
+  EXPECT_TRUE(restored.patience_ended()) << "the one evaluation before the checkpoint counts";
+  CheckpointManifest later;
+  restored.Save(&later);
+  EXPECT_EQ(later.samples_consumed(), 100u);
+  EXPECT_EQ(later.tokens_consumed(), 1000u);
+}
+
 TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   const support::TempFolder folder;
   ::testing::internal::CaptureStdout();
@@ -250,6 +409,16 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   EXPECT_NE(metrics.str().find("\"grad_norm\":null"), std::string::npos);
   EXPECT_NE(result.str().find("\"job\":\"a \\\"quoted\\\"\\u000aname\""), std::string::npos) << result.str();
   EXPECT_NE(result.str().find("\"params_hash\":\"00000000000000010000000000000002\""), std::string::npos);
+}
+
+TEST(RunOutputTest, ANewRunStartsWithoutTheCheckpointsOfAnother) {
+  const support::TempFolder folder;
+  std::filesystem::create_directories(folder.path() + "/checkpoints/step-00000900");
+  const auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+  ASSERT_TRUE(output.ok());
+  ASSERT_TRUE((*output)->BeginAnew().ok());
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/checkpoints"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/checkpoints.removed"));
 }
 
 TEST(RunOutputTest, AFolderThatCannotBeMadeIsAnErrorNamingIt) {

@@ -57,11 +57,11 @@ void RemoveLeftovers(const std::string& folder) {
   for (const fs::path& path : leftovers) Remove(path);
 }
 
+}  // namespace
+
 bool IsBest(const CheckpointManifest& manifest) {
   return manifest.best_step() != 0 && manifest.best_step() == manifest.step();
 }
-
-}  // namespace
 
 std::vector<std::string> ListCheckpoints(const std::string& folder) {
   std::map<uint64_t, std::string> steps, replaced;
@@ -119,8 +119,21 @@ absl::Status Publish(const std::string& draft) {
   return absl::OkStatus();
 }
 
-void RemoveOld(const std::string& folder, int keep) {
+absl::Status RemoveCheckpoints(const std::string& folder) {
+  const std::string aside = absl::StrCat(folder, kRemoved);
+  std::error_code error;
+  fs::remove_all(aside, error);
+  if (!error) fs::rename(folder, aside, error);
+  if (error == std::errc::no_such_file_or_directory) return absl::OkStatus();
+  if (!error) fs::remove_all(aside, error);
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot remove the older checkpoints in ", folder, ": ", error.message(),
+                                                 "; remove them or give another --out"));
+}
+
+void RemoveOld(const std::string& folder, uint64_t step, int keep) {
   const std::vector<std::string> paths = ListCheckpoints(folder);
+  const std::string written = absl::StrFormat("%s%08d", kStep, step);
   bool best_found = false;
   int newer = 0;
   for (auto path = paths.rbegin(); path != paths.rend(); ++path, ++newer) {
@@ -129,7 +142,7 @@ void RemoveOld(const std::string& folder, int keep) {
       best_found = manifest.ok() && IsBest(*manifest);
       if (best_found || !manifest.ok()) continue;
     }
-    if (newer >= std::max(1, keep)) Remove(*path);
+    if (newer >= std::max(1, keep) && fs::path(*path).filename() != written) Remove(*path);
   }
 }
 

@@ -1,5 +1,6 @@
 // The folder of a run's checkpoints: step-XXXXXXXX for each, beside hidden entries that only the writer makes: a draft that
-// grows, and for a moment the older checkpoint of a step that is written again. A process that is killed at any point leaves
+// grows, and for a moment the older checkpoint of a step that is written again (by a run that resumed from a stop before the step's
+// evaluation and then found it the best). A process that is killed at any point leaves
 // every checkpoint that was complete before, and nothing under its name that is not complete.
 // Thread rule: free functions; one writer, any number of readers.
 #pragma once
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/checkpoint.pb.h"
 
 namespace tandem::checkpoint {
 
@@ -25,7 +27,13 @@ absl::StatusOr<std::string> BestCheckpoint(const std::string& folder);
 absl::StatusOr<std::string> BeginDraft(const std::string& folder, uint64_t step);
 // Gives a draft, whose files are all on disk, its name, in place of an older checkpoint of the same step.
 absl::Status Publish(const std::string& draft);
-// Removes all checkpoints but the newest `keep` and the best one. One that cannot be read may be the best: it stays.
-void RemoveOld(const std::string& folder, int keep);
+// Removes all checkpoints but the newest `keep` and the best one. One that cannot be read may be the best: it stays. So does that of
+// `step`, just written, whatever else the folder holds.
+void RemoveOld(const std::string& folder, uint64_t step, int keep);
+// Removes the folder of another run's checkpoints, under another name first: what a crash leaves of it is not found again. Ok if
+// there is none; InvalidArgument naming what cannot be removed.
+absl::Status RemoveCheckpoints(const std::string& folder);
+// Whether it was the best when it was written.
+bool IsBest(const CheckpointManifest& manifest);
 
 }  // namespace tandem::checkpoint

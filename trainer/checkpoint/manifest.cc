@@ -4,9 +4,11 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -19,7 +21,10 @@
 namespace tandem::checkpoint {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr uint32_t kNumVirtualShards = 1024;
+constexpr uint64_t kMaxBytes = uint64_t{64} << 20;  // far more than a vocabulary of all characters and a file per server need
 
 std::string PathOf(const std::string& folder) { return folder + "/manifest.textproto"; }
 
@@ -41,12 +46,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 // Names are of files in the folder and come once: a manifest must not lead a reader elsewhere.
 absl::Status CheckNames(const CheckpointManifest& manifest) {
   std::set<std::string> names;
-  const auto check = [&names](const SavedFile& file) {
-    const std::string& name = file.name();
-    const bool plain = !name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
-                       name.find('\0') == std::string::npos;
-    return plain && names.insert(name).second;
-  };
+  const auto check = [&names](const SavedFile& file) { return IsPlainFileName(file.name()) && names.insert(file.name()).second; };
   bool fine = check(manifest.dense());
   for (const SavedFile& file : manifest.rows()) fine &= check(file);
   return fine ? absl::OkStatus() : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
@@ -158,6 +158,11 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   const auto wrong = [&path](auto... text) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint manifest ", path, ": ", text...));
   };
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return wrong("cannot be read as a file; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
+  if (const uint64_t size = fs::file_size(path, error); error || size > kMaxBytes) {
+    return wrong("has ", size, " bytes, none has more than ", kMaxBytes, "; take another checkpoint");
+  }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   bytes << file.rdbuf();  // of an empty file too: the checksum line will be missing
@@ -169,10 +174,10 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
     return wrong("damaged or cut short: its checksum is not what its last line says; take another checkpoint");
   }
   CheckpointManifest manifest;
-  FirstError error;
+  FirstError parse_error;
   google::protobuf::TextFormat::Parser parser;
-  parser.RecordErrorsTo(&error);
-  if (!parser.ParseFromString(text, &manifest)) return wrong(error.text(), " (written by another version of tandem?)");
+  parser.RecordErrorsTo(&parse_error);
+  if (!parser.ParseFromString(text, &manifest)) return wrong(parse_error.text(), " (written by another version of tandem?)");
   if (absl::Status status = CheckManifest(manifest); !status.ok()) return wrong(status.message());
   return manifest;
 }

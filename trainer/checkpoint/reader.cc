@@ -134,7 +134,9 @@ absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Ti
   if (error) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.folder, ": ", error.message()));
   std::vector<std::string> files;
   for (const SavedFile& file : checkpoint.manifest.rows()) files.push_back(file.name());
-  const auto loaded = client.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files).Wait(deadline);
+  // The calls have the deadline; the second is for the answer to come through.
+  const auto loaded = client.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files, deadline)
+                          .Wait(deadline + absl::Seconds(1));
   if (loaded.ok()) return absl::OkStatus();
   return absl::Status(loaded.status().code(), absl::StrCat("checkpoint ", checkpoint.folder, ": ", loaded.status().message()));
 }

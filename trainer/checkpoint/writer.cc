@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr absl::Duration kAnswer = absl::Seconds(1);  // servers have the deadline; for their answer to come through
 constexpr char kDenseFile[] = "dense.safetensors";
 
 absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {
@@ -38,10 +39,10 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
 }
 
 absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
-  const auto saved = args.client->Save(args.manifest.step(), draft);  // servers write while we do
+  const auto saved = args.client->Save(args.manifest.step(), draft, args.deadline);  // servers write while we do
   CheckpointManifest manifest = args.manifest;
   ASSIGN_OR_RETURN(*manifest.mutable_dense(), WriteDense(draft, args));
-  ASSIGN_OR_RETURN(const std::vector<SavedFile> rows, saved.Wait(args.deadline));
+  ASSIGN_OR_RETURN(const std::vector<SavedFile> rows, saved.Wait(args.deadline + kAnswer));
   manifest.mutable_rows()->Add(rows.begin(), rows.end());
   RETURN_IF_ERROR(WriteManifest(draft, std::move(manifest)));
   return SyncFolder(draft);
@@ -61,7 +62,7 @@ absl::Status WriteCheckpoint(const WriteArgs& args) {
     return absl::Status(status.code(),
                         absl::StrCat("checkpoint of step ", args.manifest.step(), " in ", folder, ": ", status.message()));
   }
-  RemoveOld(folder, args.keep);
+  RemoveOld(folder, args.manifest.step(), args.keep);
   return absl::OkStatus();
 }
 

@@ -61,7 +61,7 @@ absl::Status Run(const EvalOptions& options) {
   RETURN_IF_ERROR(dump.status());
 
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
-  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, job.ps().threads(), timeout));
+  ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, job.ps().threads(), absl::Seconds(job.checkpoint().timeout_seconds())));
   const auto groups = comm::ThreadGroup::Create(1, "dp", timeout);
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
@@ -77,7 +77,7 @@ absl::Status Run(const EvalOptions& options) {
                                       std::pair(loop::EvaluationSplit::VALID, "valid/")}) {
     if (!metrics.empty()) break;  // only what has no test split is judged by its validation part
     ASSIGN_OR_RETURN(const loop::Evaluation evaluation,
-                     task->Evaluate(split, {.stream = &stream, .deadline = absl::Now() + timeout, .dump = dump.Visitor()}));
+                     task->Evaluate(split, {.stream = &stream, .timeout = timeout, .dump = dump.Visitor()}));
     for (const auto& [name, value] : evaluation.metrics) metrics[prefix + name] = value;
   }
   RETURN_IF_ERROR(dump.Finish());

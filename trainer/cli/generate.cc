@@ -19,7 +19,7 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Minutes(1);
+constexpr absl::Duration kTimeout = absl::Minutes(10);  // a large table takes its time
 
 absl::Status CheckOptions(const GenerateOptions& options) {
   const auto refuse = [](const char* flag, double found, const char* allowed) {

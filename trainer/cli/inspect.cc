@@ -107,7 +107,6 @@ struct Inspected {
     for (const SavedFile& file : saved.manifest.rows()) sum += file.bytes();
     return sum;
   }
-  bool best() const { return saved.manifest.best_step() != 0 && saved.manifest.best_step() == saved.manifest.step(); }
 };
 
 absl::StatusOr<Inspected> InspectOne(const std::string& path) {
@@ -233,7 +232,7 @@ absl::Status Run(const InspectOptions& options) {
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(last, InspectOne(path));
     list.Add({path.substr(path.rfind('/') + 1), Grouped(last.saved.manifest.epoch()), Grouped(last.bytes()), "ok",
-              last.best() ? "best" : ""});
+              checkpoint::IsBest(last.saved.manifest) ? "best" : ""});
   }
   if (several) {
     std::printf("%s\n", options.checkpoint.c_str());

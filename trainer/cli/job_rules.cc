@@ -215,6 +215,7 @@ void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   limits->Between("ps.threads", job.ps().threads(), 1, 64);
   limits->Between("checkpoint.keep", job.checkpoint().keep(), 1, 1000);
   limits->NotNegative("checkpoint.every_steps", job.checkpoint().every_steps());
+  limits->Between("checkpoint.timeout_seconds", job.checkpoint().timeout_seconds(), 1.0, 86400.0);
   limits->NotNegative("trace.first_step", job.trace().first_step());
   limits->Between("trace.steps", job.trace().steps(), -1, 100000);
   limits->Between("runtime.threads", job.runtime().threads(), 1, 256);
@@ -319,6 +320,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   if (job->parallel().dp() == 0) job->mutable_parallel()->set_dp(std::max(1, num_trainers));
   if (job->ps().threads() == 0) job->mutable_ps()->set_threads(1);
   if (job->checkpoint().keep() == 0) job->mutable_checkpoint()->set_keep(1);
+  if (job->checkpoint().timeout_seconds() == 0) job->mutable_checkpoint()->set_timeout_seconds(600);
   if (job->runtime().threads() == 0) job->mutable_runtime()->set_threads(1);
   if (job->runtime().timeout_seconds() == 0) job->mutable_runtime()->set_timeout_seconds(60);
 }

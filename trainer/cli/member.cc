@@ -10,8 +10,6 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr absl::Duration kStopGrace = absl::Seconds(20);
-
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";

@@ -16,7 +16,8 @@
 namespace tandem::cli {
 
 // Calls `on_signal` once, on its own thread, after SIGTERM or SIGINT: soon, or as long as `needed` (asked on that thread) says
-// so up to 20 s later. Signals often go to all members at once, and trainers then still write a checkpoint with the servers' help.
+// so until kStopGrace later. Signals often go to all members at once, and trainers then still write a checkpoint with the
+// servers' help; a member ends earlier by itself when the job does.
 class SignalWatch {
  public:
   SignalWatch(std::function<bool()> needed, std::function<void()> on_signal);

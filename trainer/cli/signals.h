@@ -5,8 +5,13 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 
 namespace tandem::cli {
+
+// How long a job that was told to stop may take, to finish its step and write a checkpoint, until its processes are killed.
+// Servers and the master, whom signals often reach too, stay as long if trainers need them.
+inline constexpr absl::Duration kStopGrace = absl::Seconds(60);
 
 // From now on SIGTERM and SIGINT are only noted.
 void CatchSignals();

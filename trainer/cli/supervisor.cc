@@ -20,9 +20,8 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr double kTermSeconds = 3;   // from SIGTERM to SIGKILL after a failure
-constexpr double kStopSeconds = 60;  // the same of a job that was told to stop: trainers write a checkpoint
-constexpr double kLingerSeconds = 10; // for the others to end after the first good end
+constexpr double kTermSeconds = 3;     // from SIGTERM to SIGKILL after a failure
+constexpr double kLingerSeconds = 10;  // for the others to end after the first good end
 constexpr int kPollMilliseconds = 20;
 
 [[noreturn]] void BecomeRole(const std::vector<std::string>& arguments, int error_pipe, pid_t parent) {
@@ -203,7 +202,7 @@ Supervisor::Outcome Supervisor::Run() {
         ending_since = now;
         SignalAll(ReceivedSignal() != 0 ? ReceivedSignal() : SIGTERM);
       }
-    } else if (!killed && now - ending_since > (Stopping() ? kStopSeconds : kTermSeconds)) {
+    } else if (!killed && now - ending_since > (Stopping() ? absl::ToDoubleSeconds(kStopGrace) : kTermSeconds)) {
       killed = true;
       SignalAll(SIGKILL);
     }

@@ -33,6 +33,7 @@ struct CollectiveArgs {
   ReduceOp op = ReduceOp::SUM;
   SumOrder order = SumOrder::ANY;
   uint64_t tag = 0;  // what the collective is for, compared between ranks: a mismatch is an Internal error naming both
+  absl::Duration timeout = absl::ZeroDuration();  // of this operation, where a peer may come late; zero: the group's
 };
 
 class Work {

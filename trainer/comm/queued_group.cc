@@ -131,7 +131,8 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
     if (failed.ok()) CopyToSelf(collective);
     return DoneWork(std::move(failed));
   }
-  Pending pending{std::move(collective), tracer, 0, {}};
+  const absl::Duration own = args.timeout > absl::ZeroDuration() ? args.timeout : timeout_;
+  Pending pending{std::move(collective), tracer, own, 0, {}};
   pending.log_number = log_.Launch(pending.collective.description);
   Work work(pending.promise.future());
   absl::MutexLock lock(&mutex_);
@@ -162,7 +163,8 @@ void QueuedGroup::RunOne(Pending pending) {
   absl::Status result = status();
   if (result.ok()) {
     const TraceSpan span = SpanOf(pending.collective, pending.tracer);
-    result = Run(pending.collective, absl::Now() + timeout_);
+    running_timeout_ = pending.timeout;
+    result = Run(pending.collective, absl::Now() + running_timeout_);
     if (!result.ok()) {
       result = Fail(absl::Status(result.code(), absl::StrCat("group '", name_, "' rank ", rank_, ": ",
                                                              pending.collective.description.ToString(), ": ",
@@ -194,7 +196,7 @@ void QueuedGroup::Abort(absl::Status reason) {
 }
 
 absl::Status QueuedGroup::TimeoutError(const std::string& missing) const {
-  return absl::DeadlineExceededError(absl::StrCat(missing, " did not arrive within ", absl::FormatDuration(timeout_),
+  return absl::DeadlineExceededError(absl::StrCat(missing, " did not arrive within ", absl::FormatDuration(running_timeout_),
                                                   "; is that process alive? last operations here: ", log_.Last(4)));
 }
 

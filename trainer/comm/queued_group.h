@@ -58,6 +58,7 @@ class QueuedGroup : public ProcessGroup {
   struct Pending {
     Collective collective;
     Tracer* tracer;
+    absl::Duration timeout;
     uint64_t log_number;
     rpc::Promise<rpc::Done> promise;
   };
@@ -72,6 +73,7 @@ class QueuedGroup : public ProcessGroup {
   const int rank_;
   const int size_;
   const absl::Duration timeout_;
+  absl::Duration running_timeout_;  // of the operation that runs; worker thread
   FlightLog log_;
   uint64_t num_collectives_ = 0, num_messages_ = 0;  // launching thread
 

@@ -18,7 +18,7 @@ constexpr comm::CollectiveArgs kArgs{.tag = StableHash("trace")};
 
 // What ranks tell each other first.
 struct Summary {
-  uint64_t machine;
+  uint64_t machine;  // 0: unknown
   uint64_t num_bytes;
 };
 
@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, c
   const size_t size = static_cast<size_t>(group.size());
   const bool root = group.rank() == 0;
   std::string bytes = mine.SerializeAsString();
-  const Summary summary{StableHash(mine.boot_id()), bytes.size()};
+  const Summary summary{mine.boot_id().empty() ? 0 : StableHash(mine.boot_id()), bytes.size()};
   std::vector<Summary> summaries(size);
   constexpr int64_t kWords = sizeof(Summary) / sizeof(uint64_t);
   const ArrayView all = DenseView(&summaries[0].machine, Shape{group.size(), kWords});
@@ -68,7 +68,8 @@ absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, c
   send_counts[0] = static_cast<int64_t>(bytes.size());
   for (size_t r = 0; r < size; ++r) {
     const int rank = static_cast<int>(r);
-    if (summaries[r].machine != summaries[0].machine && (root || group.rank() == rank)) {
+    const bool same_clock = r == 0 || (summaries[r].machine != 0 && summaries[r].machine == summaries[0].machine);
+    if (!same_clock && (root || group.rank() == rank)) {
       ASSIGN_OR_RETURN(offsets[r], OffsetOf(group, rank, deadline, clock));
     }
     if (!root) continue;

@@ -5,11 +5,13 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/folder.h"
 #include "trainer/loop/json.h"
 
 namespace tandem::loop {
@@ -101,8 +103,7 @@ absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& 
 }
 
 absl::Status RunOutput::BeginAnew() {
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_ + "/checkpoints", ignored);
+  RETURN_IF_ERROR(checkpoint::RemoveCheckpoints(folder_ + "/checkpoints"));
   return Open("w");
 }
 
@@ -142,6 +143,14 @@ void RunOutput::Evaluated(const EvaluationRecord& record) {
   progress_.Json(json);
   progress_.Line(absl::StrFormat("epoch %-4d step %-6d train/loss %.4f%s%s", record.epoch, record.step, record.train_loss,
                                  Headline(record.metrics), record.best ? "  best so far" : ""));
+}
+
+absl::Status RunOutput::TakeBackEvaluation(int64_t step) {
+  const std::string path = folder_ + "/evaluations.jsonl";
+  std::fclose(std::exchange(evaluations_, nullptr));
+  RETURN_IF_ERROR(DropLinesAfter(path, step - 1));
+  ASSIGN_OR_RETURN(evaluations_, OpenFile(path, "a"));
+  return absl::OkStatus();
 }
 
 void RunOutput::Note(const std::string& text) { progress_.Line(text); }

@@ -65,6 +65,8 @@ class RunOutput {
 
   void Step(const StepRecord& record, int64_t total_steps);
   void Evaluated(const EvaluationRecord& record);
+  // Drops the record of an evaluation after step `step` or later, which is about to be made again.
+  absl::Status TakeBackEvaluation(int64_t step);
   void Note(const std::string& text);  // a line for the reader, in text mode
   absl::Status Finish(const RunSummary& summary);
 

@@ -20,7 +20,7 @@ void RunState::BeginMean() {
 }
 
 bool RunState::Evaluated(int64_t epoch, double selection, const std::map<std::string, double>& metrics) {
-  const bool best = best_step_ == 0 || selection > best_selection_;
+  const bool best = IsBest(selection);
   if (best) {
     best_selection_ = selection;
     best_step_ = step_;

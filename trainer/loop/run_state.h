@@ -20,8 +20,11 @@ class RunState {
   void Count(int64_t step, int64_t samples, int64_t tokens, double loss);
   // The mean loss of the steps since BeginMean.
   double MeanLoss() const;
+  // After a step whose evaluation is due: whether that evaluation is still to be made, also once restored.
+  bool has_steps_since_mean() const { return loss_steps_ > 0; }
   void BeginMean();
 
+  bool IsBest(double selection) const { return best_step_ == 0 || selection > best_selection_; }
   // Takes note of an evaluation ("valid/..."); true if it is the best so far.
   bool Evaluated(int64_t epoch, double selection, const std::map<std::string, double>& metrics);
   // The best evaluation's test figures.

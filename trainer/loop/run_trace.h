@@ -38,7 +38,8 @@ class RunTrace {
   RunTrace& operator=(const RunTrace&) = delete;
 
   // Before every step; collective in the second after the last traced one, because the pull and the commit between them prove
-  // that all calls of the traced steps are over. An error concerns the trace alone, unless the group has failed.
+  // that all calls of the traced steps are over. An error, which says what trace.json lacks or why there is
+  // none, concerns the trace alone, unless the group has failed.
   absl::Status BeforeStep(int64_t step, absl::Time deadline);
   // For a run that ends before that. Collective. REQUIRES: the last commit is applied.
   absl::Status Finish(absl::Time deadline);

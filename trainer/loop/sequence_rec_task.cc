@@ -8,9 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/gemm.h"
 #include "trainer/data/ranking.h"
+#include "trainer/loop/evaluation_blocks.h"
 #include "trainer/loop/job_options.h"
 
 namespace tandem::loop {
@@ -118,60 +120,60 @@ Variable SequenceRecTask::LossSum(Context& context, const StepInput& input, int 
   return model_.LossSum(context, table_ != nullptr ? rows : items_, static_cast<const SequenceStep&>(input).parts[part]);
 }
 
-absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Time deadline) const {
+absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Duration timeout) const {
   if (table_ == nullptr) return items_.value();
   auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllIds(data_->num_embeddings()));
-  return pulled->Await(deadline);
+  return pulled->Await(absl::Now() + timeout);
 }
 
-void SequenceRecTask::RankUsers(data::Split split, const Tensor& items, const EvaluationArgs& args,
-                                std::vector<double>& full, std::vector<double>& sampled) const {
-  const int64_t users = sampler_.num_eval_users(), size = group_->size(), rank = group_->rank();
-  const int64_t end = (rank + 1) * users / size, num_scores = items.dim(0);
-  const Variable table = Variable::Constant(items);
-  for (int64_t begin = rank * users / size; begin < end; begin += kEvaluationUsers) {
-    const data::SequenceBatch batch = sampler_.EvalBatch(split, begin, std::min(end, begin + kEvaluationUsers));
-    models::SequenceInput input;
-    input.rows = PackedRowsOf(batch, job_.model().sequence_rec().max_length());
-    input.inputs = Tensor::Empty(Shape{batch.num_tokens()}, DType::I64);
-    std::copy(batch.inputs.begin(), batch.inputs.end(), input.inputs.data<int64_t>());
-    Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
-    const Tensor states = model_.LastStates(context, table, input);
-    Tensor scores = Tensor::Empty(Shape{batch.num_samples(), num_scores}, DType::F32);
-    kernels::Gemm({.a = states.view(), .b = items.view(), .c = scores.view(), .transpose_b = true}, *args.stream);
-    std::vector<std::string> lines(args.dump ? batch.num_samples() : 0);
-    args.stream->pool().ParallelFor(batch.num_samples(), [&](int64_t s) {
-      const int64_t user = batch.users[s];
-      const uint64_t target = sampler_.EvalTarget(split, user);
-      const absl::Span<const float> row(scores.data<float>() + s * num_scores, num_scores);
-      const absl::Span<const uint64_t> seen = sampler_.History(split, user);
-      full[begin + s] = data::RankOf(row, target, seen);
-      if (args.dump) {
-        lines[s] = DumpLine({data_->interactions().users[user], target, full[begin + s],
-                             data::TopIds(row, target, seen, kTopItems)});
-      }
-      if (sampled.empty()) return;
-      std::vector<float> others;
-      for (uint64_t id : data_->negatives()->row(user)) others.push_back(row[id]);
-      sampled[begin + s] = data::RankAmong(row[target], others);
-    });
-    for (const std::string& line : lines) args.dump(line);
-  }
+void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block, const Tensor& items,
+                                const EvaluationArgs& args, std::vector<double>& full, std::vector<double>& sampled) const {
+  const int64_t begin = block.begin, num_scores = items.dim(0);
+  const data::SequenceBatch batch = sampler_.EvalBatch(split, begin, block.end);
+  models::SequenceInput input;
+  input.rows = PackedRowsOf(batch, job_.model().sequence_rec().max_length());
+  input.inputs = Tensor::Empty(Shape{batch.num_tokens()}, DType::I64);
+  std::copy(batch.inputs.begin(), batch.inputs.end(), input.inputs.data<int64_t>());
+  Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
+  const Tensor states = model_.LastStates(context, Variable::Constant(items), input);
+  Tensor scores = Tensor::Empty(Shape{batch.num_samples(), num_scores}, DType::F32);
+  kernels::Gemm({.a = states.view(), .b = items.view(), .c = scores.view(), .transpose_b = true}, *args.stream);
+  std::vector<std::string> lines(args.dump ? batch.num_samples() : 0);
+  args.stream->pool().ParallelFor(batch.num_samples(), [&](int64_t s) {
+    const int64_t user = batch.users[s];
+    const uint64_t target = sampler_.EvalTarget(split, user);
+    const absl::Span<const float> row(scores.data<float>() + s * num_scores, num_scores);
+    const absl::Span<const uint64_t> seen = sampler_.History(split, user);
+    full[begin + s] = data::RankOf(row, target, seen);
+    if (args.dump) {
+      lines[s] = DumpLine({data_->interactions().users[user], target, full[begin + s],
+                           data::TopIds(row, target, seen, kTopItems)});
+    }
+    if (sampled.empty()) return;
+    std::vector<float> others;
+    for (uint64_t id : data_->negatives()->row(user)) others.push_back(row[id]);
+    sampled[begin + s] = data::RankAmong(row[target], others);
+  });
+  for (const std::string& line : lines) args.dump(line);
 }
 
 absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
-  ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.deadline));
+  ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout));
   // Row i of the scoring table is item i: row 0, padding, is zero and never ranked.
   Tensor items = Tensor::Zeros(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32);
   std::memcpy(items.Rows(1, items.dim(0)).raw(), rows.raw(), rows.num_bytes());
 
   const data::Split data_split = split == EvaluationSplit::VALID ? data::Split::VALID : data::Split::TEST;
   std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives() != nullptr ? full.size() : 0, 0);
-  RankUsers(data_split, items, args, full, sampled);
+  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_users(), kEvaluationUsers, *group_, args,
+                                                  [&](const data::BatchShare& block) {
+                                                    RankUsers(data_split, block, items, args, full, sampled);
+                                                  }));
+  if (!whole) return Evaluation();
   for (std::vector<double>* ranks : {&full, &sampled}) {  // every place has one non-zero addend: the sum is exact
     const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
     RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("ranks")}),
-                                  args.deadline));
+                                  absl::Now() + args.timeout));
   }
 
   Evaluation evaluation;

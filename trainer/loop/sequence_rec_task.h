@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proto/job.pb.h"
+#include "trainer/data/batch_share.h"
 #include "trainer/data/sequence_sampler.h"
 #include "trainer/loop/sequence_data.h"
 #include "trainer/models/sequence_rec.h"
@@ -24,10 +25,10 @@ class SequenceRecTask : public Task {
 
  private:
   // Row i - 1 is item i's, whether they are pulled or a parameter.
-  absl::StatusOr<Tensor> AllItems(absl::Time deadline) const;
-  // Ranks of the evaluated users that are this replica's, at their places; 0 elsewhere.
-  void RankUsers(data::Split split, const Tensor& items, const EvaluationArgs& args, std::vector<double>& full,
-                 std::vector<double>& sampled) const;
+  absl::StatusOr<Tensor> AllItems(absl::Duration timeout) const;
+  // Writes the ranks of a block of the evaluated users to their places.
+  void RankUsers(data::Split split, const data::BatchShare& block, const Tensor& items, const EvaluationArgs& args,
+                 std::vector<double>& full, std::vector<double>& sampled) const;
 
   const Job job_;
   const SequenceData* data_;

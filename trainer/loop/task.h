@@ -39,11 +39,13 @@ struct Evaluation {
 
 enum class EvaluationSplit { VALID, TEST };
 
-// What an evaluation is run with; it computes in f32 whatever the training does. `dump`, if given, gets a line without its end for every example of this replica, in order.
+// What an evaluation is run with; it computes in f32 whatever the training does.
 struct EvaluationArgs {
   Stream* stream = nullptr;
-  absl::Time deadline = absl::InfiniteFuture();
-  std::function<void(const std::string& line)> dump = nullptr;
+  absl::Duration timeout = absl::InfiniteDuration();  // of each wait for servers or peers; what is computed between them may last
+  // Collective: whether to break the evaluation off, whose result then means nothing. Asked before every block. Null: never.
+  std::function<absl::StatusOr<bool>()> stop_agreed = nullptr;
+  std::function<void(const std::string& line)> dump = nullptr;  // a line without its end for each of this replica's examples, in order
 };
 
 class Task {

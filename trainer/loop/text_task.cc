@@ -4,7 +4,9 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/loop/evaluation_blocks.h"
 #include "trainer/loop/job_options.h"
 
 namespace tandem::loop {
@@ -79,19 +81,17 @@ Variable TextTask::LossSum(Context& context, const StepInput& input, int part, c
   return model_.LossSum(context, rows, static_cast<const TextStep&>(input).parts[part]);
 }
 
-void TextTask::WindowLosses(const Variable& rows, const EvaluationArgs& args, std::vector<double>& losses) const {
-  const int64_t windows = sampler_.num_eval_windows(), size = group_->size(), rank = group_->rank();
-  const int64_t length = job_.model().gpt().max_length(), block = std::max<int64_t>(1, kEvaluationTokens / length);
-  const int64_t end = (rank + 1) * windows / size;
-  for (int64_t begin = rank * windows / size; begin < end; begin += block) {
-    const data::WindowBatch batch = sampler_.EvalBatch(begin, std::min(end, begin + block));
-    Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
-    const Tensor tokens = model_.Losses(context, rows, InputOf(batch, length));
-    for (int64_t w = 0; w < batch.num_samples(); ++w) {
-      const float* token = tokens.data<float>() + w * length;
-      losses[begin + w] = std::accumulate(token, token + length, 0.0);
-      if (args.dump) args.dump(absl::StrCat(begin + w, "\t", length, "\t", losses[begin + w] / static_cast<double>(length)));
-    }
+void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
+                            std::vector<double>& losses) const {
+  const int64_t length = job_.model().gpt().max_length();
+  const data::WindowBatch batch = sampler_.EvalBatch(block.begin, block.end);
+  Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
+  const Tensor tokens = model_.Losses(context, rows, InputOf(batch, length));
+  for (int64_t w = 0; w < batch.num_samples(); ++w) {
+    const float* token = tokens.data<float>() + w * length;
+    double& loss = losses[block.begin + w];
+    loss = std::accumulate(token, token + length, 0.0);
+    if (args.dump) args.dump(absl::StrCat(block.begin + w, "\t", length, "\t", loss / static_cast<double>(length)));
   }
 }
 
@@ -100,15 +100,18 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   Variable rows;
   if (table_ != nullptr) {
     auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRows(model_.options().vocabulary_size));
-    ASSIGN_OR_RETURN(const Tensor values, pulled->Await(args.deadline));
+    ASSIGN_OR_RETURN(const Tensor values, pulled->Await(absl::Now() + args.timeout));
     rows = Variable::Constant(values);
   }
   std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
-  WindowLosses(rows, args, losses);
+  const int64_t block_windows = std::max<int64_t>(1, kEvaluationTokens / job_.model().gpt().max_length());
+  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_windows(), block_windows, *group_, args,
+                                                  [&](const data::BatchShare& block) { WindowLosses(block, rows, args, losses); }));
+  if (!whole) return Evaluation();
   // Every place has one non-zero addend: the sum is exact.
   const ArrayView view = DenseView(losses.data(), Shape{static_cast<int64_t>(losses.size())});
   RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("window losses")}),
-                                args.deadline));
+                                absl::Now() + args.timeout));
   const double symbols = static_cast<double>(losses.size()) * static_cast<double>(job_.model().gpt().max_length());
   Evaluation evaluation;
   evaluation.metrics["loss"] = std::accumulate(losses.begin(), losses.end(), 0.0) / symbols;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proto/job.pb.h"
+#include "trainer/data/batch_share.h"
 #include "trainer/data/window_sampler.h"
 #include "trainer/loop/text_data.h"
 #include "trainer/models/gpt.h"
@@ -25,8 +26,9 @@ class TextTask : public Task {
   const models::Gpt& model() const { return model_; }
 
  private:
-  // The summed losses of this replica's windows, at their places; 0 elsewhere.
-  void WindowLosses(const Variable& rows, const EvaluationArgs& args, std::vector<double>& losses) const;
+  // Writes the summed losses of a block of windows to their places.
+  void WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
+                    std::vector<double>& losses) const;
 
   const Job job_;
   data::WindowSampler sampler_;

@@ -21,6 +21,9 @@ namespace tandem::loop {
 
 namespace {
 
+// For a collective's own, better explained error to come first.
+constexpr absl::Duration kMargin = absl::Seconds(1);
+
 // What a summed loss is divided by, once. A batch without targets has a loss of 0.
 double NumTargets(const StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
 
@@ -62,16 +65,29 @@ class Replica {
   // Sums the loss over replicas, and learns whether one of them is to stop.
   absl::Status ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record);
   absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
-  // Sets *best if the evaluation that was due is the best so far.
+  // Collective. Learns whether a replica is to stop.
+  absl::StatusOr<bool> StopAgreed();
+  bool EvaluationDue(int64_t step) const;
+  // Whether the last step's evaluation was due but a stop came before its end.
+  bool EvaluationOwed() const { return EvaluationDue(state_.step()) && state_.has_steps_since_mean(); }
+  // Sets *best if the evaluation that was due is the best so far. With a stop it changes nothing.
   absl::Status EvaluateIfDue(int64_t step, bool* best);
+  // What follows every step.
+  absl::Status EvaluateAndSave(int64_t step);
+  // What the run that is resumed owes.
+  absl::Status MakeUpEvaluation();
   // Collective. REQUIRES: the last commit is applied.
   absl::Status SaveCheckpoint();
   // The next step's input, with its rows on their way.
   PendingStep PullNext(int64_t step);
   absl::StatusOr<RunSummary> Summarise(const std::string& status);
+  bool EpochEnds(int64_t step) const { return step % task_->steps_per_epoch() == 0 || step == total_steps_; }
   int64_t EpochOf(int64_t step) const { return (step - 1) / task_->steps_per_epoch() + 1; }
-  absl::Time Deadline() const { return absl::Now() + absl::Seconds(job_.runtime().timeout_seconds()); }
-  absl::Status Barrier(const char* name);
+  absl::Duration Timeout() const { return absl::Seconds(job_.runtime().timeout_seconds()); }
+  absl::Time Deadline() const { return absl::Now() + Timeout(); }
+  // Of rank 0's checkpoint, which may take longer than a peer.
+  absl::Duration CheckpointTimeout() const { return absl::Seconds(job_.checkpoint().timeout_seconds()); }
+  absl::Status Barrier(const char* name, absl::Duration timeout);
   std::unique_ptr<RunTrace> MakeTrace(int64_t first_step);
   void TakeNote(const absl::Status& trace);
 
@@ -127,8 +143,9 @@ absl::Status Replica::SetPrecision() {
 absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
-  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, Deadline()));
-  return Barrier("loaded");  // nobody pulls before
+  const absl::Time deadline = absl::Now() + CheckpointTimeout();
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, deadline));
+  return Barrier("loaded", CheckpointTimeout());  // nobody pulls before
 }
 
 std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {
@@ -151,15 +168,16 @@ std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {
   return std::make_unique<RunTrace>(options);
 }
 
-// A trace that could not be brought together is worth a word, not the run.
+// A trace that could not be brought together whole is worth a word, not the run.
 void Replica::TakeNote(const absl::Status& trace) {
   if (trace.ok() || environment_.output == nullptr) return;
-  environment_.output->Note(absl::StrCat("no trace.json: ", std::string(trace.message())));
+  environment_.output->Note(std::string(trace.message()));
 }
 
-absl::Status Replica::Barrier(const char* name) {
+absl::Status Replica::Barrier(const char* name, absl::Duration timeout) {
   comm::ProcessGroup& group = *environment_.group;
-  return group.Await(group.Barrier({.stream = &stream_, .tag = StableHash(name)}), Deadline());
+  const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash(name), .timeout = timeout};
+  return group.Await(group.Barrier(args), absl::Now() + timeout + kMargin);
 }
 
 Replica::PendingStep Replica::PullNext(int64_t step) {
@@ -250,34 +268,70 @@ absl::Status Replica::TrainStep(int64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
+absl::StatusOr<bool> Replica::StopAgreed() {
+  double votes = environment_.stop_requested && environment_.stop_requested() ? 1 : 0;
+  comm::ProcessGroup& group = *environment_.group;
+  const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("stop")};
+  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(&votes, Shape{1}), args), Deadline()));
+  stopping_ = votes > 0;
+  return stopping_;
+}
+
+bool Replica::EvaluationDue(int64_t step) const {
   const Train& train = job_.train();
-  const int64_t epoch = EpochOf(step);
-  const bool epoch_ends = step % task_->steps_per_epoch() == 0 || step == total_steps_;
-  const bool due = step == total_steps_ || (train.eval_every_steps() > 0 ? step % train.eval_every_steps() == 0
-                                                                         : epoch_ends && epoch % train.eval_every_epochs() == 0);
-  const double train_loss = state_.MeanLoss();
-  if (due || (epoch_ends && train.eval_every_steps() == 0)) state_.BeginMean();
-  if (!due) return absl::OkStatus();
+  if (step == total_steps_) return true;
+  if (train.eval_every_steps() > 0) return step % train.eval_every_steps() == 0;
+  return EpochEnds(step) && EpochOf(step) % train.eval_every_epochs() == 0;
+}
+
+absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
+  if (!EvaluationDue(step)) {
+    if (EpochEnds(step) && job_.train().eval_every_steps() == 0) state_.BeginMean();
+    return absl::OkStatus();
+  }
+  if (stopping_) return absl::OkStatus();  // the resumed run makes it up
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
-  const EvaluationArgs args{.stream = &stream_, .deadline = Deadline()};
+  const EvaluationArgs args{.stream = &stream_,
+                            .timeout = Timeout(),
+                            .stop_agreed = [this] { return StopAgreed(); }};
   ASSIGN_OR_RETURN(const Evaluation valid, task_->Evaluate(EvaluationSplit::VALID, args));
-  EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = train_loss, .best = false, .metrics = {}};
+  Evaluation test;
+  if (!stopping_ && state_.IsBest(valid.selection)) {
+    // Tested here and now, so that the test figures are those of the best evaluation's weights without keeping a copy.
+    ASSIGN_OR_RETURN(test, task_->Evaluate(EvaluationSplit::TEST, args));
+  }
+  if (stopping_) return absl::OkStatus();  // broken off: nothing of it may stay
+  const int64_t epoch = EpochOf(step);
+  EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .metrics = {}};
+  state_.BeginMean();
   for (const auto& [name, value] : valid.metrics) record.metrics["valid/" + name] = value;
   record.best = *best = state_.Evaluated(epoch, valid.selection, record.metrics);
-  if (record.best) {
-    // Tested here and now, so that the test figures are those of the best evaluation's weights without keeping a copy.
-    ASSIGN_OR_RETURN(const Evaluation test, task_->Evaluate(EvaluationSplit::TEST, args));
-    std::map<std::string, double> metrics;
-    for (const auto& [name, value] : test.metrics) metrics["test/" + name] = value;
-    state_.AddBestMetrics(metrics);
-  }
+  std::map<std::string, double> metrics;
+  for (const auto& [name, value] : test.metrics) metrics["test/" + name] = value;
+  state_.AddBestMetrics(metrics);
   if (environment_.output != nullptr) environment_.output->Evaluated(record);
   return absl::OkStatus();
 }
 
+absl::Status Replica::EvaluateAndSave(int64_t step) {
+  bool best = false;
+  RETURN_IF_ERROR(EvaluateIfDue(step, &best));
+  const int64_t every = job_.checkpoint().every_steps();
+  return best || stopping_ || (every > 0 && step % every == 0) ? SaveCheckpoint() : absl::OkStatus();
+}
+
+absl::Status Replica::MakeUpEvaluation() {
+  if (!EvaluationOwed()) return absl::OkStatus();
+  // A run that was killed after it had made it up left a record.
+  if (environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->TakeBackEvaluation(state_.step()));
+  return EvaluateAndSave(state_.step());
+}
+
 absl::Status Replica::SaveCheckpoint() {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  // No server answers a pull while it writes: the next step's rows come first, everybody's.
+  if (pending_.rows) RETURN_IF_ERROR(pending_.rows->Await(Deadline()).status());
+  RETURN_IF_ERROR(Barrier("rows", Timeout()));
   if (environment_.output != nullptr) {
     checkpoint::WriteArgs args{.folder = environment_.output->folder() + "/checkpoints",
                                .manifest = {},
@@ -285,7 +339,7 @@ absl::Status Replica::SaveCheckpoint() {
                                .optimizer = &dense_,
                                .client = environment_.client,
                                .keep = job_.checkpoint().keep(),
-                               .deadline = Deadline()};
+                               .deadline = absl::Now() + CheckpointTimeout()};
     *args.manifest.mutable_job() = job_;
     state_.Save(&args.manifest);
     args.manifest.set_epoch(static_cast<uint64_t>(EpochOf(state_.step())));
@@ -297,7 +351,7 @@ absl::Status Replica::SaveCheckpoint() {
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
   }
   // No server applies the next step without rank 0's commit; waiting here keeps the writing out of that step's deadline.
-  return Barrier("checkpoint");
+  return Barrier("checkpoint", CheckpointTimeout());
 }
 
 absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
@@ -329,7 +383,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.
-  RETURN_IF_ERROR(Barrier("end"));
+  RETURN_IF_ERROR(Barrier("end", Timeout()));
   return summary;
 }
 
@@ -339,15 +393,13 @@ absl::StatusOr<RunSummary> Replica::Run() {
   trace_ = MakeTrace(first);
   loader_ = std::make_unique<StepLoader>(task_.get(), first, total_steps_);
   pending_ = PullNext(first);
-  const int64_t every = job_.checkpoint().every_steps();
+  RETURN_IF_ERROR(MakeUpEvaluation());
   for (int64_t step = first; step <= total_steps_ && !stopping_ && !state_.patience_ended(); ++step) {
     RETURN_IF_ERROR(TrainStep(step));
-    bool best = false;
-    RETURN_IF_ERROR(EvaluateIfDue(step, &best));
-    if (best || stopping_ || (every > 0 && step % every == 0)) RETURN_IF_ERROR(SaveCheckpoint());
+    RETURN_IF_ERROR(EvaluateAndSave(step));
   }
-  // A signal during the last step stopped nothing.
-  const bool complete = state_.step() >= total_steps_ || state_.patience_ended();
+  // A signal after the last evaluation stopped nothing.
+  const bool complete = !EvaluationOwed() && (state_.step() >= total_steps_ || state_.patience_ended());
   return Summarise(complete ? kCompleted : kStopped);
 }
 

@@ -22,8 +22,8 @@ struct ReplicaEnvironment {
   ps::Client* client = nullptr;
   RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
   int num_servers = 0;                  // for the summary; 0: local tables
-  // Asked once a step. If any replica's answer is true, all end after the same step: they write a checkpoint and return a summary
-  // with status "stopped".
+  // Asked in every step and before every block of an evaluation. If any replica's answer is true, all end after the same step: they
+  // write a checkpoint and return a summary with status "stopped". An evaluation that was due then is the resumed run's.
   std::function<bool()> stop_requested = nullptr;
   rpc::MasterClient* master = nullptr;  // for the trace; null: no master
   std::optional<DType> compute = std::nullopt;  // for tests: of a job of precision BF16, alike for all, instead of measuring

@@ -71,6 +71,30 @@ TEST_F(FolderTest, UnreadableManifestIsNamedByBestAndNotRemoved) {
   EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000004"})) << "now it is known not to be";
 }
 
+TEST_F(FolderTest, TheOneJustWrittenStaysBesideALaterStepOfAnotherRun) {
+  WriteStep(1, /*keep=*/1);
+  Rename("step-00000001", "step-00000009");
+  WriteStep(2, /*keep=*/1);
+  EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000002", "step-00000009"}));
+}
+
+TEST_F(FolderTest, AnotherRunsCheckpointsGoWholeOrAreNamed) {
+  WriteStep(1, /*keep=*/1);
+  const std::string folder = folder_ / "checkpoints", aside = folder + ".removed";
+  fs::create_directories(folder + "/step-00000001");
+  fs::create_directories(aside + "/step-00000009");  // of a run that died while it removed them
+  ASSERT_TRUE(RemoveCheckpoints(folder).ok());
+  EXPECT_FALSE(fs::exists(folder));
+  EXPECT_FALSE(fs::exists(aside));
+  EXPECT_TRUE(RemoveCheckpoints(folder).ok()) << "there is none";
+  const std::string unmovable = folder_ / std::string(250, 'x');  // no name is left for it
+  fs::create_directories(unmovable + "/step-00000001");
+  const absl::Status status = RemoveCheckpoints(unmovable);
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_NE(status.message().find(unmovable), absl::string_view::npos) << status;
+  EXPECT_TRUE(fs::exists(unmovable + "/step-00000001"));
+}
+
 TEST_F(FolderTest, EmptyOrMissingFolderHasNone) {
   for (const std::string& path : {folder_.path(), folder_ / "nowhere"}) {
     for (const auto& found : {NewestCheckpoint(path), BestCheckpoint(path)}) {

@@ -33,6 +33,24 @@ TEST(ManifestTest, OtherVersionIsRefusedNamingBoth) {
   EXPECT_NE(status.message().find("format version 2; this tandem reads 1"), absl::string_view::npos) << status;
 }
 
+TEST(ManifestTest, WhatIsNoFileOrFarTooLargeIsRefusedUnread) {
+  const support::TempFolder folder;
+  const std::string path = folder / "manifest.textproto";
+  for (const bool large : {false, true}) {
+    if (large) {
+      std::filesystem::remove(path);
+      WriteBytes(path, "");
+      std::filesystem::resize_file(path, (uint64_t{64} << 20) + 1);  // takes no place on disk
+    } else {
+      std::filesystem::create_directories(path);
+    }
+    const absl::Status status = ReadManifest(folder.path()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find(large ? "67108865 bytes" : "as a file"), absl::string_view::npos) << status;
+  }
+}
+
 TEST(ManifestTest, NamesThatLeaveTheFolderOrRepeatAreRefused) {
   const support::TempFolder folder;
   for (const char* name : {"", "..", "../x", "/etc/passwd", "a/b", ".hidden", "dense.safetensors"}) {

@@ -149,6 +149,7 @@ TEST_F(JobConfigTest, LimitsOfEveryField) {
       {"tables[0].learning_rate", "-1", "greater than 0"},
       {"ps.threads", "-1", "65", "1 .. 64"},
       {"checkpoint.keep", "-1", "1001", "1 .. 1000"},
+      {"checkpoint.timeout_seconds", "-1", "0.5", "86401", "1 .. 86400"},
       {"runtime.threads", "-1", "257", "1 .. 256"},
       {"runtime.timeout_seconds", "-1", "0.5", "86401", "1 .. 86400"},
   };

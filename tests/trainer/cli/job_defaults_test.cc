@@ -72,6 +72,7 @@ ps {
 }
 checkpoint {
   keep: 1
+  timeout_seconds: 600
 }
 runtime {
   threads: 1
@@ -169,6 +170,7 @@ TEST(JobDefaultsTest, GivenValuesStay) {
                                          "ps.consistency=BSP",
                                          "ps.threads=21",
                                          "checkpoint.keep=22",
+                                         "checkpoint.timeout_seconds=20.5",
                                          "runtime.threads=23",
                                          "runtime.timeout_seconds=24.5"};
   EXPECT_EQ(DumpJob(Load(kMinimal, sets)), R"(name: "n"
@@ -232,6 +234,7 @@ ps {
 }
 checkpoint {
   keep: 22
+  timeout_seconds: 20.5
 }
 runtime {
   threads: 23
