@@ -29,10 +29,13 @@ median() { awk -v pattern="$1" 'index($0, pattern) && !found { for (i = 1; i < N
 # best_of NUMBER...
 best_of() { printf '%s\n' "$@" | sort -g | tail -1; }
 
-# ours PRESET THREADS DTYPE KEY
+# ours PRESET THREADS DTYPE KEY: "none" without a figure, which is no pass.
 ours() {
+  local figure
+  rm -f "$work/bench.json"
   "$tandem" bench step --preset "$1" --threads "$2" --dtype "$3" --json "$work/bench.json" >"$work/bench-$1-$2-$3.txt" 2>&1
-  json_field "$4" <"$work/bench.json"
+  figure=$(json_field "$4" <"$work/bench.json")
+  echo "${figure:-none}"
 }
 
 # speed_row WHAT AIM OURS PEERS
