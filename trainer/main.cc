@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
       ->required();
   eval_command
       ->add_option("--dump", eval.dump,
-                   "write one line per user: user, target, rank, the 20 best items; of a text one per window: number, symbols, loss")
+                   "write one line per user: user, target, rank, the 20 best items; of a text one per window: number, symbols, mean loss")
       ->type_name("FILE");
   eval_command->callback([&] { code = tandem::cli::Eval(eval); });
 

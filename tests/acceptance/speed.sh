@@ -31,10 +31,10 @@ best_of() { printf '%s\n' "$@" | sort -g | tail -1; }
 
 # ours PRESET THREADS DTYPE KEY: "none" without a figure, which is no pass.
 ours() {
-  local figure
+  local figure=""
   rm -f "$work/bench.json"
   "$tandem" bench step --preset "$1" --threads "$2" --dtype "$3" --json "$work/bench.json" >"$work/bench-$1-$2-$3.txt" 2>&1
-  figure=$(json_field "$4" <"$work/bench.json")
+  [[ -f $work/bench.json ]] && figure=$(json_field "$4" <"$work/bench.json")
   echo "${figure:-none}"
 }
 
