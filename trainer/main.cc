@@ -76,7 +76,8 @@ int main(int argc, char** argv) {
   trainer->callback([&] { code = tandem::cli::RunTrainer(trainer_options); });
 
   tandem::cli::EvalOptions eval;
-  auto* eval_command = app.add_subcommand("eval", "evaluate a checkpoint: a recommender on the test split, a text's model on the validation part");
+  auto* eval_command = app.add_subcommand(
+      "eval", "evaluate a checkpoint: a recommender on the test split, a text's model on the validation part");
   AddJobFlags(*eval_command, eval);
   eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
@@ -92,7 +93,8 @@ int main(int argc, char** argv) {
   generate_command->add_option("--checkpoint", generate.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
       ->required();
-  generate_command->add_option("--prompt", generate.prompt, "what the text begins with; default: a line end, or the first symbol of a model that knows none");
+  generate_command->add_option("--prompt", generate.prompt,
+                               "what the text begins with; default: a line end, or the first symbol of a model that knows none");
   generate_command->add_option("--length", generate.length, "symbols to write")->capture_default_str();
   generate_command->add_option("--temperature", generate.temperature, "below 1: surer; 0: always the likeliest symbol")
       ->capture_default_str();
