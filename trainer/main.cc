@@ -10,12 +10,16 @@ using tandem::cli::RoleOptions;
 using tandem::cli::RunOptions;
 using tandem::loop::LogFormat;
 
+void AddSetFlag(CLI::App& command, std::vector<std::string>& sets) {
+  command.add_option("--set", sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+}
+
 template <class Options>
 void AddJobFlags(CLI::App& command, Options& options) {
   command.add_option("job", options.job_path, "job file, protobuf text format (proto/job.proto)")->required();
-  command.add_option("--set", options.sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
+  AddSetFlag(command, options.sets);
 }
 
 void AddRunFlags(CLI::App& command, RunOptions& options) {
@@ -72,12 +76,15 @@ int main(int argc, char** argv) {
   trainer->callback([&] { code = tandem::cli::RunTrainer(trainer_options); });
 
   tandem::cli::EvalOptions eval;
-  auto* eval_command = app.add_subcommand("eval", "evaluate a checkpoint on the test split");
+  auto* eval_command = app.add_subcommand(
+      "eval", "evaluate a checkpoint: a recommender on the test split, a text's model on the validation part");
   AddJobFlags(*eval_command, eval);
   eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
       ->required();
-  eval_command->add_option("--dump", eval.dump, "write one line per user: user, target, rank, the 20 best items")
+  eval_command
+      ->add_option("--dump", eval.dump,
+                   "write one line per user: user, target, rank, the 20 best items; of a text one per window: number, symbols, mean loss")
       ->type_name("FILE");
   eval_command->callback([&] { code = tandem::cli::Eval(eval); });
 
@@ -86,7 +93,8 @@ int main(int argc, char** argv) {
   generate_command->add_option("--checkpoint", generate.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
       ->type_name("DIR")
       ->required();
-  generate_command->add_option("--prompt", generate.prompt, "what the text begins with; default: a new line");
+  generate_command->add_option("--prompt", generate.prompt,
+                               "what the text begins with; default: a line end, or the first symbol of a model that knows none");
   generate_command->add_option("--length", generate.length, "symbols to write")->capture_default_str();
   generate_command->add_option("--temperature", generate.temperature, "below 1: surer; 0: always the likeliest symbol")
       ->capture_default_str();
@@ -103,9 +111,10 @@ int main(int argc, char** argv) {
   bench_step_command->add_option("--preset", bench_step.presets, "gpt, sasrec or a job file; default: gpt and sasrec")
       ->type_name("gpt|sasrec|JOB");
   bench_step_command->add_option("--threads", bench_step.threads, "compute threads; default: 1 and 2")->check(CLI::Range(1, 256));
-  bench_step_command->add_option("--dtype", bench_step.dtypes, "f32 or bf16; default: both")
+  bench_step_command->add_option("--dtype", bench_step.dtypes, "f32 or bf16; default: both where the job can")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->type_name("f32|bf16");
+  AddSetFlag(*bench_step_command, bench_step.sets);
   bench_step_command->add_option("--steps", bench_step.steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   bench_step_command->add_option("--json", bench_step.json, "write the figures as JSON")->type_name("FILE");
   bench_step_command->callback([&] { code = tandem::cli::BenchStep(bench_step); });

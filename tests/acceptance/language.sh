@@ -25,7 +25,7 @@ valid_loss() {
 text_row() {
   local what=$1 job=$2 step=$3 low=$4 high=$5 value name
   shift 5
-  value=$(for name in "$@"; do valid_loss "$name" "$step"; done | mean)
+  value=$(for name in "$@"; do valid_loss "$name" "$step"; done | mean $#)
   row "$job, $what, loss at step $step" "$low - $high" "$value" "$(verdict within "$value" "$low" "$high")"
 }
 

@@ -46,4 +46,10 @@ field() {
 
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
-mean() { awk '{ sum += $1 } END { if (NR) printf "%.4f", sum / NR; else print "none" }'; }
+# mean [COUNT]: of the lines; "none" if one is no number, or if they are not COUNT.
+mean() {
+  awk -v count="${1:-0}" '
+    $1 !~ /^[-+.0-9e]+$/ { wrong = 1 }
+    { sum += $1 }
+    END { if (NR && !wrong && (!count || NR == count)) printf "%.4f", sum / NR; else print "none" }'
+}

@@ -77,7 +77,7 @@ lastfm_rows_by_epoch() {
     value=$(mean <<<"$values")
     row "LastFM training loss, epoch ${epochs[i]} ($(wc -l <<<"$values") seeds)" "${losses[i]} +- .03" "$value" \
       "$(verdict within "$value" "$(awk "BEGIN { print ${losses[i]} - .03 }")" "$(awk "BEGIN { print ${losses[i]} + .03 }")")"
-    value=$(lastfm_at_epoch "${epochs[i]}" valid/sampled_hr@10 | mean)
+    value=$(lastfm_at_epoch "${epochs[i]}" valid/sampled_hr@10 | mean "$(wc -l <<<"$values")")
     row "LastFM validation HR@10, epoch ${epochs[i]}" "${hits[i]} +- .04" "$value" \
       "$(verdict within "$value" "$(awk "BEGIN { print ${hits[i]} - .04 }")" "$(awk "BEGIN { print ${hits[i]} + .04 }")")"
   done
@@ -86,7 +86,7 @@ lastfm_rows_by_epoch() {
 # lastfm_row WHAT KEY LOW HIGH: the mean over the seeds.
 lastfm_row() {
   local value
-  value=$(cat "$work"/lastfm-*/summary.json | json_field "$2" | mean)
+  value=$(cat "$work"/lastfm-*/summary.json | json_field "$2" | mean 5)
   row "LastFM $1, mean of 5 seeds" "$3 - $4" "$value" "$(verdict within "$value" "$3" "$4")"
 }
 

@@ -12,23 +12,23 @@ namespace {
 constexpr RandomKey kKey{3, StableHash("sampling")};
 
 // Probabilities .4 .3 .2 .1, best last.
-std::vector<float> FourScores() {
-  std::vector<float> scores;
-  for (const double p : {0.1, 0.2, 0.3, 0.4}) scores.push_back(static_cast<float>(std::log(p) + 7));
-  return scores;
+std::vector<float> FourLogits() {
+  std::vector<float> logits;
+  for (const double p : {0.1, 0.2, 0.3, 0.4}) logits.push_back(static_cast<float>(std::log(p) + 7));
+  return logits;
 }
 
-std::vector<double> Frequencies(const std::vector<float>& scores, const SamplingOptions& options) {
+std::vector<double> Frequencies(const std::vector<float>& logits, const SamplingOptions& options) {
   constexpr int kDraws = 40000;
-  std::vector<double> shares(scores.size(), 0);
-  for (uint64_t step = 0; step < kDraws; ++step) shares[SampleSymbol(scores, options, kKey, step)] += 1.0 / kDraws;
+  std::vector<double> shares(logits.size(), 0);
+  for (uint64_t step = 0; step < kDraws; ++step) shares[SampleToken(logits, options, kKey, step)] += 1.0 / kDraws;
   return shares;
 }
 
 void ExpectFrequencies(const SamplingOptions& options, const std::vector<double>& expected) {
-  const std::vector<double> shares = Frequencies(FourScores(), options);
+  const std::vector<double> shares = Frequencies(FourLogits(), options);
   for (size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_NEAR(shares[i], expected[i], expected[i] == 0 ? 0 : 0.01) << "symbol " << i;  // sd at most 0.0025
+    EXPECT_NEAR(shares[i], expected[i], expected[i] == 0 ? 0 : 0.01) << "token " << i;  // sd at most 0.0025
   }
 }
 
@@ -61,29 +61,29 @@ TEST(SamplingTest, TopPIsOfWhatTopKLeaves) {
 }
 
 TEST(SamplingTest, TemperatureZeroIsGreedyAndTheFirstOfEqualsWins) {
-  EXPECT_EQ(SampleSymbol({1, 5, 2, 5}, {.temperature = 0}, kKey, 1), 1);
-  EXPECT_EQ(SampleSymbol({1, 5, 2, 5}, {.temperature = 1e-30}, {.seed = 1}, 1),
-            SampleSymbol({-9, 5, -9, 5}, {}, {.seed = 1}, 1));
+  EXPECT_EQ(SampleToken({1, 5, 2, 5}, {.temperature = 0}, kKey, 1), 1);
+  EXPECT_EQ(SampleToken({1, 5, 2, 5}, {.temperature = 1e-30}, {.seed = 1}, 1),
+            SampleToken({-9, 5, -9, 5}, {}, {.seed = 1}, 1));
 }
 
-TEST(SamplingTest, TheSameSeedAndStepGiveTheSameSymbol) {
-  const std::vector<float> scores(50, 0);
+TEST(SamplingTest, TheSameSeedAndStepGiveTheSameToken) {
+  const std::vector<float> logits(50, 0);
   const auto text = [&](uint64_t seed) {
-    std::vector<int64_t> symbols;
-    for (uint64_t step = 0; step < 20; ++step) symbols.push_back(SampleSymbol(scores, {}, {seed, 4}, step));
-    return symbols;
+    std::vector<int64_t> tokens;
+    for (uint64_t step = 0; step < 20; ++step) tokens.push_back(SampleToken(logits, {}, {seed, 4}, step));
+    return tokens;
   };
   EXPECT_EQ(text(1), text(1));
   EXPECT_NE(text(1), text(2));
 }
 
-TEST(SamplingTest, ScoresWithoutNumbersAreNotDrawn) {
+TEST(SamplingTest, LogitsWithoutNumbersAreNotDrawn) {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
   const std::vector<double> shares = Frequencies({nan, 0, -infinity, 0, nan}, {});
   EXPECT_EQ(shares[0] + shares[2] + shares[4], 0);
   EXPECT_NEAR(shares[1], 0.5, 0.01);
-  EXPECT_EQ(SampleSymbol({0, infinity, 3}, {}, kKey, 1), 1);
-  EXPECT_EQ(SampleSymbol({nan, nan}, {}, kKey, 1), 0);
+  EXPECT_EQ(SampleToken({0, infinity, 3}, {}, kKey, 1), 1);
+  EXPECT_EQ(SampleToken({nan, nan}, {}, kKey, 1), 0);
 }
 
 }  // namespace

@@ -56,16 +56,16 @@ data::Interactions RandomLog() {
 
 }  // namespace
 
-absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset) {
+absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset, const std::vector<std::string>& sets) {
   BenchJob bench;
   if (preset == "gpt") {
-    ASSIGN_OR_RETURN(bench.job, ParseJob(kGpt, "preset gpt", {}, {.num_trainers = 1}));
+    ASSIGN_OR_RETURN(bench.job, ParseJob(kGpt, "preset gpt", sets, {.num_trainers = 1}));
     bench.data = std::make_unique<loop::TextData>(RandomText(bench.job.model().gpt().max_length()));
   } else if (preset == "sasrec") {
-    ASSIGN_OR_RETURN(bench.job, ParseJob(kSasRec, "preset sasrec", {}, {.num_trainers = 1}));
+    ASSIGN_OR_RETURN(bench.job, ParseJob(kSasRec, "preset sasrec", sets, {.num_trainers = 1}));
     bench.data = std::make_unique<loop::SequenceData>(RandomLog(), nullptr, "random");
   } else {
-    ASSIGN_OR_RETURN(bench.job, LoadJob(preset, {}, {.num_trainers = 1}));
+    ASSIGN_OR_RETURN(bench.job, LoadJob(preset, sets, {.num_trainers = 1}));
     ASSIGN_OR_RETURN(bench.data, loop::ReadJobData(bench.job));
   }
   return bench;

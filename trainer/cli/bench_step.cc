@@ -1,6 +1,9 @@
 // `tandem bench step`: the speed of a whole training step, by the training loop itself, and where its time goes.
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <fstream>
 #include <map>
 #include <tuple>
 
@@ -15,6 +18,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/comm/thread_group.h"
+#include "trainer/loop/json.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::cli {
@@ -84,9 +88,8 @@ StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
   return profile;
 }
 
-absl::StatusOr<Measured> Measure(const std::string& preset, int threads, bool bf16, int num_steps) {
-  ASSIGN_OR_RETURN(BenchJob bench, MakeBenchJob(preset));
-  Job& job = bench.job;
+absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, int num_steps) {
+  Job job = bench.job;
   job.mutable_runtime()->set_threads(threads);
   job.mutable_train()->set_precision(bf16 ? Train::BF16 : Train::F32);
   job.mutable_train()->set_max_epochs(0);
@@ -163,39 +166,78 @@ void Print(const Measured& m) {
   std::fflush(stdout);
 }
 
-absl::Status WriteJson(const std::string& path, const std::vector<Measured>& all) {
-  std::FILE* file = std::fopen(path.c_str(), "w");
-  if (file == nullptr) return absl::InvalidArgumentError(absl::StrCat("cannot write --json ", path));
-  std::fputs("[", file);
-  const char* separator = "\n";
-  for (const Measured& m : all) {
-    std::fprintf(file, "%s{\"job\":\"%s\",\"threads\":%d,\"dtype\":\"%s\",\"tokens_per_second\":%.6g,\"samples_per_second\":%.6g}",
-                 separator, m.job.c_str(), m.threads, m.dtype.c_str(), m.tokens_per_second, m.samples_per_second);
-    separator = ",\n";
+// The file of --json, if asked for. Opened before minutes are spent on what goes into it.
+class JsonFile {
+ public:
+  explicit JsonFile(const std::string& path) : path_(path) {
+    if (!path.empty()) file_.open(path);
   }
-  std::fputs("\n]\n", file);
-  return std::fclose(file) == 0 ? absl::OkStatus() : absl::InvalidArgumentError(absl::StrCat("cannot write --json ", path));
+  absl::Status status() const {
+    if (path_.empty() || (file_.is_open() && file_.good())) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("cannot write --json ", path_, ": ", std::strerror(errno)));
+  }
+  absl::Status Write(const std::vector<Measured>& all) {
+    if (path_.empty()) return absl::OkStatus();
+    file_ << "[";
+    const char* separator = "\n";
+    for (const Measured& m : all) {
+      file_ << separator << "{\"job\":" << loop::JsonString(m.job) << ",\"threads\":" << m.threads
+            << ",\"dtype\":" << loop::JsonString(m.dtype) << ",\"tokens_per_second\":" << loop::JsonNumber(m.tokens_per_second)
+            << ",\"samples_per_second\":" << loop::JsonNumber(m.samples_per_second) << "}";
+      separator = ",\n";
+    }
+    file_ << "\n]\n" << std::flush;
+    return status();
+  }
+
+ private:
+  const std::string path_;
+  std::ofstream file_;
+};
+
+struct Combination {
+  const BenchJob* bench;
+  int threads;
+  bool bf16;
+};
+
+// What is to be measured. Refuses bf16 for a job that was asked for by name and has none.
+absl::StatusOr<std::vector<Combination>> Plan(const BenchStepOptions& options, const std::vector<BenchJob>& benches) {
+  const std::vector<int> threads = options.threads.empty() ? std::vector<int>{1, 2} : options.threads;
+  const auto asked = [&](const char* dtype) {
+    return options.dtypes.empty() || std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;
+  };
+  std::vector<Combination> plan;
+  for (const BenchJob& bench : benches) {
+    const bool has_bf16 = bench.job.model().has_gpt();
+    if (!has_bf16 && asked("bf16") && !options.dtypes.empty() && !options.presets.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("--dtype bf16 with ", bench.job.name(), ", a sequence_rec; allowed: f32"));
+    }
+    for (const int count : threads) {
+      if (asked("f32")) plan.push_back({&bench, count, false});
+      if (asked("bf16") && has_bf16) plan.push_back({&bench, count, true});
+    }
+  }
+  return plan;
 }
 
 absl::Status Run(const BenchStepOptions& options) {
-  std::vector<Measured> all;
   const std::vector<std::string> presets = options.presets.empty() ? std::vector<std::string>{"gpt", "sasrec"} : options.presets;
-  const std::vector<int> threads = options.threads.empty() ? std::vector<int>{1, 2} : options.threads;
+  std::vector<BenchJob> benches;
   for (const std::string& preset : presets) {
-    const bool has_bf16 = preset != "sasrec";
-    for (const int count : threads) {
-      for (const std::string dtype : {"f32", "bf16"}) {
-        const bool asked = options.dtypes.empty() ? dtype == "f32" || has_bf16
-                                                  : std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;
-        if (!asked) continue;
-        if (dtype == "bf16" && !has_bf16) return absl::InvalidArgumentError("--dtype bf16 with sasrec; allowed: f32");
-        ASSIGN_OR_RETURN(Measured measured, Measure(preset, count, dtype == "bf16", options.steps));
-        Print(measured);
-        all.push_back(std::move(measured));
-      }
-    }
+    ASSIGN_OR_RETURN(BenchJob bench, MakeBenchJob(preset, options.sets));
+    benches.push_back(std::move(bench));
   }
-  return options.json.empty() ? absl::OkStatus() : WriteJson(options.json, all);
+  ASSIGN_OR_RETURN(const std::vector<Combination> plan, Plan(options, benches));
+  JsonFile json(options.json);
+  RETURN_IF_ERROR(json.status());
+  std::vector<Measured> all;
+  for (const Combination& combination : plan) {
+    ASSIGN_OR_RETURN(Measured measured, Measure(*combination.bench, combination.threads, combination.bf16, options.steps));
+    Print(measured);
+    all.push_back(std::move(measured));
+  }
+  return json.Write(all);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct BenchStepOptions {
   std::vector<std::string> presets;  // gpt, sasrec or a job file; empty: gpt and sasrec
   std::vector<int> threads;          // empty: 1 and 2
   std::vector<std::string> dtypes;   // f32, bf16; empty: both where the job can
+  std::vector<std::string> sets;     // "path=value", in every job
   int steps = 12;                    // timed ones
   std::string json;                  // file for the figures; empty: none
 };
@@ -35,10 +37,10 @@ int BenchStep(const BenchStepOptions& options);
 
 struct GenerateOptions {
   std::string checkpoint;  // a step's folder, or one that holds some: the best
-  std::string prompt = "\n";
-  int length = 500;        // symbols to write
+  std::optional<std::string> prompt;  // absent: a line end, or the first symbol of a model that knows none
+  int length = 500;  // symbols to write
   double temperature = 0.8, top_p = 1;
-  int top_k = 0;           // 0: all
+  int top_k = 0;  // 0: all
   uint64_t seed = 1;
 };
 int Generate(const GenerateOptions& options);

@@ -14,6 +14,7 @@
 #include "trainer/cli/report.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/comm/thread_group.h"
+#include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_data.h"
 
 namespace tandem::cli {
@@ -66,10 +67,9 @@ absl::Status Run(const EvalOptions& options) {
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
   ParameterSet parameters(job.seed(), DType::F32);
-  const bool served = job.placement() == Job::PS;
-  remote::RemoteEmbedding table(tables->client(), /*table=*/1, served ? job.tables(0).dim() : 1);
-  const std::unique_ptr<loop::Task> task = data->MakeTask(
-      job, {.parameters = &parameters, .table = served ? &table : nullptr, .group = groups[0].get()});
+  const std::unique_ptr<remote::RemoteEmbedding> table = loop::MakeEmbeddingTable(job, tables->client());
+  const std::unique_ptr<loop::Task> task =
+      data->MakeTask(job, {.parameters = &parameters, .table = table.get(), .group = groups[0].get()});
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
   std::map<std::string, double> metrics;

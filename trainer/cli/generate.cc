@@ -1,6 +1,5 @@
 // `tandem generate`: text that a saved language model writes. Needs the checkpoint alone, which holds the vocabulary too.
 #include <cstdio>
-#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -10,10 +9,10 @@
 #include "trainer/cli/failure.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/data/vocabulary.h"
+#include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
 #include "trainer/models/gpt_decoder.h"
 #include "trainer/models/sampling.h"
-#include "trainer/remote/remote_embedding.h"
 
 namespace tandem::cli {
 
@@ -32,8 +31,9 @@ absl::Status CheckOptions(const GenerateOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int64_t>> EncodePrompt(const std::string& prompt, const data::Vocabulary& vocabulary) {
-  auto encoded = vocabulary.Encode(prompt);
+absl::StatusOr<std::vector<int64_t>> EncodePrompt(const std::optional<std::string>& prompt, const data::Vocabulary& vocabulary) {
+  if (!prompt) return std::vector<int64_t>{vocabulary.Find(U'\n').value_or(0)};
+  auto encoded = vocabulary.Encode(*prompt);
   if (!encoded.ok()) return absl::InvalidArgumentError(absl::StrCat("--prompt: ", encoded.status().message()));
   if (encoded->num_unseen > 0) {
     std::fprintf(stderr, "%d symbols of the prompt are unknown to the model and left out\n", static_cast<int>(encoded->num_unseen));
@@ -48,10 +48,8 @@ absl::StatusOr<std::vector<int64_t>> EncodePrompt(const std::string& prompt, con
 absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t vocabulary_size) {
   if (saved.manifest.job().placement() != Job::PS) return Variable();
   ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, /*num_workers=*/1, kTimeout));
-  std::vector<uint64_t> ids(static_cast<size_t>(vocabulary_size));
-  std::iota(ids.begin(), ids.end(), uint64_t{1});
-  remote::RemoteEmbedding table(tables->client(), /*table=*/1, saved.manifest.job().tables(0).dim());
-  auto pulled = table.Pull(/*step=*/0, /*create=*/false, std::move(ids));
+  const auto table = loop::MakeEmbeddingTable(saved.manifest.job(), tables->client());
+  auto pulled = table->Pull(/*step=*/0, /*create=*/false, loop::AllRowIds(vocabulary_size));
   ASSIGN_OR_RETURN(const Tensor rows, pulled->Await(absl::Now() + kTimeout));
   return Variable::Constant(rows);
 }
@@ -81,9 +79,9 @@ absl::Status Run(const GenerateOptions& options) {
   std::fputs(vocabulary->Decode(prompt).c_str(), stdout);
   std::vector<int64_t> next = prompt;
   for (int i = 0; i < options.length; ++i) {
-    const Tensor scores = decoder.Feed(next);
-    next = {models::SampleSymbol({scores.data<float>(), static_cast<size_t>(vocabulary->size())}, sampling, key,
-                                 static_cast<uint64_t>(i))};
+    const Tensor logits = decoder.Feed(next);
+    next = {models::SampleToken({logits.data<float>(), static_cast<size_t>(vocabulary->size())}, sampling, key,
+                                static_cast<uint64_t>(i))};
     std::fputs(vocabulary->Decode(next).c_str(), stdout);
     std::fflush(stdout);
   }

@@ -96,6 +96,21 @@ absl::StatusOr<TableCounts> CountRows(const checkpoint::Checkpoint& saved) {
   return counts;
 }
 
+bool BeginsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
+
+// As a C string, cut after as many characters as `width` bytes hold.
+std::string Quoted(const std::string& text, size_t width) {
+  std::string quoted = "\"";
+  for (size_t begin = 0, end; begin < text.size(); begin = end) {
+    for (end = begin + 1; end < text.size() && !BeginsCharacter(text[end]);) ++end;
+    const std::string character = absl::Utf8SafeCEscape(text.substr(begin, end - begin));
+    const size_t rest = end < text.size() ? 3 : 1;  // the closing quote, and dots if more follows
+    if (quoted.size() + character.size() + rest > width) return quoted + "\"..";
+    quoted += character;
+  }
+  return quoted + "\"";
+}
+
 // A checkpoint in which everything was found in order.
 struct Inspected {
   checkpoint::Checkpoint saved;
@@ -149,9 +164,9 @@ void PrintState(const CheckpointManifest& manifest) {
   line("stands", stands);
   line("consumed", absl::StrCat(Grouped(manifest.samples_consumed()), " samples, ", Grouped(manifest.tokens_consumed()), " tokens"));
   if (!manifest.symbols().empty()) {
-    const auto is_first_byte = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; };
-    const auto count = std::count_if(manifest.symbols().begin(), manifest.symbols().end(), is_first_byte);
+    const auto count = std::count_if(manifest.symbols().begin(), manifest.symbols().end(), BeginsCharacter);
     line("text", absl::StrCat("a vocabulary of ", Grouped(static_cast<uint64_t>(count)), " symbols"));
+    line("symbols", Quoted(manifest.symbols(), kMaxColumns - 12));
   }
   if (manifest.best_epoch() == 0) return line("best", "no evaluation yet");
   line("best", absl::StrFormat("epoch %s, step %s, selected by %.6g; %s evaluations since", Grouped(manifest.best_epoch()),

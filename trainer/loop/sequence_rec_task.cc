@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/gemm.h"
 #include "trainer/data/ranking.h"
+#include "trainer/loop/embedding_table.h"
 #include "trainer/loop/evaluation_blocks.h"
 #include "trainer/loop/job_options.h"
 
@@ -33,17 +33,11 @@ nn::PackedRows PackedRowsOf(const data::SequenceBatch& batch, int64_t max_length
           .max_length = max_length};
 }
 
-std::vector<uint64_t> AllIds(int64_t count) {
-  std::vector<uint64_t> ids(static_cast<size_t>(count));
-  std::iota(ids.begin(), ids.end(), uint64_t{1});
-  return ids;
-}
-
-// Places in a table whose first row is id 1's.
-Tensor IndexFromOne(absl::Span<const uint64_t> ids) {
-  Tensor index = Tensor::Empty(Shape{static_cast<int64_t>(ids.size())}, DType::I64);
-  for (size_t i = 0; i < ids.size(); ++i) index.data<int64_t>()[i] = static_cast<int64_t>(ids[i]) - 1;
-  return index;
+// i64 [ids.size()]: places in the whole table. An item's number is its row's id.
+Tensor PlacesOf(absl::Span<const uint64_t> ids) {
+  Tensor places = Tensor::Empty(Shape{static_cast<int64_t>(ids.size())}, DType::I64);
+  std::transform(ids.begin(), ids.end(), places.data<int64_t>(), PlaceOf);
+  return places;
 }
 
 // How an evaluated user was ranked; ids as in the file.
@@ -98,11 +92,11 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
 
   auto input = std::make_unique<SequenceStep>();
   if (table_ != nullptr) {
-    input->ids = options.loss == models::SequenceLossKind::FULL_SOFTMAX ? AllIds(data_->num_embeddings())
+    input->ids = options.loss == models::SequenceLossKind::FULL_SOFTMAX ? AllRowIds(data_->num_embeddings())
                                                                         : remote::UniqueIds(lists);
   }
   const auto index = [&](absl::Span<const uint64_t> ids) {
-    return table_ != nullptr ? remote::IndexInto(input->ids, ids) : IndexFromOne(ids);
+    return table_ != nullptr ? remote::IndexInto(input->ids, ids) : PlacesOf(ids);
   };
   input->global_samples = batches[0].global_samples;
   input->global_targets = input->global_tokens = batches[0].global_targets;
@@ -122,7 +116,7 @@ Variable SequenceRecTask::LossSum(Context& context, const StepInput& input, int 
 
 absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Duration timeout) const {
   if (table_ == nullptr) return items_.value();
-  auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllIds(data_->num_embeddings()));
+  auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(data_->num_embeddings()));
   return pulled->Await(absl::Now() + timeout);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/loop/embedding_table.h"
 #include "trainer/loop/evaluation_blocks.h"
 #include "trainer/loop/job_options.h"
 
@@ -19,18 +20,9 @@ struct TextStep : StepInput {
   std::vector<models::GptInput> parts;
 };
 
-// A symbol's row on the parameter servers: ids start at 1.
-uint64_t RowOf(int64_t symbol) { return static_cast<uint64_t>(symbol) + 1; }
-
-std::vector<uint64_t> RowsOf(const std::vector<int64_t>& symbols) {
+std::vector<uint64_t> RowIdsOf(const std::vector<int64_t>& symbols) {
   std::vector<uint64_t> ids(symbols.size());
-  std::transform(symbols.begin(), symbols.end(), ids.begin(), RowOf);
-  return ids;
-}
-
-std::vector<uint64_t> AllRows(int64_t vocabulary) {
-  std::vector<uint64_t> ids(static_cast<size_t>(vocabulary));
-  std::iota(ids.begin(), ids.end(), uint64_t{1});
+  std::transform(symbols.begin(), symbols.end(), ids.begin(), RowIdOf);
   return ids;
 }
 
@@ -63,11 +55,11 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
     input->global_samples = batch.global_samples;
     input->global_targets = input->global_tokens = batch.global_targets;
     input->parts.push_back(InputOf(batch, job_.model().gpt().max_length()));
-    if (table_ != nullptr) part_ids.push_back(RowsOf(batch.inputs));
+    if (table_ != nullptr) part_ids.push_back(RowIdsOf(batch.inputs));
   }
   if (table_ == nullptr) return input;
   if (job_.model().gpt().tied_embeddings()) {  // the head reads every row
-    input->ids = AllRows(model_.options().vocabulary_size);
+    input->ids = AllRowIds(model_.options().vocabulary_size);
     return input;
   }
   input->ids = remote::UniqueIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
@@ -99,7 +91,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   if (split == EvaluationSplit::TEST) return Evaluation();
   Variable rows;
   if (table_ != nullptr) {
-    auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRows(model_.options().vocabulary_size));
+    auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(model_.options().vocabulary_size));
     ASSIGN_OR_RETURN(const Tensor values, pulled->Await(absl::Now() + args.timeout));
     rows = Variable::Constant(values);
   }

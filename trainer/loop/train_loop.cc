@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/autograd/engine.h"
 #include "trainer/checkpoint/writer.h"
+#include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
@@ -27,12 +28,6 @@ constexpr absl::Duration kMargin = absl::Seconds(1);
 // What a summed loss is divided by, once. A batch without targets has a loss of 0.
 double NumTargets(const StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
 
-// The rows that parameter servers hold; null if the embedding is a dense parameter.
-std::unique_ptr<remote::RemoteEmbedding> MakeTable(const Job& job, ps::Client* client) {
-  if (job.placement() != Job::PS) return nullptr;
-  return std::make_unique<remote::RemoteEmbedding>(client, /*table=*/1, job.tables(0).dim());
-}
-
 class Replica {
  public:
   Replica(const Job& job, const JobData& data, const ReplicaEnvironment& environment)
@@ -42,7 +37,7 @@ class Replica {
         pool_(job.runtime().threads()),
         stream_(&pool_),
         parameters_(job.seed(), DType::F32),
-        table_(MakeTable(job, environment.client)),
+        table_(MakeEmbeddingTable(job, environment.client)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
         dense_(DenseOptionsOf(job), &parameters_),
         total_steps_(TotalSteps(job, task_->steps_per_epoch())),

@@ -1,6 +1,6 @@
 // A decoder-only Transformer language model (Radford et al. 2019): token and learned position embeddings, pre-norm blocks,
 // a final norm and a head over the vocabulary. Three layers with typed edges: embedding (symbols -> rows), blocks
-// (rows -> rows), head (rows -> scores). Token rows are a parameter of the model or come from outside, as a leaf.
+// (rows -> rows), head (rows -> logits). Token rows are a parameter of the model or come from outside, as a leaf.
 // Thread rule: as its parameters.
 #pragma once
 
@@ -45,7 +45,7 @@ class Gpt {
 
   // Hidden states after the final norm, [T, dim].
   Variable Encode(Context& context, const Variable& tokens, const GptInput& input) const;
-  // Scores [R, V] of what follows hidden states [R, dim].
+  // Logits [R, V] of what follows hidden states [R, dim].
   Variable Logits(Context& context, const Variable& tokens, const Variable& hidden) const;
   // The summed cross entropy, in nats; divide once by the global count of targets.
   Variable LossSum(Context& context, const Variable& tokens, const GptInput& input) const;
@@ -63,7 +63,7 @@ class Gpt {
   // Rows [n, dim] that enter the blocks, before dropout.
   Variable Embed(Context& context, const Variable& tokens, const Tensor& inputs, const Tensor& positions) const;
   const Variable& TokenRows(const Variable& tokens) const;
-  // What turns hidden states into scores.
+  // What turns hidden states into logits.
   struct Head {
     Variable weight;  // [dim, V], or [V, dim] if it is the token table
     bool is_table;

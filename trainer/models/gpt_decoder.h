@@ -17,12 +17,12 @@ class GptDecoder {
   // `tokens`: the whole vocabulary's rows in order if they live outside the model, else undefined. All outlive the decoder.
   GptDecoder(const Gpt* gpt, Variable tokens, Stream* stream);
 
-  // Feeds the symbols that come next (a prompt, then one at a time) and returns the scores [V] of the symbol after them. Where
+  // Feeds the symbols that come next (a prompt, then one at a time) and returns the logits [V] of the symbol after them. Where
   // they no longer fit into max_length, the context becomes the newest max_length / 2 symbols, or as many more of those fed
   // now as fit. REQUIRES: not empty.
   Tensor Feed(absl::Span<const int64_t> symbols);
 
-  // What the next scores are computed from, oldest first.
+  // What the next logits are computed from, oldest first.
   const std::vector<int64_t>& context() const { return context_; }
 
  private:

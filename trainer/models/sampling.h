@@ -1,5 +1,5 @@
-// Draws a symbol from a model's scores: softmax with a temperature over the top_k best, of these the nucleus of mass top_p
-// (Holtzman et al. 2020). A pure function, so the same key and step give the same symbol; callable from any thread.
+// Draws a token from a model's logits: softmax with a temperature over the top_k best, of these the nucleus of mass top_p
+// (Holtzman et al. 2020). A pure function, so the same key and step give the same token; callable from any thread.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace tandem::models {
 struct SamplingOptions {
   double temperature = 1;  // 0: always the best
   int64_t top_k = 0;       // 0: all
-  double top_p = 1;        // the fewest best symbols that together have this probability
+  double top_p = 1;        // the fewest best tokens that together have this probability
 };
 
-// `step` numbers the draws of a text. Equal scores stand in the order of their symbols; NaN is never drawn unless there is
-// nothing else. REQUIRES: at least one score, temperature and top_k not negative.
-int64_t SampleSymbol(absl::Span<const float> scores, const SamplingOptions& options, RandomKey key, uint64_t step);
+// `step` numbers the draws of a text. Equal logits stand in the order of their tokens; NaN is never drawn unless there is
+// nothing else. REQUIRES: at least one logit, temperature and top_k not negative.
+int64_t SampleToken(absl::Span<const float> logits, const SamplingOptions& options, RandomKey key, uint64_t step);
 
 }  // namespace tandem::models

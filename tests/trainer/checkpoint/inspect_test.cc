@@ -60,6 +60,31 @@ TEST_F(InspectTest, LongAndHostileNamesAreShortenedAndEscaped) {
   EXPECT_NE(out_.find("metric8 8.0000"), std::string::npos) << out_;
 }
 
+TEST_F(InspectTest, SymbolsOfATextAreEscapedAndCut) {
+  const auto write = [&](const std::string& symbols) {
+    WriteArgs args{.folder = folder_.path(),
+                   .manifest = {},
+                   .parameters = &run_.parameters(),
+                   .optimizer = &run_.optimizer(),
+                   .client = &run_.client(),
+                   .keep = 1,
+                   .deadline = absl::Now() + absl::Seconds(30)};
+    *args.manifest.mutable_job() = SmallJob();
+    args.manifest.set_symbols(symbols);
+    ASSERT_TRUE(WriteCheckpoint(args).ok());
+    ASSERT_EQ(Inspect(folder_.path()), 0) << err_;
+    ExpectLinesFit();
+  };
+  write("\n \"\x1bz\xc3\xa9");
+  ExpectLine("  text      a vocabulary of 6 symbols");
+  ExpectLine("  symbols   \"\\n \\\"\\033z\xc3\xa9\"");
+  std::string many = "a", seen = "a";
+  for (int i = 0; i < 200; ++i) many += "\xc3\xa9";
+  for (int i = 0; i < 46; ++i) seen += "\xc3\xa9";  // 93 bytes; one more and quotes and dots would be 99
+  write(many);
+  ExpectLine("  symbols   \"" + seen + "\"..");
+}
+
 TEST_F(InspectTest, CheckpointIsListedInLinesThatFit) {
   TrainAndWrite(2);
   ASSERT_EQ(Inspect(folder_ / "step-00000002"), 0) << err_;

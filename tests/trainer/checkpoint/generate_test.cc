@@ -1,0 +1,162 @@
+// `tandem generate` on what a run left: the text that its decoder gives, the same for a seed, and whose fault an error is.
+#include <algorithm>
+#include <cmath>
+
+#include "tests/trainer/checkpoint/small_checkpoint.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/data/vocabulary.h"
+#include "trainer/loop/job_options.h"
+#include "trainer/loop/train_loop.h"
+#include "trainer/models/gpt_decoder.h"
+#include "trainer/remote/remote_embedding.h"
+
+namespace tandem {
+namespace {
+
+constexpr char kJob[] = R"(
+seed: 3
+model { gpt { max_length: 8 layers: 1 heads: 2 dim: 16 } }
+optimizer { kind: ADAMW learning_rate: 1e-2 }
+train { batch_size: 8 max_steps: 60 eval_every_steps: 60 }
+)";
+
+class GenerateTest : public testing::Test {
+ protected:
+  void Train(const std::string& placement) {
+    std::string text;
+    const char* words[] = {"the cat ", "sat on ", "a mat. ", "so did ", "the dog "};
+    for (uint64_t i = 0; i < 300; ++i) text += words[RandomBelow({1, 2}, 0, i, 5)];
+    const std::vector<std::string> sets{"data.path=" + folder_.Write("text", text), "placement=" + placement};
+    const auto job = LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = 1});
+    ASSERT_TRUE(job.ok()) << job.status();
+    const auto data = loop::ReadJobData(*job);
+    ASSERT_TRUE(data.ok()) << data.status();
+    const auto output = loop::RunOutput::Create(folder_ / "run", loop::LogFormat::JSON);
+    ASSERT_TRUE(output.ok()) << output.status();
+    ps::TableHost host(1);
+    ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
+    const auto groups = comm::ThreadGroup::Create(1, "dp");
+    const auto summary =
+        loop::RunReplica(*job, **data, {.group = groups[0].get(), .client = &client, .output = output->get()});
+    ASSERT_TRUE(summary.ok()) << summary.status();
+  }
+
+  cli::GenerateOptions Options() const { return {.checkpoint = folder_ / "run/checkpoints", .prompt = "the ", .length = 40}; }
+
+  // What it prints, without the line end after the text.
+  std::string Generate(const cli::GenerateOptions& options) {
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+    code_ = cli::Generate(options);
+    errors_ = testing::internal::GetCapturedStderr();
+    std::string text = testing::internal::GetCapturedStdout();
+    if (!text.empty()) text.pop_back();
+    return text;
+  }
+
+  const support::TempFolder folder_;
+  int code_ = 0;
+  std::string errors_;
+};
+
+// The likeliest symbol again and again, put together from the checkpoint's parts.
+std::string GreedyText(const std::string& folder, const std::string& prompt, int length) {
+  const auto saved = checkpoint::OpenCheckpoint(folder, checkpoint::Choice::BEST);
+  const Job& job = saved->manifest.job();
+  const auto vocabulary = data::Vocabulary::FromSymbols(saved->manifest.symbols());
+  ParameterSet parameters(1, DType::F32);
+  const models::Gpt gpt(loop::GptOptionsOf(job, vocabulary->size()), parameters);
+  EXPECT_TRUE(checkpoint::LoadParameters(*saved, parameters).ok());
+  Variable rows;
+  ps::TableHost host(1);
+  ps::LocalClient client(host, 0, 1);
+  if (job.placement() == Job::PS) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    EXPECT_TRUE(client.CreateTables({saved->manifest.tables(0)}, absl::Seconds(30)).ok());
+    EXPECT_TRUE(checkpoint::LoadRows(*saved, client, deadline).ok());
+    std::vector<uint64_t> ids;
+    for (int64_t symbol = 0; symbol < vocabulary->size(); ++symbol) ids.push_back(static_cast<uint64_t>(symbol + 1));
+    rows = Variable::Constant(*remote::RemoteEmbedding(&client, 1, 16).Pull(0, /*create=*/false, ids)->Await(deadline));
+  }
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  models::GptDecoder decoder(&gpt, rows, &stream);
+  std::string text = prompt;
+  std::vector<int64_t> next = vocabulary->Encode(prompt)->numbers;
+  for (int i = 0; i < length; ++i) {
+    const Tensor logits = decoder.Feed(next);
+    const float* first = logits.data<float>();
+    next = {std::max_element(first, first + vocabulary->size()) - first};
+    text += vocabulary->Decode(next);
+  }
+  return text;
+}
+
+TEST_F(GenerateTest, GreedyTextIsThatOfTheDecoderInBothPlacements) {
+  for (const char* placement : {"REPLICATED", "PS"}) {
+    Train(placement);
+    cli::GenerateOptions options = Options();
+    options.temperature = 0;
+    const std::string text = Generate(options);
+    EXPECT_EQ(code_, 0) << errors_;
+    EXPECT_EQ(text, GreedyText(options.checkpoint, "the ", 40)) << placement;
+    EXPECT_NE(text.find_first_not_of(' ', 4), std::string::npos) << "a model that learned nothing shows nothing";
+  }
+}
+
+TEST_F(GenerateTest, SeedDecidesTheText) {
+  Train("REPLICATED");
+  cli::GenerateOptions options = Options();
+  const std::string text = Generate(options);
+  EXPECT_EQ(text.size(), 44u) << text;
+  EXPECT_EQ(Generate(options), text);
+  options.seed = 2;
+  EXPECT_NE(Generate(options), text);
+}
+
+TEST_F(GenerateTest, WithoutPromptAModelThatKnowsNoLineEndBeginsWithItsFirstSymbol) {
+  Train("REPLICATED");
+  cli::GenerateOptions options = Options();
+  options.prompt.reset();
+  options.length = 0;
+  EXPECT_EQ(Generate(options), " ");  // the least code point of the text
+  EXPECT_EQ(code_, 0) << errors_;
+}
+
+TEST_F(GenerateTest, WrongFlagEndsWithTwoAndIsNamed) {
+  Train("REPLICATED");
+  const auto expect_refused = [&](const cli::GenerateOptions& options, const char* flag) {
+    EXPECT_EQ(Generate(options), "");
+    EXPECT_EQ(code_, 2) << flag;
+    EXPECT_NE(errors_.find(flag), std::string::npos) << errors_;
+  };
+  const auto with = [&](auto change) {
+    cli::GenerateOptions options = Options();
+    change(options);
+    return options;
+  };
+  expect_refused(with([](auto& o) { o.length = -1; }), "--length");
+  expect_refused(with([](auto& o) { o.temperature = -0.1; }), "--temperature");
+  expect_refused(with([](auto& o) { o.temperature = std::nan(""); }), "--temperature");
+  expect_refused(with([](auto& o) { o.top_k = -1; }), "--top-k");
+  expect_refused(with([](auto& o) { o.top_p = 0; }), "--top-p");
+  expect_refused(with([](auto& o) { o.top_p = 1.1; }), "--top-p");
+  expect_refused(with([](auto& o) { o.prompt = "XYZ"; }), "--prompt");
+  expect_refused(with([](auto& o) { o.prompt = ""; }), "--prompt");
+  expect_refused(with([](auto& o) { o.prompt = "the \xff"; }), "--prompt");
+}
+
+using GenerateFromRecommenderTest = checkpoint::CheckpointTest;
+
+TEST_F(GenerateFromRecommenderTest, CheckpointOfAnotherModelEndsWithFour) {
+  TrainAndWrite(1);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(cli::Generate({.checkpoint = folder_.path(), .prompt = "a"}), 4);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("no language model"), std::string::npos);
+  EXPECT_EQ(cli::Generate({.checkpoint = folder_ / "nowhere", .prompt = "a"}), 4);
+}
+
+}  // namespace
+}  // namespace tandem
