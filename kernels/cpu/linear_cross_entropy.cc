@@ -98,6 +98,7 @@ inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, con
     const auto exponential = [=](int64_t i) { return x[i] = Exp2((x[i] - max) * static_cast<float>(kLog2E)); };
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
+      __builtin_prefetch(x + n + i, 1);  // the next row's, which its maximum will wait for
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) lane[l] += exponential(i + l);
     }
