@@ -74,9 +74,10 @@ class AmxProducts {
   const float* grad_out() const { return grad_out_; }
   float* grad_k() const { return grad_k_; }
   float* grad_v() const { return grad_v_; }
-  int64_t padded_keys() const { return padded_keys_; }
 
+  void ClearGradients() {}  // a strip's first product does not add
   void LoadKeys(int64_t begin, int64_t end) {
+    known_keys_ = begin;
     CopyRows(p_.k, begin, end, k_);
     CopyRows(p_.v, begin, end, v_);
     // The columns' tiles that hold one of these keys.
@@ -106,9 +107,9 @@ class AmxProducts {
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     Round(block, scores_, rounded_);
-    KeysInto(block, grad_out_pairs_of_queries_, grad_v_ + key * depth_, prefetch);
+    KeysInto(block, key, grad_out_pairs_of_queries_, grad_v_, prefetch);
     Round(block, grad_scores_, rounded_);
-    KeysInto(block, q_pairs_of_queries_, grad_k_ + key * depth_, prefetch);
+    KeysInto(block, key, q_pairs_of_queries_, grad_k_, prefetch);
     QueriesInto(block, k_columns_ + key, key > 0, prefetch);
   }
   void FinishQueryGradient(int64_t columns) { TransposeOut(columns); }
@@ -190,13 +191,15 @@ class AmxProducts {
                  {rows + j * depth_, depth_, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false);
     }
   }
-  // to [keys, depth] += the rounded scores times rows [queries, depth], given in pairs of queries.
-  void KeysInto(const ScoreBlock& block, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
+  // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given in pairs of queries. Strips with
+  // keys that no block before saw begin with it.
+  void KeysInto(const ScoreBlock& block, int64_t key, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kAmxUnit) {
       const int64_t first = block.FirstQuery(j) / kAmxUnit * kAmxUnit;
       Fetch(prefetch);
       AmxProduct(kAmxUnit, depth_, Padded(block.columns) - first,
-                 {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + j * depth_, depth_}, true);
+                 {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + (key + j) * depth_, depth_},
+                 key + j < known_keys_);
     }
   }
   // out_columns [depth, queries] (+)= columns [depth, keys] times the scores in pairs.
@@ -214,6 +217,7 @@ class AmxProducts {
   const AttentionTask& task_;
   const int64_t depth_, padded_keys_;
   bool backward_ = false;
+  int64_t known_keys_ = 0;  // to blocks before this one
   BFloat16 *k_, *v_, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr, *rounded_ = nullptr;
   uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
   float *scores_, *out_columns_, *out_, *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr, *grad_out_ = nullptr;

@@ -32,8 +32,11 @@ class VectorProducts {
   const T* grad_out() const { return grad_out_; }  // [kBlockQueries, width]
   T* grad_k() const { return grad_k_; }            // [keys, width]
   T* grad_v() const { return grad_v_; }
-  int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
 
+  void ClearGradients() {
+    std::fill_n(grad_k_, padded_keys() * width_, T(0));
+    std::fill_n(grad_v_, padded_keys() * width_, T(0));
+  }
   void LoadKeys(int64_t begin, int64_t end) {
     for (const auto& [from, to] : {std::pair(&p_.k, k_), std::pair(&p_.v, v_)}) {
       LoadHead(p_, task_.head, *from, task_.first_key + begin, end - begin, to + begin * width_);
@@ -72,6 +75,7 @@ class VectorProducts {
   void FinishQueryGradient(int64_t) {}
 
  private:
+  int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
   void Cut(bool backward, Arena& arena) {
     const int64_t all_keys = padded_keys() * width_, score_keys = backward ? std::min(padded_keys(), kChunkKeys) : padded_keys();
     const int64_t scores_room = (score_keys + 1) * kBlockQueries;  // the last tile of queries reads into the next row

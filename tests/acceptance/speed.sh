@@ -1,5 +1,5 @@
-# speed: whole training steps beside PyTorch's, in one sitting: three rounds of ours, then the peer with each of its settings, for
-# the machine's speed changes from minute to minute. Medians are compared. Sourced by run.sh.
+# speed: whole training steps beside PyTorch's, in one sitting: rounds of ours, then the peer with each of its settings. The machine's
+# speed changes from minute to minute, so a round gives a ratio, and their median counts. Sourced by run.sh.
 
 # The peer's programs and the Python that has PyTorch.
 peer_folder() { [[ -f $data/anchors/torch_gpt.py ]] && echo "$data/anchors"; }
@@ -29,8 +29,6 @@ figure() { awk -v pattern="$1" 'index($0, pattern) && !found { for (i = 1; i < N
 
 # keep CASE WHO < FIGURES: the figures of a round.
 keep() { cat >>"$work/speed/$1.$2"; }
-# middle CASE WHO: their median over the rounds; nothing unless every round gave one.
-middle() { sort -g "$work/speed/$1.$2" | awk -v rounds="$speed_rounds" '{ value[NR] = $1 } END { if (NR == rounds) print value[int((NR + 1) / 2)] }'; }
 
 # ours PRESET THREADS DTYPE KEY
 ours() {
@@ -58,17 +56,16 @@ speed_round() {
   fi
 }
 
-# speed_row CASE WHAT AIM: ours beside the fastest of the peer's settings.
+# speed_row CASE WHAT AIM: of each round, ours over the fastest of the peer's settings; a round that lacks a figure spoils the row.
 speed_row() {
-  local mine best ratio settings
-  mine=$(middle "$1" ours)
-  for settings in "$work/speed/$1".*; do
-    settings=${settings##*.}
-    [[ $settings == ours ]] || printf '%s %s\n' "$(middle "$1" "$settings")" "$settings"
-  done >"$work/speed/peers.txt"
-  best=$(sort -g "$work/speed/peers.txt" | tail -1)
-  ratio=$(awk -v a="$mine" -v b="${best% *}" 'BEGIN { if (a > 0 && b > 0) printf "%.2f", a / b; else print "none" }')
-  row "$2" ">= $3 x PyTorch" "$ratio x ($mine and $best)" "$(verdict within "$ratio" "$3" 1000)"
+  local figures median
+  for figures in "$work/speed/$1".*; do
+    [[ $(wc -l <"$figures") -eq $speed_rounds ]] || : >"$work/speed/$1.ours"
+  done
+  median=$(paste -d' ' "$work/speed/$1.ours" $(ls "$work/speed/$1".* | grep -v '\.ours$') | awk '
+    NF > 1 && $1 > 0 { best = 0; for (i = 2; i <= NF; ++i) if ($i > best) best = $i; if (best > 0) printf "%.2f %.0f %.0f\n", $1 / best, $1, best }' |
+    sort -g | sed -n "$(((speed_rounds + 1) / 2))p")
+  row "$2" ">= $3 x PyTorch" "${median:-none} (ratio, ours, PyTorch)" "$(verdict within "${median%% *}" "$3" 1000)"
 }
 
 accept_speed() {
