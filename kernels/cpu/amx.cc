@@ -26,7 +26,7 @@ bool AskForTiles() {
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-constexpr int64_t kTileRows16 = 16, kTileBytes = 64;
+constexpr int64_t kRowsOfTile = 16, kBytesOfRow = 64;
 
 // All eight tiles: 16 rows of 64 bytes.
 struct alignas(64) TileConfiguration {
@@ -35,7 +35,7 @@ struct alignas(64) TileConfiguration {
   uint8_t rows[16] = {};
 
   TileConfiguration() {
-    for (int t = 0; t < 8; ++t) row_bytes[t] = kTileBytes, rows[t] = kTileRows16;
+    for (int t = 0; t < 8; ++t) row_bytes[t] = kBytesOfRow, rows[t] = kRowsOfTile;
   }
 };
 static_assert(sizeof(TileConfiguration) == 64);
@@ -64,7 +64,7 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const AmxOperands&
   for (int64_t i = 0; i < rows; i += kAmxUnit) {
     for (int64_t j = 0; j < columns; j += kAmxUnit) {
       float* c0 = o.c + i * o.c_row + j;
-      float* c1 = c0 + kTileRows16 * o.c_row;
+      float* c1 = c0 + kRowsOfTile * o.c_row;
       if (accumulate) {
         _tile_loadd(0, c0, c_bytes);
         _tile_loadd(1, c0 + 16, c_bytes);
@@ -84,7 +84,7 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const AmxOperands&
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + 16, b_bytes);
         _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + kTileRows16 * o.a_row, a_bytes);
+        _tile_loadd(5, a + kRowsOfTile * o.a_row, a_bytes);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
       }

@@ -62,9 +62,8 @@ class AmxProducts {
   static bool Takes(int64_t depth) { return HasAmx() && depth % kAmxUnit == 0; }
 
   AmxProducts(const AttentionProblem<BFloat16>& p, const AttentionTask& task, bool backward)
-      : p_(p), task_(task), depth_(p.depth), padded_keys_(RoundUp(task.num_keys, kAmxUnit)) {
-    TakeScratch(backward, [this](bool with_gradients, Arena& arena) { Cut(with_gradients, arena); });
-    backward_ = backward;
+      : p_(p), task_(task), depth_(p.depth), padded_keys_(RoundUp(task.num_keys, kAmxUnit)), backward_(backward) {
+    TakeScratch([this](Arena& arena) { Cut(arena); });
   }
 
   int64_t width() const { return depth_; }
@@ -119,9 +118,9 @@ class AmxProducts {
   static const uint16_t* Bits(const BFloat16* x) { return &x->bits; }
   static uint16_t* Bits(BFloat16* x) { return &x->bits; }
 
-  void Cut(bool backward, Arena& arena) {
+  void Cut(Arena& arena) {
     const int64_t block = kBlockQueries * depth_, keys = padded_keys_ * depth_;
-    const int64_t score_room = (backward ? std::min(padded_keys_, kChunkKeys) : padded_keys_) * kBlockQueries;
+    const int64_t score_room = (backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_) * kBlockQueries;
     k_ = arena.Take<BFloat16>(keys);
     v_ = arena.Take<BFloat16>(keys);
     rows_ = arena.Take<BFloat16>(block);
@@ -131,7 +130,7 @@ class AmxProducts {
     score_pairs_ = arena.Take<uint32_t>(score_room / 2);
     out_columns_ = arena.Take<float>(block);
     out_ = arena.Take<float>(block);
-    if (!backward) {
+    if (!backward_) {
       v_columns_ = arena.Take<BFloat16>(keys);
       return;
     }
@@ -216,7 +215,7 @@ class AmxProducts {
   const AttentionProblem<BFloat16>& p_;
   const AttentionTask& task_;
   const int64_t depth_, padded_keys_;
-  bool backward_ = false;
+  const bool backward_;
   int64_t known_keys_ = 0;  // to blocks before this one
   BFloat16 *k_, *v_, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr, *rounded_ = nullptr;
   uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;

@@ -28,13 +28,13 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// Calls cut(backward, arena) twice, the second time with memory.
+// Calls cut(arena) twice, the second time with memory.
 template <class Cut>
-void TakeScratch(bool backward, const Cut& cut) {
+void TakeScratch(const Cut& cut) {
   Arena dry;
-  cut(backward, dry);
+  cut(dry);
   Arena arena(Scratch<char>(ScratchSlot::TASK_A, dry.used()));
-  cut(backward, arena);
+  cut(arena);
 }
 
 // `rows` rows of a head from `token` on, as rows of `to` that are RoundUp(depth, kLanes) long.

@@ -22,7 +22,7 @@ class VectorProducts {
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
       : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)) {
-    TakeScratch(backward, [this](bool with_gradients, Arena& arena) { Cut(with_gradients, arena); });
+    TakeScratch([&](Arena& arena) { Cut(backward, arena); });
   }
 
   int64_t width() const { return width_; }

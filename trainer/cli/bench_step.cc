@@ -112,6 +112,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
       job, *bench.data,
       {.group = groups[0].get(),
        .client = &client,
+       .compute = bf16 ? DType::BF16 : DType::F32,
        .on_step =
            [&](const loop::StepRecord& record) {
              if (record.step <= kWarmUpSteps || record.step > kWarmUpSteps + num_steps) return;

@@ -67,6 +67,15 @@ absl::StatusOr<std::FILE*> OpenFile(const std::string& path, const char* mode) {
   return file;
 }
 
+// In one piece: a process that is killed leaves the old file or the new one.
+absl::Status ReplaceFile(const std::string& path, const std::string& text) {
+  const std::string draft = path + ".draft";
+  ASSIGN_OR_RETURN(std::FILE * file, OpenFile(draft, "w"));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) return FileError(draft);
+  return std::rename(draft.c_str(), path.c_str()) == 0 ? absl::OkStatus() : FileError(path);
+}
+
 // Keeps the lines of a file of records up to a step's. A last line without its end, of a run that was killed, goes too.
 absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
   std::string kept;
@@ -75,10 +84,7 @@ absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
     int64_t step;
     if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64, &step) == 1 && step <= last_step) absl::StrAppend(&kept, line, "\n");
   }
-  ASSIGN_OR_RETURN(std::FILE * rewritten, OpenFile(path, "w"));
-  const bool written = std::fwrite(kept.data(), 1, kept.size(), rewritten) == kept.size();
-  if (std::fclose(rewritten) != 0 || !written) return FileError(path);
-  return absl::OkStatus();
+  return ReplaceFile(path, kept);
 }
 
 // The few figures that fit a line, where they exist.
@@ -157,13 +163,7 @@ void RunOutput::Note(const std::string& text) { progress_.Line(text); }
 
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) {
   RETURN_IF_ERROR(MakeFolder(folder));
-  const std::string path = folder + "/summary.json", draft = path + ".draft";
-  ASSIGN_OR_RETURN(std::FILE * file, OpenFile(draft, "w"));
-  const std::string json = SummaryJson(summary);
-  const bool written = std::fwrite(json.data(), 1, json.size(), file) == json.size();
-  if (std::fclose(file) != 0 || !written) return FileError(draft);
-  if (std::rename(draft.c_str(), path.c_str()) != 0) return FileError(path);
-  return absl::OkStatus();
+  return ReplaceFile(folder + "/summary.json", SummaryJson(summary));
 }
 
 absl::Status RunOutput::Finish(const RunSummary& summary) {

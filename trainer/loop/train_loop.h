@@ -26,7 +26,7 @@ struct ReplicaEnvironment {
   // write a checkpoint and return a summary with status "stopped". An evaluation that was due then is the resumed run's.
   std::function<bool()> stop_requested = nullptr;
   rpc::MasterClient* master = nullptr;  // for the trace; null: no master
-  std::optional<DType> compute = std::nullopt;  // for tests: of a job of precision BF16, alike for all, instead of measuring
+  std::optional<DType> compute = std::nullopt;  // for tests and benchmarks: instead of choosing, alike for all
   // For measuring, at rank 0: after every step, and with the traced steps' spans instead of writing trace.json.
   std::function<void(const StepRecord&)> on_step = nullptr;
   std::function<void(const std::vector<RoleTrace>&)> on_trace = nullptr;
