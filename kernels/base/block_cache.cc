@@ -6,12 +6,13 @@
 #include <cstdlib>
 
 #include "kernels/base/check.h"
+#include "kernels/base/large_memory.h"
 
 namespace tandem {
 
 namespace {
 
-constexpr size_t kUnit = 64;
+constexpr size_t kUnit = kCacheLine;
 // A request takes an idle block of up to twice its size before it asks the system: steps differ in their numbers of tokens.
 constexpr int kClassesPerDoubling = 4;
 
@@ -50,7 +51,7 @@ const std::shared_ptr<BlockCache>& BlockCache::OfThisThread() {
 uint64_t BlockCache::num_system_blocks() { return SystemBlocks().load(std::memory_order_relaxed); }
 
 BlockCache::Block BlockCache::Take(size_t num_bytes) {
-  int size_class = ClassOf(num_bytes);
+  const int size_class = ClassOf(num_bytes);
   TANDEM_CHECK(size_class < kNumClasses) << "a buffer of " << num_bytes << " bytes";
   {
     absl::MutexLock lock(&mutex_);
@@ -70,7 +71,7 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
   SystemBlocks().fetch_add(1, std::memory_order_relaxed);
   // Under a sanitizer the block ends where the request does.
   const size_t size = kKeepIdle ? BytesOf(size_class) : std::max(kUnit, (num_bytes + kUnit - 1) / kUnit * kUnit);
-  void* data = std::aligned_alloc(kUnit, size);
+  void* data = AllocateArray(size);
   TANDEM_CHECK(data != nullptr) << "no memory for a buffer of " << num_bytes << " bytes";
   return {data, size_class};
 }

@@ -43,8 +43,8 @@ class BlockCache {
     void* data;
     uint64_t since;  // the count of returns
   };
-  // Four sizes per doubling: beyond 256 bytes at most a fifth of a new block lies waste. Take hands out an idle block of up to
-  // twice the size.
+  // Four sizes per doubling: beyond 256 bytes at most a fifth of a new block lies waste, and from 1 MiB on what fills its huge pages.
+  // Take hands out an idle block of up to twice the size.
   static constexpr int kNumClasses = 4 * 42;
   static int ClassOf(size_t num_bytes);
   static size_t BytesOf(int size_class);

@@ -21,15 +21,21 @@ inline T FoldSum(T (&lane)[kLanes]) {
   return lane[0];
 }
 
+// Adds term(i) for i in [begin, end) to the lanes. REQUIRES: begin a multiple of kLanes.
+template <class T, class Term>
+inline void AddToLanes(int64_t begin, int64_t end, const Term& term, T (&lane)[kLanes]) {
+  int64_t i = begin;
+  for (; i + kLanes <= end; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) lane[l] += term(i + l);
+  }
+  for (int l = 0; i + l < end; ++l) lane[l] += term(i + l);
+}
+
 // Sum over i in [0, n) of term(i), in type T.
 template <class T, class Term>
 inline T LaneSum(int64_t n, const Term& term) {
   T lane[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) lane[l] += term(i + l);
-  }
-  for (int l = 0; i + l < n; ++l) lane[l] += term(i + l);
+  AddToLanes(0, n, term, lane);
   return FoldSum(lane);
 }
 

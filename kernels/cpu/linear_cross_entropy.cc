@@ -69,15 +69,18 @@ class SharedSpan {
   std::atomic<int64_t> product_ns_{0}, loss_ns_{0};
 };
 
-// Blocks of columns of rows: element (r, c) lies in block c / 512 at row r.
+// Blocks of columns of rows: element (r, c) lies in block c / 512 at row r. Between blocks lies the room of one row: without it, the
+// parts of a row would lie a power of two apart, where they drive each other out of the cache.
 template <class T>
 struct Blocks {
   T* data;
   int64_t rows, columns;
 
   int64_t count() const { return (columns + kBlockColumns - 1) / kBlockColumns; }
-  int64_t width(int64_t block) const { return std::min(kBlockColumns, columns - block * kBlockColumns); }
-  T* row(int64_t block, int64_t r) const { return data + block * kBlockColumns * rows + r * width(block); }
+  int64_t width(int64_t b) const { return std::min(kBlockColumns, columns - b * kBlockColumns); }
+  T* block(int64_t b) const { return data + b * kBlockColumns * (rows + 1); }
+  T* row(int64_t b, int64_t r) const { return block(b) + r * width(b); }
+  int64_t size() const { return count() * kBlockColumns * (rows + 1); }
 };
 
 // The loss of row r, whose logits become their gradient: exponentials in place, then scaled into `grad`, which may be empty or
@@ -158,13 +161,15 @@ class LinearCrossEntropyRun {
  private:
   int64_t num_blocks() const { return (classes_ + kBlockColumns - 1) / kBlockColumns; }
   int64_t width(int64_t block) const { return std::min(kBlockColumns, classes_ - block * kBlockColumns); }
+  // Of a chunk's logits.
+  Blocks<T> Grads() const { return {grads_, chunk_rows_, classes_}; }
 
   // One scratch: W packed, W' packed, the gradients of a chunk's logits, a chunk's hidden states transposed.
   void TakeMemory() {
     forward_size_ = PackedSize<T>(dim_, kBlockColumns);
     backward_size_ = args_.grad_hidden.empty() ? 0 : PackedSize<T>(kBlockColumns, dim_);
     const int64_t weights = num_blocks() * (forward_size_ + backward_size_);
-    const int64_t grads = with_gradients_ ? RoundUp(chunk_rows_ * classes_, kPanelDepth<T>) : 0;
+    const int64_t grads = with_gradients_ ? Grads().size() : 0;
     const int64_t transposed = args_.grad_weight.empty() ? 0 : chunk_rows_ * dim_;
     memory_ = Scratch<T>(ScratchSlot::CALLER, weights + grads + transposed);
     grads_ = with_gradients_ ? memory_ + weights : nullptr;
@@ -192,7 +197,7 @@ class LinearCrossEntropyRun {
     const double elements = static_cast<double>(chunk_rows * classes_);
     SharedSpan span(stream_.tracer(), (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
                     elements * (sizeof(float) + (with_gradients_ ? sizeof(T) : 0)));
-    const Blocks<T> grad{grads_, chunk_rows_, classes_};
+    const Blocks<T> grad = Grads();
     stream_.pool().ParallelFor((chunk_rows + kTaskRows - 1) / kTaskRows, [&](int64_t task) {
       const int64_t first = task * kTaskRows, rows = std::min(kTaskRows, chunk_rows - first);
       Blocks<float> logits{nullptr, kTaskRows, classes_};
@@ -200,7 +205,7 @@ class LinearCrossEntropyRun {
         if (with_gradients_) logits = grad;
       }
       const int64_t first_logits = logits.data != nullptr ? first : 0;
-      if (logits.data == nullptr) logits.data = Scratch<float>(ScratchSlot::TASK_A, kTaskRows * classes_);
+      if (logits.data == nullptr) logits.data = Scratch<float>(ScratchSlot::TASK_A, logits.size());
       span.Product([&] { Logits(chunk_begin + first, rows, logits, first_logits); });
       span.Loss([&] { Losses(chunk_begin + first, rows, logits, first_logits, grad, first); });
       if (!args_.grad_hidden.empty()) span.Product([&] { HiddenGradient(chunk_begin + first, rows, grad, first); });
@@ -248,7 +253,7 @@ class LinearCrossEntropyRun {
     if (with_weight) TransposeHidden(begin, rows);
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
       const int64_t columns = width(block);
-      T* grad = grads_ + block * kBlockColumns * chunk_rows_;
+      T* grad = Grads().block(block);
       if (!args_.grad_bias.empty()) {
         float* sums = args_.grad_bias.as<float>() + block * kBlockColumns;
         if (begin == 0) std::fill_n(sums, columns, 0.0f);

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/storage.h"
+#include "kernels/cpu/strips.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
@@ -23,18 +24,20 @@ inline void CheckSame(const ArrayView& output, const ArrayView& input) {
 // Vectorised().
 template <class O, class Function, class... Inputs>
 inline void MapRun(int64_t n, O* out, const Function& f, const Inputs*... inputs) {
-  int64_t i = 0;
-  if constexpr (std::is_same_v<O, BFloat16> && (std::is_same_v<Inputs, BFloat16> && ...)) {
-    const int64_t pairs = n / 2;
+  InStrips(n, [=](int64_t begin, int64_t end) {
+    int64_t i = begin;
+    if constexpr (std::is_same_v<O, BFloat16> && (std::is_same_v<Inputs, BFloat16> && ...)) {
+      const int64_t last = end - (end - begin) % 2;
 #pragma GCC ivdep
-    for (int64_t p = 0; p < pairs; ++p) {
-      BFloat16Pair::Of(f(BFloat16Pair::At(inputs + 2 * p).first()...), f(BFloat16Pair::At(inputs + 2 * p).second()...))
-          .Put(out + 2 * p);
+      for (int64_t p = begin / 2; p < last / 2; ++p) {
+        BFloat16Pair::Of(f(BFloat16Pair::At(inputs + 2 * p).first()...), f(BFloat16Pair::At(inputs + 2 * p).second()...))
+            .Put(out + 2 * p);
+      }
+      i = last;
     }
-    i = 2 * pairs;
-  }
 #pragma GCC ivdep
-  for (; i < n; ++i) out[i] = Store<O>(f(Load(inputs[i])...));
+    for (; i < end; ++i) out[i] = Store<O>(f(Load(inputs[i])...));
+  }, out, inputs...);
 }
 
 // The same over all elements of arrays, in parallel. `cost` of one element in additions.

@@ -168,6 +168,9 @@ inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows
   for (int64_t r = 0; r < rows; ++r) mean[r] = a.mean != nullptr ? a.mean[first + r] : T(0);
   GroupSums<T> sums_g(rows), sums_gh(rows);
   for (int64_t r = 0; r < rows; ++r) {
+    Prefetch<0>(x + (rows + r) * n, n);
+    Prefetch<0>(a.grad_output + (first + rows + r) * n, n);
+    Prefetch<1>(a.grad_input + (first + r) * n, n);
     AddGradientRow(x + r * n, grad + r * n, a.gamma, n, mean[r], a.inverse[first + r], partial, sums_g.lanes + r * kLanes,
                    sums_gh.lanes + r * kLanes);
   }

@@ -4,6 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/cpu/math.h"
+#include "kernels/cpu/strips.h"
 #include "kernels/cpu/vectorise.h"
 
 // Only +, *, / and square roots of one element: each is exact to the last bit in every instruction set, so an element's new value
@@ -12,22 +13,25 @@ namespace tandem::kernels {
 
 namespace {
 
-// weight[i] = updated(i) for all i, and its bf16 copy.
-template <class T, class Updated>
-void Write(T* weight, BFloat16* shadow, int64_t n, const Updated& updated) {
-  if (shadow == nullptr) {
-    return Vectorised([=] {
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) weight[i] = updated(i);
-    });
-  }
+// weight[i] = updated(i) for all i, and its bf16 copy. `read`: the other arrays that updated(i) reads at i.
+template <class T, class Updated, class... Read>
+void Write(T* weight, BFloat16* shadow, int64_t n, const Updated& updated, const Read*... read) {
   Vectorised([=] {
+    const auto write = [=](int64_t begin, int64_t end) {
+      if (shadow == nullptr) {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) {
-      const T w = updated(i);
-      weight[i] = w;
-      shadow[i] = ToBFloat16(static_cast<float>(w));
-    }
+        for (int64_t i = begin; i < end; ++i) weight[i] = updated(i);
+        return;
+      }
+#pragma GCC ivdep
+      for (int64_t i = begin; i < end; ++i) {
+        const T w = updated(i);
+        weight[i] = w;
+        shadow[i] = ToBFloat16(static_cast<float>(w));
+      }
+    };
+    if (shadow == nullptr) InStrips(n, write, weight, read...);
+    else InStrips(n, write, weight, shadow, read...);
   });
 }
 
@@ -37,7 +41,7 @@ template <class T>
 void SgdUpdate(T* weight, const T* gradient, int64_t n, const SgdArgs& args, BFloat16* shadow) {
   const T decay = static_cast<T>(1.0 - args.learning_rate * args.weight_decay);
   const T rate = static_cast<T>(args.learning_rate), scale = static_cast<T>(args.gradient_scale);
-  Write(weight, shadow, n, [=](int64_t i) { return weight[i] * decay - rate * (gradient[i] * scale); });
+  Write(weight, shadow, n, [=](int64_t i) { return weight[i] * decay - rate * (gradient[i] * scale); }, gradient);
 }
 
 template <class T>
@@ -49,7 +53,7 @@ void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, cons
     const T a = accumulator[i] + g * g;
     accumulator[i] = a;
     return weight[i] - rate * g / (Sqrt(a) + epsilon);
-  });
+  }, accumulator, gradient);
 }
 
 template <class T>
@@ -69,7 +73,7 @@ void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamA
     m[i] = first;
     v[i] = second;
     return weight[i] * decay - rate * first / (Sqrt(second * correction) + epsilon);
-  });
+  }, m, v, gradient);
 }
 
 template void SgdUpdate(float*, const float*, int64_t, const SgdArgs&, BFloat16*);

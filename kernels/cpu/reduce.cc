@@ -4,6 +4,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/storage.h"
+#include "kernels/cpu/strips.h"
 #include "kernels/cpu/vectorise.h"
 
 namespace tandem::kernels {
@@ -14,7 +15,13 @@ namespace {
 template <class T, class Term>
 double BlockTotal(const T* x, int64_t n, const Term& term) {
   double total = 0;
-  Vectorised([&] { total = LaneSum<double>(n, [=](int64_t i) { return term(static_cast<double>(x[i])); }); });
+  Vectorised([=, &total] {
+    double lane[kLanes] = {};
+    InStrips(n, [=, &lane](int64_t begin, int64_t end) {
+      AddToLanes(begin, end, [=](int64_t i) { return term(static_cast<double>(x[i])); }, lane);
+    }, x);
+    total = FoldSum(lane);
+  });
   return total;
 }
 

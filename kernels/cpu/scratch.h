@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "kernels/base/check.h"
+#include "kernels/base/large_memory.h"
 
 namespace tandem::kernels {
 
@@ -24,8 +25,8 @@ class ScratchMemory {
   void* Reserve(size_t num_bytes) {
     if (num_bytes > capacity_) {
       std::free(data_);
-      capacity_ = (num_bytes + num_bytes / 4 + 4095) / 4096 * 4096;
-      data_ = std::aligned_alloc(64, capacity_);
+      capacity_ = num_bytes + num_bytes / 4;
+      data_ = AllocateArray(capacity_);
       TANDEM_CHECK(data_ != nullptr) << "no memory for a scratch of " << capacity_ << " bytes";
     }
     return data_;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <numeric>
@@ -12,6 +13,7 @@
 #include "kernels/base/block_cache.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/crc32c.h"
+#include "kernels/base/large_memory.h"
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
 #include "kernels/base/thread_pool.h"
@@ -146,6 +148,18 @@ TEST(BlockCacheTest, FreedMemoryServesTheNextRequestOfUpToHalfItsSize) {
   }
   EXPECT_EQ(SystemBlocksDuring([&] { Buffer::Allocate(size / 4); }), 1u) << "a quarter would waste the rest";
 }
+
+TEST(LargeMemoryTest, LargeArraysBeginAHugePageAndOthersACacheLine) {
+  for (size_t size : {size_t{1}, size_t{64}, kHugePage / 2 - 1, kHugePage / 2, kHugePage, kHugePage + 1, 3 * kHugePage / 2}) {
+    char* data = static_cast<char*>(AllocateArray(size));
+    ASSERT_NE(data, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % (size < kHugePage / 2 ? kCacheLine : kHugePage), 0u) << size;
+    std::memset(data, 1, size);
+    std::free(data);
+  }
+}
+
+TEST(LargeMemoryTest, MoreThanThereIsIsNull) { EXPECT_EQ(AllocateArray(size_t{1} << 62), nullptr); }
 
 TEST(BlockCacheTest, EveryByteOfEverySizeBelongsToOneBufferAlone) {
   std::vector<std::shared_ptr<Buffer>> held;
