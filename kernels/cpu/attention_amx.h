@@ -74,7 +74,6 @@ class AmxProducts {
   float* grad_k() const { return grad_k_; }
   float* grad_v() const { return grad_v_; }
 
-  void ClearGradients() {}  // a strip's first product does not add
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
     CopyRows(p_.k, begin, end, k_);

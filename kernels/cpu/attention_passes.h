@@ -15,23 +15,25 @@ namespace tandem::kernels {
 template <class T>
 void ScoreProduct(const ScoreBlock& block, int64_t depth, const T* rows, int64_t width, const T* columns, T* to,
                   RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{rows, width, 1, columns, kBlockQueries, to, kBlockQueries}, false, prefetch,
-              [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns}; });
+  SmallMatmul(block.keys, SmallOperands<T>{rows, width, 1, columns, kBlockQueries, to, kBlockQueries}, prefetch,
+              [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
 }
 
 // scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width] (plus its old value).
 template <class T>
 void QueryProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, bool accumulate, T* to,
                   RowPrefetch& prefetch) {
-  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows, width, to, width}, accumulate, prefetch,
-              [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width}; });
+  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows, width, to, width}, prefetch,
+              [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, accumulate}; });
 }
 
-// scores [keys, queries] rows [queries, width] over the queries that see the key, added to `to` [keys, width].
+// scores [keys, queries] rows [queries, width] over the queries that see the key, added to `to` [keys, width] in tiles that begin
+// with one of the first known_keys keys, written over the others: a tile of both holds sums or zeros from the block before.
 template <class T>
-void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, T* to, RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, width, to, width}, true, prefetch,
-              [=](int64_t j) { return TileExtent{block.FirstQuery(j), block.columns, 0, width}; });
+void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, int64_t known_keys, T* to,
+                RowPrefetch& prefetch) {
+  SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, width, to, width}, prefetch,
+              [=](int64_t j) { return TileExtent{block.FirstQuery(j), block.columns, 0, width, j < known_keys}; });
 }
 
 template <class T>

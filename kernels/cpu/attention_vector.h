@@ -33,11 +33,8 @@ class VectorProducts {
   T* grad_k() const { return grad_k_; }            // [keys, width]
   T* grad_v() const { return grad_v_; }
 
-  void ClearGradients() {
-    std::fill_n(grad_k_, padded_keys() * width_, T(0));
-    std::fill_n(grad_v_, padded_keys() * width_, T(0));
-  }
   void LoadKeys(int64_t begin, int64_t end) {
+    known_keys_ = begin;
     for (const auto& [from, to] : {std::pair(&p_.k, k_), std::pair(&p_.v, v_)}) {
       LoadHead(p_, task_.head, *from, task_.first_key + begin, end - begin, to + begin * width_);
       std::fill(to + end * width_, to + RoundUp(end, kTileRows) * width_, T(0));
@@ -67,9 +64,9 @@ class VectorProducts {
   }
   // grad_v += scores dO, grad_k += grad_scores Q, out (+)= grad_scores' K.
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    const int64_t at = key * width_;
-    KeyProduct(block, scores_, grad_out_, width_, grad_v_ + at, prefetch);
-    KeyProduct(block, grad_scores_, q_, width_, grad_k_ + at, prefetch);
+    const int64_t at = key * width_, known = known_keys_ - key;
+    KeyProduct(block, scores_, grad_out_, width_, known, grad_v_ + at, prefetch);
+    KeyProduct(block, grad_scores_, q_, width_, known, grad_k_ + at, prefetch);
     QueryProduct(block, grad_scores_, k_ + at, width_, key > 0, out_, prefetch);
   }
   void FinishQueryGradient(int64_t) {}
@@ -101,6 +98,7 @@ class VectorProducts {
   const AttentionProblem<S>& p_;
   const AttentionTask& task_;
   const int64_t width_;
+  int64_t known_keys_ = 0;  // to blocks before this one
   T *k_, *v_, *scores_, *q_, *q_columns_, *out_;
   T *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr, *grad_out_ = nullptr, *grad_out_columns_ = nullptr;
 };

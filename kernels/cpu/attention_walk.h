@@ -43,7 +43,6 @@ class AttentionWalk {
   // With P the probabilities, m the dropout mask and delta[i] = sum_d output grad_output: dV = (m P)' dO, dS = P (m (dO V') - delta),
   // dQ = scale dS K, dK = scale dS' Q. P comes from the saved log-sum-exp.
   void Backward() {
-    a_.ClearGradients();
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
       const QueryRows rows(task_, block);

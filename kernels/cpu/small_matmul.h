@@ -28,9 +28,10 @@ struct SmallOperands {
 };
 
 // What is computed of a tile of rows: the sum over depth [depth_begin, depth_end) in columns [column_begin, column_end), which
-// are multiples of kLanes.
+// are multiples of kLanes, added to the old c or not.
 struct TileExtent {
   int64_t depth_begin, depth_end, column_begin, column_end;
+  bool accumulate;
 };
 
 // Vectors of the copy's width: elements in one, and vectors in a row of a tile.
@@ -70,10 +71,10 @@ inline void MultiplyTile(const T* __restrict__ a, int64_t a_row, int64_t a_depth
   }
 }
 
-// c [rows, columns] = a b (plus the old c): extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows.
+// c [rows, columns] = a b: extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows.
 // The last tile computes kTileRows rows whatever `rows` is: a and c have room for them. Takes a step of `prefetch` per tile of rows.
 template <class T, class Extent>
-void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, bool accumulate, RowPrefetch& prefetch, const Extent& extent) {
+void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& prefetch, const Extent& extent) {
   Vectorised([=, o = operands, &prefetch](auto set) {
     constexpr int kWidth = kVectorLanes<set, T>, kVectors = kTileVectors<set>;
     for (int64_t i = 0; i < rows; i += kTileRows) {
@@ -82,7 +83,7 @@ void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, bool accumulate
       const T* a = o.a + i * o.a_row + e.depth_begin * o.a_depth;
       const int64_t depth = e.depth_end - e.depth_begin;
       const auto multiply = [&](auto vectors, int64_t column) {
-        MultiplyTile<vectors, kWidth>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, accumulate,
+        MultiplyTile<vectors, kWidth>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, e.accumulate,
                                       o.c + i * o.c_row + column, o.c_row);
       };
       int64_t column = e.column_begin;
