@@ -11,19 +11,27 @@
 
 namespace tandem::kernels {
 
-// rows [keys, width] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
+// Rows of keys or values in memory, `stride` elements apart.
 template <class T>
-void ScoreProduct(const ScoreBlock& block, int64_t depth, const T* rows, int64_t width, const T* columns, T* to,
-                  RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{rows, width, 1, columns, kBlockQueries, to, kBlockQueries}, prefetch,
+struct KeyRows {
+  const T* data = nullptr;
+  int64_t stride = 0;
+
+  KeyRows From(int64_t key) const { return {data + key * stride, stride}; }
+};
+
+// rows [keys, depth] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
+template <class T>
+void ScoreProduct(const ScoreBlock& block, int64_t depth, const KeyRows<T>& rows, const T* columns, T* to, RowPrefetch& prefetch) {
+  SmallMatmul(block.keys, SmallOperands<T>{rows.data, rows.stride, 1, columns, kBlockQueries, to, kBlockQueries}, prefetch,
               [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
 }
 
 // scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width] (plus its old value).
 template <class T>
-void QueryProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, bool accumulate, T* to,
+void QueryProduct(const ScoreBlock& block, const T* scores, const KeyRows<T>& rows, int64_t width, bool accumulate, T* to,
                   RowPrefetch& prefetch) {
-  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows, width, to, width}, prefetch,
+  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, accumulate}; });
 }
 

@@ -1,9 +1,10 @@
-// The products of attention for any storage type, in vectors. Keys and values are copied into scratch when the first block of
-// queries sees them. Sums run over keys or queries, ascending.
+// The products of attention for any storage type, in vectors. Keys and values are read where they lie, or copied into scratch when
+// the first block of queries sees them. Sums run over keys or queries, ascending.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cpu/attention_passes.h"
@@ -21,7 +22,7 @@ class VectorProducts {
   static constexpr int64_t kChunkKeys = 86 * kTileRows;
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
-      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)) {
+      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_(RowsInPlace(p.k)), v_(RowsInPlace(p.v)) {
     TakeScratch([&](Arena& arena) { Cut(backward, arena); });
   }
 
@@ -35,7 +36,8 @@ class VectorProducts {
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
-    for (const auto& [from, to] : {std::pair(&p_.k, k_), std::pair(&p_.v, v_)}) {
+    for (const auto& [from, to] : {std::pair(&p_.k, copied_k_), std::pair(&p_.v, copied_v_)}) {
+      if (to == nullptr) continue;
       LoadHead(p_, task_.head, *from, task_.first_key + begin, end - begin, to + begin * width_);
       std::fill(to + end * width_, to + RoundUp(end, kTileRows) * width_, T(0));
     }
@@ -51,7 +53,7 @@ class VectorProducts {
 
   // scores = K Q'.
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) {
-    ScoreProduct(block, p_.depth, k_, width_, q_columns_, scores_, prefetch);
+    ScoreProduct(block, p_.depth, k_, q_columns_, scores_, prefetch);
   }
   // out = scores' V.
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
@@ -59,26 +61,36 @@ class VectorProducts {
   }
   // scores = K Q' and grad_scores = V dO', of the keys from `key` on.
   void BackwardScores(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    ScoreProduct(block, p_.depth, k_ + key * width_, width_, q_columns_, scores_, prefetch);
-    ScoreProduct(block, p_.depth, v_ + key * width_, width_, grad_out_columns_, grad_scores_, prefetch);
+    ScoreProduct(block, p_.depth, k_.From(key), q_columns_, scores_, prefetch);
+    ScoreProduct(block, p_.depth, v_.From(key), grad_out_columns_, grad_scores_, prefetch);
   }
   // grad_v += scores dO, grad_k += grad_scores Q, out (+)= grad_scores' K.
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     const int64_t at = key * width_, known = known_keys_ - key;
     KeyProduct(block, scores_, grad_out_, width_, known, grad_v_ + at, prefetch);
     KeyProduct(block, grad_scores_, q_, width_, known, grad_k_ + at, prefetch);
-    QueryProduct(block, grad_scores_, k_ + at, width_, key > 0, out_, prefetch);
+    QueryProduct(block, grad_scores_, k_.From(key), width_, key > 0, out_, prefetch);
   }
   void FinishQueryGradient(int64_t) {}
 
  private:
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
+  // The head's rows where they lie, if products may read them there: in the type and width of products, and with rows behind the
+  // last key for its tile.
+  KeyRows<T> RowsInPlace(const TokenRows<const S>& from) const {
+    if constexpr (std::is_same_v<S, T>) {
+      if (width_ == p_.depth && task_.first_key + padded_keys() <= p_.num_keys) {
+        return {from.data + task_.first_key * from.stride + task_.head * p_.depth, from.stride};
+      }
+    }
+    return {};
+  }
   void Cut(bool backward, Arena& arena) {
     const int64_t all_keys = padded_keys() * width_, score_keys = backward ? std::min(padded_keys(), kChunkKeys) : padded_keys();
     const int64_t scores_room = (score_keys + 1) * kBlockQueries;  // the last tile of queries reads into the next row
     const int64_t rows_room = (kBlockQueries + kTileRows) * width_;
-    k_ = arena.Take<T>(all_keys);
-    v_ = arena.Take<T>(all_keys);
+    if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<T>(all_keys), width_};
+    if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<T>(all_keys), width_};
     scores_ = arena.Take<T>(scores_room);
     q_ = arena.Take<T>(rows_room);
     q_columns_ = arena.Take<T>(width_ * kBlockQueries);
@@ -99,7 +111,9 @@ class VectorProducts {
   const AttentionTask& task_;
   const int64_t width_;
   int64_t known_keys_ = 0;  // to blocks before this one
-  T *k_, *v_, *scores_, *q_, *q_columns_, *out_;
+  KeyRows<T> k_, v_;
+  T *copied_k_ = nullptr, *copied_v_ = nullptr;
+  T *scores_, *q_, *q_columns_, *out_;
   T *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr, *grad_out_ = nullptr, *grad_out_columns_ = nullptr;
 };
 

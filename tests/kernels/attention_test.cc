@@ -1,6 +1,7 @@
 #include "kernels/attention.h"
 
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/amx.h"
 #include "tests/kernels/bf16_arrays.h"
@@ -262,6 +263,9 @@ TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
   std::copy_n(packed.qkv.values.begin() + 20 * width, 45 * width, alone.qkv.values.begin());
   std::copy_n(packed.grad_output.values.begin() + 20 * 32, 45 * 32, alone.grad_output.values.begin());
   std::copy_n(packed.row_index.values.begin() + 20, 45, alone.row_index.values.begin());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::fill_n(packed.qkv.values.begin(), 20 * width, nan);
+  std::fill_n(packed.qkv.values.begin() + 65 * width, 9 * width, nan);
   packed.Both(stream);
   alone.Both(stream);
   for (int64_t i = 0; i < 45 * 32; ++i) ASSERT_EQ(packed.output[20 * 32 + i], alone.output[i]);
