@@ -10,7 +10,7 @@ namespace tandem::kernels {
 
 inline constexpr int64_t kStrip = 128, kFetchedAhead = 512;  // elements
 
-// May lie behind the array's end.
+// Its end may lie behind the array's.
 template <class T>
 inline void FetchStrip(const T* first) {
   constexpr int64_t kPerLine = 64 / static_cast<int64_t>(sizeof(T));
@@ -21,7 +21,7 @@ inline void FetchStrip(const T* first) {
 template <class Body, class... Arrays>
 inline void InStrips(int64_t n, const Body& body, const Arrays*... arrays) {
   for (int64_t begin = 0; begin < n; begin += kStrip) {
-    (FetchStrip(arrays + begin + kFetchedAhead), ...);
+    if (begin + kFetchedAhead < n) (FetchStrip(arrays + begin + kFetchedAhead), ...);
     body(begin, std::min(n, begin + kStrip));
   }
 }

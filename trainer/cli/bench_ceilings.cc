@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "kernels/base/bfloat16.h"
+#include "kernels/base/buffer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/thread_pool.h"
@@ -59,9 +61,11 @@ Ceilings MeasureCeilings(int threads) {
   ceilings.f32_matmul = MatmulRate<float>(pool, 1.0f);
   ceilings.bf16_matmul = kernels::MatmulTakesPanels(DType::BF16) ? MatmulRate(pool, ToBFloat16(1.0f)) : ceilings.f32_matmul;
   ceilings.f32_fma = Rate(pool, kernels::kFmaPeakFlops, [&](int64_t) { kernels::RunFmaPeak(); });
-  std::vector<std::vector<char>> memory(count, std::vector<char>(2 * kCopyBytes, 1));
+  std::vector<std::shared_ptr<Buffer>> memory;  // the pages that arrays lie in
+  for (size_t t = 0; t < count; ++t) memory.push_back(Buffer::Allocate(2 * kCopyBytes));
+  for (const auto& buffer : memory) std::memset(buffer->data(), 1, buffer->num_bytes());
   ceilings.copy_bytes = Rate(pool, 2.0 * kCopyBytes, [&](int64_t t) {
-    char* from = memory[static_cast<size_t>(t)].data();
+    char* from = static_cast<char*>(memory[static_cast<size_t>(t)]->data());
     std::memcpy(from + kCopyBytes, from, kCopyBytes);
   });
   return ceilings;
