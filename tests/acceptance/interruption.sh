@@ -75,7 +75,7 @@ accept_resume() {
 # a run that was killed in the midst goes on from it and ends as the unbroken one.
 accept_killed() {
   small_log
-  local arguments=(examples/sequence_rec/synthetic.textproto --set data.path="$work/log.txt" --set train.max_steps=60
+  local arguments=(examples/sequence_rec/synthetic.textproto --set data.path="$work/log.txt" --set train.max_steps=300
     --set train.eval_every_epochs=1000 --set checkpoint.every_steps=1 --ps 2 --trainers 2)
   local launch wanted kills whole=0 equal=0 midst=0
   rm -rf "$work/unbroken"
