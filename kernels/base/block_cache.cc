@@ -70,8 +70,7 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
   }
   SystemBlocks().fetch_add(1, std::memory_order_relaxed);
   // Under a sanitizer the block ends where the request does.
-  const size_t size = kKeepIdle ? BytesOf(size_class) : std::max(kUnit, (num_bytes + kUnit - 1) / kUnit * kUnit);
-  void* data = AllocateArray(size);
+  void* data = AllocateArray(kKeepIdle ? BytesOf(size_class) : num_bytes);
   TANDEM_CHECK(data != nullptr) << "no memory for a buffer of " << num_bytes << " bytes";
   return {data, size_class};
 }

@@ -8,11 +8,13 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/storage.h"
+#include "kernels/cpu/strips.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vectorise.h"
 
 // Rows go through in groups of kLanes that stay in the first cache: a pass over the group per statistic, with the sixteen rows'
-// sums folded together, and a pass that writes. So memory is read once and written once.
+// sums folded together, and a pass that writes. So memory is read once and written once; the rows of a later group are fetched
+// meanwhile.
 namespace tandem::kernels {
 
 namespace {
@@ -44,12 +46,6 @@ const T* Affine(const ArrayView& view, int64_t count, T absent, T* room) {
   if (!view.empty()) return Required<T>(view, count);
   std::fill_n(room, count, absent);
   return room;
-}
-
-// Fetches a row of a later group, so that memory works while the passes of this one compute. May lie behind the array's end.
-template <int kWrite, class S>
-inline void Prefetch(const S* row, int64_t n) {
-  for (int64_t i = 0; i < n; i += 64 / static_cast<int64_t>(sizeof(S))) __builtin_prefetch(row + i, kWrite, 3);
 }
 
 // Rows of a group: what a group reads and writes, and what the next one reads, fit in the first cache.
@@ -100,7 +96,7 @@ inline void ForwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows,
   RowSums(rows, n, [=, &mean](int64_t r, int64_t i) {
     const T centred = Load(x[r * n + i]) - mean[r];
     return centred * centred;
-  }, inverse, [&](int64_t r) { Prefetch<1>(a.output + (first + r) * n, n); });
+  }, inverse, [&](int64_t r) { Fetch<1>(a.output + (first + r) * n, n); });
   for (int l = 0; l < kLanes; ++l) inverse[l] = T(1) / Sqrt(inverse[l] / static_cast<T>(n) + epsilon);
   for (int64_t r = 0; r < rows; ++r) {
     const T m = mean[r], scale = inverse[r];
@@ -108,7 +104,7 @@ inline void ForwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows,
     O* to = a.output + (first + r) * n;
     const T *gamma = a.gamma, *beta = a.beta;
     a.inverse[first + r] = scale;
-    Prefetch<0>(from + rows * n, n);
+    Fetch<0>(from + rows * n, n);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) to[i] = Store<O>((Load(from[i]) - m) * scale * gamma[i] + beta[i]);
   }
@@ -168,9 +164,9 @@ inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows
   for (int64_t r = 0; r < rows; ++r) mean[r] = a.mean != nullptr ? a.mean[first + r] : T(0);
   GroupSums<T> sums_g(rows), sums_gh(rows);
   for (int64_t r = 0; r < rows; ++r) {
-    Prefetch<0>(x + (rows + r) * n, n);
-    Prefetch<0>(a.grad_output + (first + rows + r) * n, n);
-    Prefetch<1>(a.grad_input + (first + r) * n, n);
+    Fetch<0>(x + (rows + r) * n, n);
+    Fetch<0>(a.grad_output + (first + rows + r) * n, n);
+    Fetch<1>(a.grad_input + (first + r) * n, n);
     AddGradientRow(x + r * n, grad + r * n, a.gamma, n, mean[r], a.inverse[first + r], partial, sums_g.lanes + r * kLanes,
                    sums_gh.lanes + r * kLanes);
   }

@@ -10,18 +10,17 @@ namespace tandem::kernels {
 
 inline constexpr int64_t kStrip = 128, kFetchedAhead = 512;  // elements
 
-// Its end may lie behind the array's.
-template <class T>
-inline void FetchStrip(const T* first) {
-  constexpr int64_t kPerLine = 64 / static_cast<int64_t>(sizeof(T));
-  for (int64_t i = 0; i < kStrip; i += kPerLine) __builtin_prefetch(first + i, 0, 3);
+// Fetches `count` elements, which may lie behind the array's end.
+template <int kWrite, class T>
+inline void Fetch(const T* first, int64_t count) {
+  for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(first + i, kWrite, 3);
 }
 
 // Calls body(begin, end) for each strip of [0, n) in order; it reads elements [begin, end) of the arrays.
 template <class Body, class... Arrays>
 inline void InStrips(int64_t n, const Body& body, const Arrays*... arrays) {
   for (int64_t begin = 0; begin < n; begin += kStrip) {
-    if (begin + kFetchedAhead < n) (FetchStrip(arrays + begin + kFetchedAhead), ...);
+    if (begin + kFetchedAhead < n) (Fetch<0>(arrays + begin + kFetchedAhead, kStrip), ...);
     body(begin, std::min(n, begin + kStrip));
   }
 }
