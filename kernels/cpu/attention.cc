@@ -96,12 +96,11 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
 }
 
 // The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs vector instructions: an exponential
-// takes 13, its maximum and sum 2, the gradient of the score 3, a mask 15 of Philox (60 for 64 elements in vectors of 16) and 2 or,
-// where it masks twice, 3.
+// takes 13, its maximum and sum 2, the gradient of the score 3, a mask its random bits and 2 or, where it masks twice, 3.
 struct PairWork {
   int products, instructions, mask_instructions;
 };
-constexpr PairWork kForwardWork{2, 15, 17}, kBackwardWork{5, 16, 18};
+constexpr PairWork kForwardWork{2, 15, kDropoutBitsInstructions + 2}, kBackwardWork{5, 16, kDropoutBitsInstructions + 3};
 
 TraceSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& work, double bytes, Stream& stream) {
   if (stream.tracer() == nullptr) return TraceSpan(nullptr, SpanKind::ATTENTION, name);

@@ -14,6 +14,9 @@
 
 namespace tandem::kernels {
 
+// What a dropout's random bits cost an element: 60 vector instructions for 64 elements in vectors of 16.
+inline constexpr int kDropoutBitsInstructions = 15;
+
 // The keys of the ten rounds. In memory they feed vector instructions for nothing; from registers each costs a shuffle.
 struct PhiloxKeys {
   uint64_t k0[10], k1[10];  // 32 bits each
