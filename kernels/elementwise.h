@@ -10,6 +10,8 @@ namespace tandem::kernels {
 
 void Fill(const ArrayView& x, double value, Stream& stream);  // any dtype
 void Copy(const ArrayView& output, const ArrayView& input, Stream& stream);  // same dtype and count
+// Matrices [R, C] of one dtype whose rows are dense: parts of wider ones.
+void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream);
 // a and b may be F32 and BF16: then output is F32.
 void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 // output = output + scale * x

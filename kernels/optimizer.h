@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/base/bfloat16.h"
+#include "kernels/base/stream.h"
 
 namespace tandem::kernels {
 
@@ -24,6 +26,24 @@ struct AdamArgs {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, gradient_scale = 1;
   uint64_t step = 1;
 };
+
+// One flat run of an f32 parameter on a CUDA device, which updates many of them at once. slots as the optimizer's kind has
+// them (Adagrad: the accumulator; Adam: m, v); weight decay applies if `decay`.
+struct OptimizerRun {
+  float* weight = nullptr;
+  float* slots[2] = {};
+  const float* gradient = nullptr;
+  BFloat16* shadow = nullptr;  // may be null
+  int64_t count = 0;
+  bool decay = false;
+};
+
+// All runs on the device of `stream`, in one pass.
+void SgdUpdate(const std::vector<OptimizerRun>& runs, const SgdArgs& args, Stream& stream);
+void AdagradUpdate(const std::vector<OptimizerRun>& runs, const AdagradArgs& args, Stream& stream);
+void AdamUpdate(const std::vector<OptimizerRun>& runs, const AdamArgs& args, Stream& stream);
+// The sum of the squares of all runs' gradients, in f64.
+double GradientSquaredNorm(const std::vector<OptimizerRun>& runs, Stream& stream);
 
 template <class T>
 void SgdUpdate(T* weight, const T* gradient, int64_t n, const SgdArgs& args, BFloat16* shadow = nullptr);

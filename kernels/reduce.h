@@ -15,6 +15,8 @@ void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Str
 void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& scale, bool accumulate, Stream& stream);
 // Sum of all elements and of their squares, accumulated in f64: in blocks of kSumBlock elements, added in order.
 double Sum(const ArrayView& x, Stream& stream);
+// The same in an array of one element, of the dtype of x: on a device nobody waits for it.
+void Sum(const ArrayView& output, const ArrayView& x, Stream& stream);
 double SumOfSquares(const ArrayView& x, Stream& stream);
 
 inline constexpr int64_t kSumBlock = 16384;

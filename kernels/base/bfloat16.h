@@ -10,14 +10,14 @@ struct BFloat16 {
   uint16_t bits = 0;
 };
 
-inline float ToFloat(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
+constexpr float ToFloat(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 
 // Bits whose upper half is the BFloat16 nearest to x, ties to even; a NaN stays one.
-inline uint32_t RoundedBits(float x) {
+constexpr uint32_t RoundedBits(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   return x != x ? bits | 0x400000 : bits + (0x7fff + ((bits >> 16) & 1));
 }
 
-inline BFloat16 ToBFloat16(float x) { return {static_cast<uint16_t>(RoundedBits(x) >> 16)}; }
+constexpr BFloat16 ToBFloat16(float x) { return {static_cast<uint16_t>(RoundedBits(x) >> 16)}; }
 
 }  // namespace tandem

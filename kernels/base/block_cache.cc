@@ -4,8 +4,10 @@
 #include <atomic>
 #include <bit>
 #include <cstdlib>
+#include <map>
 
 #include "kernels/base/check.h"
+#include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/large_memory.h"
 
 namespace tandem {
@@ -43,9 +45,27 @@ size_t BlockCache::BytesOf(int size_class) {
   return kUnit * (static_cast<size_t>(size_class - kClassesPerDoubling * doublings + 1) << doublings);
 }
 
-const std::shared_ptr<BlockCache>& BlockCache::OfThisThread() {
+const std::shared_ptr<BlockCache>& BlockCache::Of(Device device) {
+  if (device.is_cuda()) {
+    // Never freed: at the end of the process the driver is gone before statics are.
+    static auto* const caches = new std::map<int, std::shared_ptr<BlockCache>>;
+    static absl::Mutex* const mutex = new absl::Mutex;
+    absl::MutexLock lock(mutex);
+    std::shared_ptr<BlockCache>& cache = (*caches)[device.index];
+    if (cache == nullptr) cache = std::make_shared<BlockCache>(device);
+    return cache;
+  }
   thread_local const std::shared_ptr<BlockCache> cache = std::make_shared<BlockCache>();
   return cache;
+}
+
+void* BlockCache::AllocateBlock(size_t num_bytes) {
+  return device_.is_cuda() ? cuda::AllocateMemory(num_bytes, device_.index) : AllocateArray(num_bytes);
+}
+
+void BlockCache::FreeBlock(void* data) {
+  if (device_.is_cuda()) cuda::FreeMemory(data, device_.index);
+  else std::free(data);
 }
 
 uint64_t BlockCache::num_system_blocks() { return SystemBlocks().load(std::memory_order_relaxed); }
@@ -70,7 +90,13 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
   }
   SystemBlocks().fetch_add(1, std::memory_order_relaxed);
   // Under a sanitizer the block ends where the request does.
-  void* data = AllocateArray(kKeepIdle ? BytesOf(size_class) : num_bytes);
+  const size_t block_bytes = kKeepIdle ? BytesOf(size_class) : num_bytes;
+  void* data = AllocateBlock(block_bytes);
+  if (data == nullptr) {
+    absl::MutexLock lock(&mutex_);
+    while (idle_bytes_ > 0) EvictOldest();
+    data = AllocateBlock(block_bytes);
+  }
   TANDEM_CHECK(data != nullptr) << "no memory for a buffer of " << num_bytes << " bytes";
   return {data, size_class};
 }
@@ -79,7 +105,7 @@ void BlockCache::Return(Block block) {
   absl::MutexLock lock(&mutex_);
   used_bytes_ -= BytesOf(block.size_class);
   if (!kKeepIdle) {
-    std::free(block.data);
+    FreeBlock(block.data);
     return;
   }
   idle_bytes_ += BytesOf(block.size_class);
@@ -93,14 +119,14 @@ void BlockCache::EvictOldest() {
     if (idle_[c].empty()) continue;
     if (oldest < 0 || idle_[c].front().since < idle_[oldest].front().since) oldest = c;
   }
-  std::free(idle_[oldest].front().data);
+  FreeBlock(idle_[oldest].front().data);
   idle_[oldest].erase(idle_[oldest].begin());
   idle_bytes_ -= BytesOf(oldest);
 }
 
 BlockCache::~BlockCache() {
   for (const std::vector<Idle>& blocks : idle_) {
-    for (const Idle& block : blocks) std::free(block.data);
+    for (const Idle& block : blocks) FreeBlock(block.data);
   }
 }
 

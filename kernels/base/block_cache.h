@@ -1,6 +1,9 @@
 // The memory blocks that one thread's buffers gave back, kept for its next ones: a training step asks for the same sizes again and
 // again, and the system takes longer to map a large block and to fault its pages in than a kernel takes to fill it. A block goes
 // home to the cache that it came from, on whatever thread its buffer ends, so a loader may fill what the step frees.
+// A CUDA device has one cache for the process, for its allocator waits until the device is idle. A block may be handed out again while
+// kernels that read it are still to run: the next user's run after them if both use one stream. Whoever uses a block on another stream
+// lets that wait for the device's main stream first, and keeps the buffer until the main stream waits for that use.
 // Idle blocks hold at most twice the bytes that were ever in use at once; the one that has rested longest goes first.
 // Thread rule: any thread; a buffer shares the ownership of its cache, which may outlive its thread.
 #pragma once
@@ -13,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/base/device.h"
 
 namespace tandem {
 
@@ -23,15 +27,16 @@ class BlockCache {
     int size_class = 0;
   };
 
-  BlockCache() = default;
+  explicit BlockCache(Device device = {}) : device_(device) {}
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
   // Every block is idle by now: the others' buffers own the cache.
   ~BlockCache();
 
-  static const std::shared_ptr<BlockCache>& OfThisThread();
+  // Of the thread for a CPU, of the process for a CUDA device.
+  static const std::shared_ptr<BlockCache>& Of(Device device);
 
-  // Uninitialised memory of at least `num_bytes`, 64-byte aligned. CHECKs that the system gives it.
+  // Uninitialised memory of at least `num_bytes`, 64-byte aligned. CHECKs that the system gives it, once all idle blocks went back.
   Block Take(size_t num_bytes);
   void Return(Block block);
 
@@ -49,8 +54,11 @@ class BlockCache {
   static int ClassOf(size_t num_bytes);
   static size_t BytesOf(int size_class);
 
+  void* AllocateBlock(size_t num_bytes);
+  void FreeBlock(void* data);
   void EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  const Device device_;
   absl::Mutex mutex_;
   std::array<std::vector<Idle>, kNumClasses> idle_ ABSL_GUARDED_BY(mutex_);  // of a class: stacks, the oldest at the bottom
   uint64_t num_returns_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,16 +2,14 @@
 
 #include <utility>
 
-#include "kernels/base/check.h"
-
 namespace tandem {
 
 std::shared_ptr<Buffer> Buffer::Allocate(size_t num_bytes, Device device) {
-  TANDEM_CHECK(device.kind == DeviceKind::CPU);
   std::shared_ptr<Buffer> buffer(new Buffer);
-  buffer->home_ = BlockCache::OfThisThread();
+  buffer->home_ = BlockCache::Of(device);
   buffer->block_ = buffer->home_->Take(num_bytes);
   buffer->num_bytes_ = num_bytes;
+  buffer->device_ = device;
   return buffer;
 }
 

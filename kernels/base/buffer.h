@@ -1,6 +1,6 @@
 // A block of memory, 64-byte aligned, freed with its last owner; `Allocate` makes private memory and `Adopt` wraps
 // memory that somebody else frees (a shared-memory bucket, a receive slice). Private memory goes back to the cache of the thread
-// that allocated it (block_cache.h). Thread rule: the handle is shared freely; the bytes follow their user's rule.
+// that allocated it, or of its CUDA device (block_cache.h). Thread rule: the handle is shared freely; the bytes follow their user's rule.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,14 @@ class Buffer {
 
   void* data() const { return block_.data; }
   size_t num_bytes() const { return num_bytes_; }
+  Device device() const { return device_; }
 
  private:
   Buffer() = default;
 
   BlockCache::Block block_;
   size_t num_bytes_ = 0;
+  Device device_;
   std::shared_ptr<BlockCache> home_;  // null: adopted memory
   std::function<void()> release_;     // null: allocated memory
 };

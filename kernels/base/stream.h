@@ -1,8 +1,11 @@
-// An ordered queue of kernels on one device. On a CPU a kernel runs at once on the caller's thread and the stream's
-// pool; the argument is there so that no kernel call ever has an implicit stream.
+// An ordered queue of kernels on one device. On a CPU a kernel runs at once on the caller's thread and the stream's pool; on a CUDA
+// device it runs later, after what was submitted before it.
+// Errors of a device come late and from nowhere: the first stays with the stream, named after the kernel that met it, and what is
+// submitted afterwards is dropped. A CPU stream has none.
 // Thread rule: one thread submits to a stream at a time.
 #pragma once
 
+#include "absl/status/status.h"
 #include "kernels/base/device.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/trace.h"
@@ -11,18 +14,30 @@ namespace tandem {
 
 class Stream {
  public:
-  explicit Stream(ThreadPool* pool, Device device = {}) : pool_(pool), device_(device) {}
+  explicit Stream(ThreadPool* pool, Device device = {});
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   Device device() const { return device_; }
+  bool on_cuda() const { return device_.is_cuda(); }
   ThreadPool& pool() const { return *pool_; }
+  void* queue() const { return queue_; }  // a cudaStream_t; null on a CPU
   // Where kernels report their spans; null: nowhere.
   Tracer* tracer() const { return tracer_; }
   void set_tracer(Tracer* tracer) { tracer_ = tracer; }
 
+  const absl::Status& status() const { return status_; }
+  void Fail(absl::Status status) { status_.Update(status); }
+  // Waits until all that was submitted has run; returns status().
+  absl::Status Wait();
+
  private:
   ThreadPool* pool_;
   Device device_;
+  void* queue_ = nullptr;
   Tracer* tracer_ = nullptr;
+  absl::Status status_;
 };
 
 }  // namespace tandem

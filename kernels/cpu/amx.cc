@@ -12,6 +12,28 @@
 
 namespace tandem::kernels {
 
+namespace {
+
+bool PlainTiles() { return InstructionSetLimit::Current() == InstructionSet::PLAIN_TILES; }
+
+// The sums of AmxProduct in an order of their own.
+void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const AmxOperands& o, bool accumulate) {
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t j = 0; j < columns; ++j) {
+      float sum = accumulate ? o.c[i * o.c_row + j] : 0.0f;
+      for (int64_t d = 0; d < depth; ++d) {
+        const uint32_t pair = o.b[d / 2 * o.b_row + j];
+        sum += ToFloat(o.a[i * o.a_row + d]) * ToFloat(BFloat16{static_cast<uint16_t>(d % 2 == 0 ? pair : pair >> 16)});
+      }
+      o.c[i * o.c_row + j] = sum;
+    }
+  }
+}
+
+}  // namespace
+
+bool UsesTiles() { return PlainTiles() || (HasAmx() && InstructionSetLimit::Current() == InstructionSet::AMX); }
+
 #ifdef TANDEM_VECTOR_COPIES
 
 namespace {
@@ -50,16 +72,20 @@ bool HasAmx() {
   return has;
 }
 
-AmxTiles::AmxTiles() {
+AmxTiles::AmxTiles() : configured_(!PlainTiles()) {
+  if (!configured_) return;
   static const TileConfiguration configuration;
   SaveConfiguration(previous_);
   Configure(&configuration);
 }
 
-AmxTiles::~AmxTiles() { Configure(previous_); }
+AmxTiles::~AmxTiles() {
+  if (configured_) Configure(previous_);
+}
 
 // Four tiles of sums; each pair of tiles of a and of b is used twice.
 void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const AmxOperands& o, bool accumulate) {
+  if (PlainTiles()) return PlainProduct(rows, columns, depth, o, accumulate);
   const int64_t a_bytes = o.a_row * 2, b_bytes = o.b_row * 4, c_bytes = o.c_row * 4;
   for (int64_t i = 0; i < rows; i += kAmxUnit) {
     for (int64_t j = 0; j < columns; j += kAmxUnit) {
@@ -99,9 +125,11 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const AmxOperands&
 #else
 
 bool HasAmx() { return false; }
-AmxTiles::AmxTiles() { TANDEM_CHECK(HasAmx()); }
+AmxTiles::AmxTiles() : configured_(false) { TANDEM_CHECK(PlainTiles()); }
 AmxTiles::~AmxTiles() = default;
-void AmxProduct(int64_t, int64_t, int64_t, const AmxOperands&, bool) { TANDEM_CHECK(HasAmx()); }
+void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const AmxOperands& o, bool accumulate) {
+  PlainProduct(rows, columns, depth, o, accumulate);
+}
 
 #endif
 

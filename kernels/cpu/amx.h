@@ -11,8 +11,10 @@ namespace tandem::kernels {
 
 // Whether processor and system have AMX for this process. Always false in builds with sanitizers.
 bool HasAmx();
+// Whether this thread multiplies in tiles: of AMX where it is, or plain ones if the thread's limit says so (vectorise.h).
+bool UsesTiles();
 
-// While one lives, the calling thread may call AmxProduct; afterwards its tiles are configured as before. REQUIRES: HasAmx().
+// While one lives, the calling thread may call AmxProduct; afterwards its tiles are configured as before. REQUIRES: UsesTiles().
 class AmxTiles {
  public:
   AmxTiles();
@@ -22,6 +24,7 @@ class AmxTiles {
 
  private:
   alignas(64) char previous_[64];
+  const bool configured_;
 };
 
 // Rows of rows, columns and depth that an AmxProduct takes.

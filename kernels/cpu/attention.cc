@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention_vector.h"
 #include "kernels/cpu/attention_walk.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cuda/kernels.h"
 
 // Shapes, types and the cut into tasks, one per (sequence, head); the computation is in attention_walk.h.
 namespace tandem::kernels {
@@ -72,7 +73,7 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
 template <class S, class Body>
 void WithProducts(const AttentionProblem<S>& p, const Body& body) {
   if constexpr (std::is_same_v<S, BFloat16>) {
-    if (InstructionSetLimit::Current() == InstructionSet::AMX && AmxProducts::Takes(p.depth)) return body(std::type_identity<AmxProducts>{});
+    if (AmxProducts::Takes(p.depth)) return body(std::type_identity<AmxProducts>{});
   }
   body(std::type_identity<VectorProducts<S>>{});
 }
@@ -120,6 +121,7 @@ TraceSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& wo
 
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
+  if (stream.on_cuda()) return cuda::AttentionForward(args, stream);
   const double bytes = static_cast<double>(4 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
   const TraceSpan span = SpanOf("attention_forward", args, kForwardWork, bytes, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
@@ -131,6 +133,7 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
 }
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
+  if (stream.on_cuda()) return cuda::AttentionBackward(args, stream);
   const double bytes = static_cast<double>(8 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
   const TraceSpan span = SpanOf("attention_backward", args, kBackwardWork, bytes, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
@@ -151,6 +154,7 @@ void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
 
 void CachedAttention(const CachedAttentionArgs& args, Stream& stream) {
   const int64_t num_queries = args.q.shape[0], num_keys = args.k.shape[0];
+  TANDEM_CHECK(!stream.on_cuda()) << "no CUDA kernel";
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   TANDEM_CHECK_GE(num_keys, num_queries);
   const double pairs = static_cast<double>(num_queries) * (static_cast<double>(2 * num_keys - num_queries + 1) / 2);

@@ -59,7 +59,7 @@ class AmxProducts {
   using T = float;
   static constexpr int64_t kChunkKeys = 16 * kAmxUnit;
 
-  static bool Takes(int64_t depth) { return HasAmx() && depth % kAmxUnit == 0; }
+  static bool Takes(int64_t depth) { return UsesTiles() && depth % kAmxUnit == 0; }
 
   AmxProducts(const AttentionProblem<BFloat16>& p, const AttentionTask& task, bool backward)
       : p_(p), task_(task), depth_(p.depth), padded_keys_(RoundUp(task.num_keys, kAmxUnit)), backward_(backward) {

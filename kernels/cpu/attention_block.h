@@ -7,11 +7,11 @@
 #include <cstdint>
 #include <limits>
 
+#include "kernels/base/storage.h"
 #include "kernels/cpu/dropout_mask.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/small_matmul.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/transpose.h"
 
 namespace tandem::kernels {

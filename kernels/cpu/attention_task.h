@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/storage.h"
 #include "kernels/cpu/attention_block.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/philox_lanes.h"
-#include "kernels/cpu/storage.h"
 
 namespace tandem::kernels {
 

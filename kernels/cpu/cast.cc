@@ -2,9 +2,10 @@
 
 #include <cstring>
 
+#include "kernels/base/storage.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {
 
@@ -27,6 +28,7 @@ void CastAs(const ArrayView& output, const ArrayView& input, Stream& stream) {
 void Cast(const ArrayView& output, const ArrayView& input, Stream& stream) {
   TANDEM_CHECK_EQ(output.num_elements(), input.num_elements());
   TANDEM_CHECK(output.is_dense() && input.is_dense()) << output.shape << " and " << input.shape;
+  if (stream.on_cuda()) return cuda::Cast(output, input, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "cast", 0,
                        static_cast<double>(output.num_bytes() + input.num_bytes()));
   if (output.dtype == input.dtype) {

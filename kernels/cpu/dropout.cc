@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/dropout_bits.h"
 #include "kernels/cpu/map.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 
 namespace tandem::kernels {
@@ -91,6 +92,7 @@ void Dropout(const DropoutArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.row_index.num_elements(), rows);
   TANDEM_CHECK(args.row_index.is_dense()) << args.row_index.strides;
   if (!args.mask.empty()) CheckMask(args.mask, rows, columns);
+  if (stream.on_cuda()) return cuda::Dropout(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout", 0,
                        static_cast<double>(args.x.num_bytes() + args.output.num_bytes() + args.row_index.num_bytes() +
                                            args.mask.num_bytes()),
@@ -107,6 +109,7 @@ void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream) {
   const int64_t rows = args.grad_output.shape.num_rows(), columns = args.grad_output.shape[-1];
   TANDEM_CHECK(args.probability >= 0 && args.probability < 1) << args.probability;
   CheckMask(args.mask, rows, columns);
+  if (stream.on_cuda()) return cuda::DropoutBackward(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout_backward", 0,
                        static_cast<double>(args.grad_input.num_bytes() + args.grad_output.num_bytes() + args.mask.num_bytes()));
   WithStorageType(args.grad_output.dtype, [&](auto zero) {

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "kernels/cpu/map.h"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {
 
@@ -18,6 +19,7 @@ double BytesOf(std::initializer_list<const ArrayView*> views) {
 
 void Fill(const ArrayView& x, double value, Stream& stream) {
   TANDEM_CHECK(x.is_dense()) << x.shape;
+  if (stream.on_cuda()) return cuda::Fill(x, value, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "fill", 0, BytesOf({&x}));
   if (value == 0) {
     if (x.num_bytes() > 0) std::memset(x.data, 0, x.num_bytes());
@@ -38,6 +40,7 @@ void Fill(const ArrayView& x, double value, Stream& stream) {
 void Copy(const ArrayView& output, const ArrayView& input, Stream& stream) {
   CheckSame(output, input);
   if (output.data == input.data) return;
+  if (stream.on_cuda()) return cuda::Copy(output, input, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "copy", 0, BytesOf({&output, &input}));
   constexpr int64_t kPiece = 1 << 18;
   const int64_t num_bytes = static_cast<int64_t>(output.num_bytes());
@@ -48,9 +51,23 @@ void Copy(const ArrayView& output, const ArrayView& input, Stream& stream) {
   });
 }
 
+void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream) {
+  TANDEM_CHECK(output.dtype == input.dtype && output.shape == input.shape && output.shape.num_dims() == 2)
+      << NameOf(output.dtype) << " " << output.shape << " and " << NameOf(input.dtype) << " " << input.shape;
+  TANDEM_CHECK(output.strides[1] == 1 && input.strides[1] == 1) << output.strides << " and " << input.strides;
+  if (stream.on_cuda()) return cuda::CopyRows(output, input, stream);
+  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "copy_rows", 0, BytesOf({&output, &input}));
+  const size_t element = SizeOf(output.dtype), width = static_cast<size_t>(output.shape[1]) * element;
+  for (int64_t r = 0; r < output.shape[0] && width > 0; ++r) {
+    std::memcpy(static_cast<char*>(output.data) + static_cast<size_t>(r * output.strides[0]) * element,
+                static_cast<const char*>(input.data) + static_cast<size_t>(r * input.strides[0]) * element, width);
+  }
+}
+
 void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream) {
   CheckDense(output, a);
   CheckDense(output, b);
+  if (stream.on_cuda()) return cuda::Add(output, a, b, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "add", 0, BytesOf({&output, &a, &b}));
   WithStorageTypes(a.dtype, b.dtype, [&](auto zero_a, auto zero_b) {
     using A = decltype(zero_a);
@@ -62,6 +79,7 @@ void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream
 
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream) {
   CheckSame(output, x);
+  if (stream.on_cuda()) return cuda::AddScaled(output, x, scale, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "add_scaled", 0, BytesOf({&output, &output, &x}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -72,6 +90,7 @@ void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream
 
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream) {
   CheckSame(output, x);
+  if (stream.on_cuda()) return cuda::Scale(output, x, scale, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "scale", 0, BytesOf({&output, &x}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -82,6 +101,7 @@ void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& st
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream) {
   CheckSame(output, a);
   CheckSame(output, b);
+  if (stream.on_cuda()) return cuda::Multiply(output, a, b, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "multiply", 0, BytesOf({&output, &a, &b}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -93,6 +113,7 @@ void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias,
   CheckSame(output, x);
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(bias.num_elements(), columns);
+  if (stream.on_cuda()) return cuda::AddBias(output, x, bias, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "add_bias", 0, BytesOf({&output, &x, &bias}));
   WithStorageTypes(x.dtype, bias.dtype, [&](auto zero, auto bias_zero) {
     using T = decltype(zero);

@@ -4,12 +4,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/base/storage.h"
 #include "kernels/cast.h"
 #include "kernels/cpu/packed_matmul.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
 
 // How one product becomes one-thread calls on dense operands; each cut is a function of (M, N, K, flags) alone:
 //  - a transposed, b not (weight gradients, K = tokens): blocks of rows of c and, if c is small, chains of K, each a partial
@@ -261,6 +262,7 @@ void Gemm(const GemmArgs& args, Stream& stream) {
   CheckArgs(args);
   const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
   if (args.c.num_elements() == 0) return;
+  if (stream.on_cuda()) return cuda::Gemm(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
                        static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
   if (args.a.dtype == DType::F64) return MultiplyReference(args, stream);

@@ -3,14 +3,15 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/base/storage.h"
 #include "kernels/cast.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/packed_matmul.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
@@ -377,8 +378,12 @@ void CheckArgs(const LinearCrossEntropyArgs& args) {
   CheckArray(args.grad_bias, {classes}, sums, false);
   TANDEM_CHECK_GE(dim, 1);
   TANDEM_CHECK_EQ(args.target.num_elements(), rows);
+}
+
+void CheckTargets(const LinearCrossEntropyArgs& args) {
+  const int64_t classes = args.weight.shape[args.weight_is_table ? 0 : 1];
   const int64_t* target = args.target.as<int64_t>();
-  for (int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < args.target.num_elements(); ++r) {
     TANDEM_CHECK(target[r] >= 0 && target[r] < classes) << "target " << target[r] << " of row " << r << ", classes " << classes;
   }
 }
@@ -387,6 +392,8 @@ void CheckArgs(const LinearCrossEntropyArgs& args) {
 
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
   CheckArgs(args);
+  if (stream.on_cuda()) return cuda::LinearCrossEntropy(args, stream);
+  CheckTargets(args);
   if (args.hidden.dtype == DType::F64) return LinearCrossEntropyReference(args, stream);
   if (args.hidden.shape[0] == 0) {  // sums of nothing
     for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {

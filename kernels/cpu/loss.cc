@@ -1,11 +1,12 @@
 #include "kernels/loss.h"
 
+#include "kernels/base/storage.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {
 
@@ -56,6 +57,7 @@ void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.target.num_elements(), rows);
   TANDEM_CHECK_EQ(args.loss.num_elements(), rows);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == rows * columns) << args.grad.shape;
+  if (stream.on_cuda()) return cuda::CrossEntropy(args, stream);
   const int64_t* target = args.target.as<int64_t>();
   for (int64_t r = 0; r < rows; ++r) {
     TANDEM_CHECK(target[r] >= 0 && target[r] < columns) << "target " << target[r] << " of row " << r << ", classes " << columns;
@@ -87,6 +89,7 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.label.num_elements(), n);
   TANDEM_CHECK_EQ(args.loss.num_elements(), n);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == n) << args.grad.shape;
+  if (stream.on_cuda()) return cuda::BinaryCrossEntropy(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::LOSS, "binary_cross_entropy", 0,
                        static_cast<double>(args.logits.num_bytes() + args.label.num_bytes() + args.loss.num_bytes() +
                                            args.grad.num_bytes()));

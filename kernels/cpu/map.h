@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "kernels/base/storage.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/strips.h"
 #include "kernels/cpu/vectorise.h"
 

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/base/storage.h"
 #include "kernels/cpu/column_partials.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/strips.h"
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
 
 // Rows go through in groups of kLanes that stay in the first cache: a pass over the group per statistic, with the sixteen rows'
 // sums folded together, and a pass that writes. So memory is read once and written once; the rows of a later group are fetched
@@ -262,23 +263,27 @@ void NormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
 }  // namespace
 
 void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream) {
+  if (stream.on_cuda()) return cuda::LayerNormForward(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::NORM, "layer_norm_forward", 0, BytesOf(args.x, args.output));
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
   NormForward(args.x, args.gamma, args.beta, args.output, args.mean, args.inverse, args.epsilon, stream);
 }
 
 void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
+  if (stream.on_cuda()) return cuda::LayerNormBackward(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::NORM, "layer_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
   NormBackward(args, stream);
 }
 
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
+  if (stream.on_cuda()) return cuda::RmsNormForward(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::NORM, "rms_norm_forward", 0, BytesOf(args.x, args.output));
   NormForward(args.x, args.gamma, {}, args.output, {}, args.inverse, args.epsilon, stream);
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream) {
+  if (stream.on_cuda()) return cuda::RmsNormBackward(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::NORM, "rms_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
   NormBackward({.grad_output = args.grad_output, .x = args.x, .gamma = args.gamma, .mean = {}, .inverse = args.inverse,
                 .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}},

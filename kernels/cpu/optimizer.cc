@@ -6,6 +6,7 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/strips.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
 
 // Only +, *, / and square roots of one element: each is exact to the last bit in every instruction set, so an element's new value
 // does not depend on where in a run it stands.
@@ -82,5 +83,25 @@ template void AdagradUpdate(float*, float*, const float*, int64_t, const Adagrad
 template void AdagradUpdate(double*, double*, const double*, int64_t, const AdagradArgs&, BFloat16*);
 template void AdamUpdate(float*, float*, float*, const float*, int64_t, const AdamArgs&, BFloat16*);
 template void AdamUpdate(double*, double*, double*, const double*, int64_t, const AdamArgs&, BFloat16*);
+
+void SgdUpdate(const std::vector<OptimizerRun>& runs, const SgdArgs& args, Stream& stream) {
+  TANDEM_CHECK(stream.on_cuda());
+  cuda::SgdUpdate(runs, args, stream);
+}
+
+void AdagradUpdate(const std::vector<OptimizerRun>& runs, const AdagradArgs& args, Stream& stream) {
+  TANDEM_CHECK(stream.on_cuda());
+  cuda::AdagradUpdate(runs, args, stream);
+}
+
+void AdamUpdate(const std::vector<OptimizerRun>& runs, const AdamArgs& args, Stream& stream) {
+  TANDEM_CHECK(stream.on_cuda());
+  cuda::AdamUpdate(runs, args, stream);
+}
+
+double GradientSquaredNorm(const std::vector<OptimizerRun>& runs, Stream& stream) {
+  TANDEM_CHECK(stream.on_cuda());
+  return cuda::GradientSquaredNorm(runs, stream);
+}
 
 }  // namespace tandem::kernels

@@ -1,11 +1,13 @@
 #include "kernels/reduce.h"
 
+#include "kernels/base/storage.h"
 #include "kernels/cpu/column_partials.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/storage.h"
 #include "kernels/cpu/strips.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/elementwise.h"
 
 namespace tandem::kernels {
 
@@ -29,7 +31,6 @@ constexpr auto Square = [](double v) { return v * v; };
 
 template <class Term>
 double BlockSum(const ArrayView& x, Stream& stream, const Term& term) {
-  TANDEM_CHECK(x.is_dense()) << x.shape;
   const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "sum", 0, static_cast<double>(x.num_bytes()));
   const int64_t n = x.num_elements(), num_blocks = (n + kSumBlock - 1) / kSumBlock;
   double* partial = Scratch<double>(ScratchSlot::CALLER, num_blocks);
@@ -51,6 +52,7 @@ void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Str
   TANDEM_CHECK(output.is_dense() && x.is_dense());
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(output.num_elements(), columns);
+  if (stream.on_cuda()) return cuda::ColumnSum(output, x, accumulate, stream);
   const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "column_sum", 0,
                        static_cast<double>(x.num_bytes() + output.num_bytes()));
   WithStorageType(x.dtype, [&](auto zero) {
@@ -70,6 +72,7 @@ void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Str
   TANDEM_CHECK(a.shape == b.shape) << a.shape << " and " << b.shape;
   const int64_t rows = a.shape.num_rows(), columns = a.shape[-1];
   TANDEM_CHECK_EQ(output.num_elements(), rows);
+  if (stream.on_cuda()) return cuda::RowDot(output, a, b, stream);
   const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "row_dot", 0,
                        static_cast<double>(output.num_bytes() + a.num_bytes() + b.num_bytes()));
   WithStorageTypes(a.dtype, b.dtype, [&](auto zero_a, auto zero_b) {
@@ -96,6 +99,7 @@ void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& sca
   TANDEM_CHECK_EQ(output.num_elements(), x.num_elements());
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(scale.num_elements(), rows);
+  if (stream.on_cuda()) return cuda::ScaleRows(output, x, scale, accumulate, stream);
   const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "scale_rows", 0,
                        static_cast<double>((accumulate ? 2 : 1) * output.num_bytes() + x.num_bytes() + scale.num_bytes()));
   WithStorageTypes(output.dtype, x.dtype, [&](auto zero_out, auto zero_x) {
@@ -122,10 +126,23 @@ void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& sca
 }
 
 double Sum(const ArrayView& x, Stream& stream) {
+  TANDEM_CHECK(x.is_dense()) << x.shape;
+  if (stream.on_cuda()) return cuda::Sum(x, stream);
   return BlockSum(x, stream, [](double v) { return v; });
 }
 
-double SumOfSquares(const ArrayView& x, Stream& stream) { return BlockSum(x, stream, Square); }
+void Sum(const ArrayView& output, const ArrayView& x, Stream& stream) {
+  TANDEM_CHECK(output.num_elements() == 1 && output.dtype == x.dtype) << NameOf(output.dtype) << " " << output.shape;
+  TANDEM_CHECK(x.is_dense()) << x.shape;
+  if (stream.on_cuda()) return cuda::Sum(output, x, stream);
+  Fill(output, Sum(x, stream), stream);
+}
+
+double SumOfSquares(const ArrayView& x, Stream& stream) {
+  TANDEM_CHECK(x.is_dense()) << x.shape;
+  if (stream.on_cuda()) return cuda::SumOfSquares(x, stream);
+  return BlockSum(x, stream, Square);
+}
 
 template <class T>
 double SquaredNorm(const T* x, int64_t n) {

@@ -4,6 +4,7 @@
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {
 
@@ -36,6 +37,7 @@ inline T ExpRow(int64_t n, const T* x, T* e) {
 void SoftmaxForward(const ArrayView& output, const ArrayView& x, Stream& stream) {
   TANDEM_CHECK(output.is_dense() && x.is_dense());
   TANDEM_CHECK_EQ(output.num_elements(), x.num_elements());
+  if (stream.on_cuda()) return cuda::SoftmaxForward(output, x, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ACTIVATION, "softmax_forward", 0, static_cast<double>(2 * x.num_bytes()));
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   WithFloatType(x.dtype, [&](auto zero) {
@@ -59,6 +61,7 @@ void SoftmaxBackward(const ArrayView& grad_input, const ArrayView& grad_output, 
   TANDEM_CHECK(grad_input.is_dense() && grad_output.is_dense() && output.is_dense());
   TANDEM_CHECK_EQ(grad_input.num_elements(), output.num_elements());
   TANDEM_CHECK_EQ(grad_output.num_elements(), output.num_elements());
+  if (stream.on_cuda()) return cuda::SoftmaxBackward(grad_input, grad_output, output, stream);
   const TraceSpan span(stream.tracer(), SpanKind::ACTIVATION, "softmax_backward", 0, static_cast<double>(3 * output.num_bytes()));
   const int64_t rows = output.shape.num_rows(), columns = output.shape[-1];
   WithFloatType(output.dtype, [&](auto zero) {

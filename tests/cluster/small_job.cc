@@ -14,7 +14,8 @@ namespace {
 
 constexpr double kDeadlineSeconds = 120;  // of a run of some seconds, on a busy machine
 
-constexpr char kJob[] = R"(data { format: SEQUENCES }
+constexpr char kJob[] = R"(device: CPU
+data { format: SEQUENCES }
 model {
   sequence_rec {
     max_length: 8
@@ -36,7 +37,8 @@ train {
 }
 )";
 
-constexpr char kLanguageJob[] = R"(placement: PS
+constexpr char kLanguageJob[] = R"(device: CPU
+placement: PS
 model {
   gpt {
     max_length: 8

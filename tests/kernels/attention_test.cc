@@ -204,10 +204,29 @@ double RelativeDistance(const Array<BFloat16>& x, const Array<BFloat16>& y) {
   return std::sqrt(difference / size);
 }
 
+const Setting kTileSettings[] = {{{33, 0, 64, 65, 2, 1}, 2, 32, true, 0.3f, false}, {{33, 64, 65, 2}, 3, 64, false, 0.5f, false},
+                                 {{31, 200}, 1, 96, true, 0.2f, true}, {{600, 1100}, 1, 32, true, 0, false}};
+
+// All that lies around the tiles, on any processor.
+TEST(AttentionTest, PlainTilesAreCloseToVectors) {
+  for (const Setting& setting : kTileSettings) {
+    SCOPED_TRACE(testing::Message() << setting.lengths.size() << " sequences, depth " << setting.depth);
+    AttentionCase<float> exact(setting);
+    TestStream one(1);
+    const auto run = [&](InstructionSet set) {
+      const InstructionSetLimit limit(set);
+      return Bf16Run(exact, one);
+    };
+    const Bf16Run tiles = run(InstructionSet::PLAIN_TILES), vectors = run(InstructionSet::AVX512);
+    EXPECT_LT(RelativeDistance(tiles.output, vectors.output), 4e-3);
+    EXPECT_LT(RelativeDistance(tiles.grad_qkv, vectors.grad_qkv), 8e-3);
+    EXPECT_GT(RelativeDistance(tiles.grad_qkv, vectors.grad_qkv), 0);
+  }
+}
+
 TEST(AttentionTest, TilesAreCloseToVectorsAndDoNotDependOnThreads) {
   if (!HasAmx()) GTEST_SKIP() << "the processor has no AMX";
-  for (const Setting& setting : {Setting{{33, 0, 64, 65, 2, 1}, 2, 32, true, 0.3f, false}, Setting{{33, 64, 65, 2}, 3, 64, false, 0.5f, false},
-                                 Setting{{31, 200}, 1, 96, true, 0.2f, true}, Setting{{600, 1100}, 1, 32, true, 0, false}}) {
+  for (const Setting& setting : kTileSettings) {
     SCOPED_TRACE(testing::Message() << setting.lengths.size() << " sequences, depth " << setting.depth);
     AttentionCase<float> exact(setting);
     TestStream one(1), three(3);

@@ -182,8 +182,8 @@ TEST(EngineTest, PlacedGradientsLandInTheirStorage) {
 // A use of `leaf` whose gradient is `value`, formed in the memory that the leaf offers; `memory` tells which.
 Variable Use(Context& context, const Variable& leaf, double value, std::vector<void*>& memory) {
   return Record(context, "use", Tensor::Zeros(Shape{1}, DType::F64),
-                {.inputs = {leaf}, .backward_input = [node = leaf.node().get(), value, &memory](Context&, const Tensor&) {
-                   Tensor gradient = node->GradientMemory(Shape{1}, DType::F64);
+                {.inputs = {leaf}, .backward_input = [node = leaf.node().get(), value, &memory](Context& c, const Tensor&) {
+                   Tensor gradient = node->GradientMemory(c, Shape{1}, DType::F64);
                    gradient.Set(0, value);
                    memory.push_back(gradient.raw());
                    return std::vector<Tensor>{gradient};

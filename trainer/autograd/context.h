@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/stream.h"
+#include "trainer/tensor/tensor.h"
 
 namespace tandem {
 
@@ -34,6 +35,8 @@ class Context {
   bool training() const { return options_.training; }
   DType compute() const { return options_.compute; }
   absl::Time deadline() const { return options_.deadline; }
+  // Uninitialised, where the stream's kernels compute.
+  Tensor Empty(Shape shape, DType dtype) const { return Tensor::Empty(shape, dtype, stream().device()); }
 
   // The first failure stays. Operations called after it return at once with unspecified values; Step reports it.
   void Fail(absl::Status status) {

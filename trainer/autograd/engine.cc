@@ -42,14 +42,14 @@ struct LaterFirst {
 constexpr uint64_t kRootConsumer = ~uint64_t{0};
 
 // Where the sum of two gradients may go: the place that the leaf keeps for it, or a term that nobody else holds.
-Tensor SumTarget(Node& node, const Tensor& first, const Tensor& second) {
+Tensor SumTarget(Context& context, Node& node, const Tensor& first, const Tensor& second) {
   for (const Tensor* term : {&first, &second}) {
     if (node.OwnsMemory(*term)) return *term;
   }
   for (const Tensor* term : {&first, &second}) {
     if (term->unique()) return *term;
   }
-  return node.GradientMemory(first.shape(), first.dtype());
+  return node.GradientMemory(context, first.shape(), first.dtype());
 }
 
 // Sums in forward order of the consumers. A single gradient passes through untouched.
@@ -60,7 +60,7 @@ Tensor SumArrivals(Context& context, Node& node, std::vector<Arrival> arrivals) 
   });
   if (arrivals.size() == 1) return std::move(arrivals[0].gradient);
   const Tensor &first = arrivals[0].gradient, &second = arrivals[1].gradient;
-  Tensor sum = SumTarget(node, first, second);
+  Tensor sum = SumTarget(context, node, first, second);
   kernels::Add(sum.view(), first.view(), second.view(), context.stream());
   for (size_t i = 2; i < arrivals.size(); ++i) {
     kernels::Add(sum.view(), sum.view(), arrivals[i].gradient.view(), context.stream());
@@ -125,7 +125,7 @@ class BackwardPass {
     if (!root.variable.requires_gradient()) return;
     Tensor gradient = root.gradient;
     if (!gradient.defined()) {
-      gradient = Tensor::Empty(root.variable.shape(), root.variable.dtype());
+      gradient = context_.Empty(root.variable.shape(), root.variable.dtype());
       kernels::Fill(gradient.view(), 1.0, context_.stream());
     }
     TANDEM_CHECK(gradient.shape() == root.variable.shape()) << gradient.shape() << " vs " << root.variable.shape();

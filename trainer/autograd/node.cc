@@ -4,8 +4,8 @@
 
 namespace tandem {
 
-Tensor LeafNode::GradientMemory(Shape shape, DType dtype) {
-  if (!storage_.defined() || storage_lent_ || has_gradient_) return Tensor::Empty(shape, dtype);
+Tensor LeafNode::GradientMemory(Context& context, Shape shape, DType dtype) {
+  if (!storage_.defined() || storage_lent_ || has_gradient_) return context.Empty(shape, dtype);
   TANDEM_CHECK(storage_.num_elements() == shape.num_elements() && storage_.dtype() == dtype) << name() << " " << shape;
   storage_lent_ = true;
   return storage_.Reshape(shape);
@@ -21,7 +21,11 @@ void LeafNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
         if (!OwnsMemory(gradient)) kernels::Copy(gradient_.view(), gradient.view(), context.stream());
       } else {
         // A gradient's memory may be shared with another edge: adding to it later would change that one too.
-        gradient_ = gradient.unique() ? gradient : gradient.Clone();
+        gradient_ = gradient;
+        if (!gradient.unique()) {
+          gradient_ = context.Empty(gradient.shape(), gradient.dtype());
+          kernels::Copy(gradient_.view(), gradient.view(), context.stream());
+        }
       }
       has_gradient_ = true;
     }

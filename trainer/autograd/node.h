@@ -32,7 +32,7 @@ class Node {
 
   // Memory, uninitialised, for a gradient that the caller forms and delivers to this node: where the node keeps its sum if that place
   // is free, so that nothing is copied later.
-  virtual Tensor GradientMemory(Shape shape, DType dtype) { return Tensor::Empty(shape, dtype); }
+  virtual Tensor GradientMemory(Context& context, Shape shape, DType dtype) { return context.Empty(shape, dtype); }
   // True if the gradient lies where this node keeps its sum: it may be overwritten though others hold the buffer.
   virtual bool OwnsMemory(const Tensor& /*gradient*/) const { return false; }
 
@@ -59,7 +59,7 @@ class LeafNode : public Node {
   explicit LeafNode(std::string name) : Node(std::move(name), ~uint64_t{0}, {}, {}) {}
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override;
-  Tensor GradientMemory(Shape shape, DType dtype) override;
+  Tensor GradientMemory(Context& context, Shape shape, DType dtype) override;
   bool OwnsMemory(const Tensor& gradient) const override {
     return storage_.defined() && gradient.raw() == storage_.raw();
   }

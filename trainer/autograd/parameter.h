@@ -27,8 +27,9 @@ struct Parameter {
 
 class ParameterSet {
  public:
-  // Initial values are a function of (seed, name, element): layout and order never enter.
-  ParameterSet(uint64_t seed, DType dtype) : seed_(seed), dtype_(dtype) {}
+  // Initial values are a function of (seed, name, element): layout, order and device never enter. Parameters lie on the device of
+  // `stream` (null: in the host's memory), which outlives the set.
+  ParameterSet(uint64_t seed, DType dtype, Stream* stream = nullptr) : seed_(seed), dtype_(dtype), stream_(stream) {}
 
   Variable Normal(const std::string& name, Shape shape, double stddev);
   Variable Uniform(const std::string& name, Shape shape, double bound);  // in (-bound, bound)
@@ -37,6 +38,12 @@ class ParameterSet {
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
   int64_t num_elements() const;
+  Device device() const { return stream_ == nullptr ? Device{} : stream_->device(); }
+  // The same elements where the parameters lie, and back in the host's memory.
+  Tensor Place(const Tensor& tensor) const { return stream_ == nullptr ? tensor : tensor.To(stream_->device(), *stream_); }
+  Tensor ToHost(const Tensor& tensor) const { return stream_ == nullptr ? tensor : tensor.ToHost(*stream_); }
+  // The elements of `from`, in the host's memory, become those of `to`, where the parameters lie.
+  void Assign(const Tensor& to, const Tensor& from) const;
   void ClearGradients();
   // Gives the leaf of every matrix a BF16 shadow of its value. Whoever changes values later refreshes them: an optimizer as it
   // writes, everybody else (a checkpoint was loaded) by RefreshShadows. REQUIRES: F32 parameters.
@@ -45,10 +52,11 @@ class ParameterSet {
   void RefreshShadows(Stream& stream);
 
  private:
-  Variable Add(const std::string& name, Tensor value, bool decay);
+  Variable Add(const std::string& name, const Tensor& value, bool decay);
 
   const uint64_t seed_;
   const DType dtype_;
+  Stream* const stream_;
   std::vector<std::unique_ptr<Parameter>> parameters_;
 };
 

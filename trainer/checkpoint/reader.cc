@@ -75,8 +75,8 @@ absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved, con
   return absl::OkStatus();
 }
 
-void Copy(const TensorMap& saved, const TensorMap& targets) {
-  for (const auto& [name, target] : targets) std::memcpy(target.raw(), saved.at(name).raw(), target.num_bytes());
+void Fill(const TensorMap& saved, const TensorMap& targets, const ParameterSet& parameters) {
+  for (const auto& [name, target] : targets) parameters.Assign(target, saved.at(name));
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& paramete
   std::erase_if(saved, [](const auto& named) { return !SlotOf(named.first).empty(); });
   const TensorMap targets = ParametersByName(parameters);
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
-  Copy(saved, targets);
+  Fill(saved, targets, parameters);
   return absl::OkStatus();
 }
 
@@ -124,7 +124,7 @@ absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, o
     }
   }
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
-  Copy(saved, targets);
+  Fill(saved, targets, parameters);
   return absl::OkStatus();
 }
 

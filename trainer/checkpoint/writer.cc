@@ -25,9 +25,9 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
   const std::vector<std::string> slot_names = args.optimizer->slot_names();
   const auto& parameters = args.parameters->all();
   for (size_t i = 0; i < parameters.size(); ++i) {
-    content.tensors.push_back({parameters[i]->name, parameters[i]->variable.value()});
+    content.tensors.push_back({parameters[i]->name, args.parameters->ToHost(parameters[i]->variable.value())});
     for (size_t s = 0; s < slot_names.size(); ++s) {
-      content.tensors.push_back({absl::StrCat(parameters[i]->name, "#", slot_names[s]), args.optimizer->slots(i)[s]});
+      content.tensors.push_back({absl::StrCat(parameters[i]->name, "#", slot_names[s]), args.parameters->ToHost(args.optimizer->slots(i)[s])});
     }
   }
   ASSIGN_OR_RETURN(const FileDigest digest, WriteSafetensors(folder + "/" + kDenseFile, content));

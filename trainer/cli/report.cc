@@ -9,9 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "kernels/base/device.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/signals.h"
+#include "trainer/loop/job_options.h"
 
 namespace tandem::cli {
 
@@ -25,11 +25,10 @@ std::string Cell(const std::map<std::string, double>& column, const std::string&
 // "1 trainer", "2 trainers"
 std::string Count(int count, const char* noun) { return absl::StrCat(count, " ", noun, count == 1 ? "" : "s"); }
 
-// The machine's devices in words. Training runs on CPUs only so far; a GPU that is there is worth a word.
-std::string DeviceText() {
-  const CudaInfo cuda = QueryCuda();
-  if (!cuda.built_in || cuda.num_devices == 0) return "CPU";
-  return absl::StrFormat("CPU (%d CUDA devices not used: CUDA training is not built yet)", cuda.num_devices);
+// What trainers compute on, as this machine would.
+std::string DeviceText(const Job& job, int num_trainers) {
+  const absl::StatusOr<Device> device = loop::DeviceOf(job, num_trainers);
+  return device.ok() && !device->is_cuda() ? "CPU" : "CUDA";
 }
 
 }  // namespace
@@ -69,7 +68,7 @@ void SummariseFailure(const std::string& folder, const Job& job, const loop::Run
 std::string Banner(const Job& job, const loop::JobData& data, int num_ps, int num_trainers) {
   const std::string servers = num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
   return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", job.name(), job.seed(), servers,
-                         Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceText(),
+                         Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceText(job, num_trainers),
                          data.Description(), job.data().path());
 }
 

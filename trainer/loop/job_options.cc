@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 
 namespace tandem::loop {
@@ -17,6 +18,19 @@ kernels::Activation ActivationOf(ActivationType type) {
 }
 
 }  // namespace
+
+absl::StatusOr<Device> DeviceOf(const Job& job, int num_trainers) {
+  if (job.device() == CPU) return Device{};
+  const bool asked = job.device() == CUDA;
+  if (num_trainers > 1) {
+    if (asked) return absl::InvalidArgumentError(absl::StrCat("device CUDA with ", num_trainers, " trainers; allowed so far: 1"));
+    return Device{};
+  }
+  const CudaInfo cuda = QueryCuda();
+  if (cuda.num_devices > 0) return Device{DeviceKind::CUDA, 0};
+  if (asked) return absl::InvalidArgumentError(absl::StrCat("device CUDA: ", cuda.why_none));
+  return Device{};
+}
 
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {
   const SequenceRec& model = job.model().sequence_rec();

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
 #include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
 #include "trainer/models/gpt.h"
@@ -11,6 +13,8 @@
 
 namespace tandem::loop {
 
+// Where a trainer of `num_trainers` computes. InvalidArgument says why that cannot be.
+absl::StatusOr<Device> DeviceOf(const Job& job, int num_trainers);
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
 models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);

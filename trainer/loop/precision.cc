@@ -20,14 +20,17 @@ constexpr int kRepeats = 3;
 
 // The best of a few runs of the largest product of a block, [rows, dim] x [dim, ffn_dim].
 double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& stream) {
-  const Tensor a = Tensor::Empty(Shape{rows, model.dim()}, dtype), b = Tensor::Empty(Shape{model.dim(), model.ffn_dim()}, dtype);
-  const Tensor c = Tensor::Empty(Shape{rows, model.ffn_dim()}, dtype);
+  const Device device = stream.device();
+  const Tensor a = Tensor::Empty(Shape{rows, model.dim()}, dtype, device);
+  const Tensor b = Tensor::Empty(Shape{model.dim(), model.ffn_dim()}, dtype, device);
+  const Tensor c = Tensor::Empty(Shape{rows, model.ffn_dim()}, dtype, device);
   kernels::Fill(a.view(), 0, stream);
   kernels::Fill(b.view(), 0, stream);
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i <= kRepeats; ++i) {  // the first, which prepares the kernels, is not the best
     const Stopwatch watch;
     kernels::Gemm({.a = a.view(), .b = b.view(), .c = c.view()}, stream);
+    stream.Fail(stream.Wait());
     best = std::min(best, watch.Seconds());
   }
   return best;

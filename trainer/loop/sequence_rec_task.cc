@@ -111,11 +111,12 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
 }
 
 Variable SequenceRecTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
-  return model_.LossSum(context, table_ != nullptr ? rows : items_, static_cast<const SequenceStep&>(input).parts[part]);
+  const models::SequenceInput& here = static_cast<const SequenceStep&>(input).parts[part];
+  return model_.LossSum(context, table_ != nullptr ? rows : items_, here.To(context.stream().device(), context.stream()));
 }
 
-absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Duration timeout) const {
-  if (table_ == nullptr) return items_.value();
+absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Duration timeout, Stream& stream) const {
+  if (table_ == nullptr) return items_.value().ToHost(stream);
   auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(data_->num_embeddings()));
   return pulled->Await(absl::Now() + timeout);
 }
@@ -129,9 +130,10 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
   input.inputs = Tensor::Empty(Shape{batch.num_tokens()}, DType::I64);
   std::copy(batch.inputs.begin(), batch.inputs.end(), input.inputs.data<int64_t>());
   Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
-  const Tensor states = model_.LastStates(context, Variable::Constant(items), input);
-  Tensor scores = Tensor::Empty(Shape{batch.num_samples(), num_scores}, DType::F32);
-  kernels::Gemm({.a = states.view(), .b = items.view(), .c = scores.view(), .transpose_b = true}, *args.stream);
+  const Tensor states = model_.LastStates(context, Variable::Constant(items), input.To(args.stream->device(), *args.stream));
+  const Tensor products = context.Empty(Shape{batch.num_samples(), num_scores}, DType::F32);
+  kernels::Gemm({.a = states.view(), .b = items.view(), .c = products.view(), .transpose_b = true}, *args.stream);
+  const Tensor scores = products.ToHost(*args.stream);
   std::vector<std::string> lines(args.dump ? batch.num_samples() : 0);
   args.stream->pool().ParallelFor(batch.num_samples(), [&](int64_t s) {
     const int64_t user = batch.users[s];
@@ -152,10 +154,11 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
 }
 
 absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
-  ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout));
+  ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout, *args.stream));
   // Row i of the scoring table is item i: row 0, padding, is zero and never ranked.
   Tensor items = Tensor::Zeros(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32);
   std::memcpy(items.Rows(1, items.dim(0)).raw(), rows.raw(), rows.num_bytes());
+  items = items.To(args.stream->device(), *args.stream);
 
   const data::Split data_split = split == EvaluationSplit::VALID ? data::Split::VALID : data::Split::TEST;
   std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives() != nullptr ? full.size() : 0, 0);

@@ -70,7 +70,8 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
 }
 
 Variable TextTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
-  return model_.LossSum(context, rows, static_cast<const TextStep&>(input).parts[part]);
+  const models::GptInput& here = static_cast<const TextStep&>(input).parts[part];
+  return model_.LossSum(context, rows, here.To(context.stream().device(), context.stream()));
 }
 
 void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
@@ -78,7 +79,8 @@ void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows,
   const int64_t length = job_.model().gpt().max_length();
   const data::WindowBatch batch = sampler_.EvalBatch(block.begin, block.end);
   Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
-  const Tensor tokens = model_.Losses(context, rows, InputOf(batch, length));
+  const models::GptInput input = InputOf(batch, length).To(args.stream->device(), *args.stream);
+  const Tensor tokens = model_.Losses(context, rows, input).ToHost(*args.stream);
   for (int64_t w = 0; w < batch.num_samples(); ++w) {
     const float* token = tokens.data<float>() + w * length;
     double& loss = losses[block.begin + w];
@@ -93,7 +95,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   if (table_ != nullptr) {
     auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(model_.options().vocabulary_size));
     ASSIGN_OR_RETURN(const Tensor values, pulled->Await(absl::Now() + args.timeout));
-    rows = Variable::Constant(values);
+    rows = Variable::Constant(values.To(args.stream->device(), *args.stream));
   }
   std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
   const int64_t block_windows = std::max<int64_t>(1, kEvaluationTokens / job_.model().gpt().max_length());

@@ -30,13 +30,13 @@ double NumTargets(const StepInput& input) { return static_cast<double>(std::max<
 
 class Replica {
  public:
-  Replica(const Job& job, const JobData& data, const ReplicaEnvironment& environment)
+  Replica(const Job& job, const JobData& data, const ReplicaEnvironment& environment, Device device)
       : job_(job),
         data_(data),
         environment_(environment),
         pool_(job.runtime().threads()),
-        stream_(&pool_),
-        parameters_(job.seed(), DType::F32),
+        stream_(&pool_, device),
+        parameters_(job.seed(), DType::F32, &stream_),
         table_(MakeEmbeddingTable(job, environment.client)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
         dense_(DenseOptionsOf(job), &parameters_),
@@ -193,11 +193,12 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
   for (int part = 0; part < num_parts; ++part) {
     ddp_->BeginPass(part);
     const Variable loss = task_->LossSum(context, *pending_.input, part, rows);
-    loss_sum += loss.value().At(0);
+    loss_sum += loss.value().ToHost(stream_).At(0);
     Backward(context, loss);  // buckets are all-reduced and row gradients pushed on the way
   }
   record.compute_ms = watch.Lap() * 1e3;
   ddp_->Finish(context);
+  context.Fail(stream_.status());
   if (context.failed()) return context.status();
   RETURN_IF_ERROR(ShareLoss(loss_sum, context.deadline(), record));
   record.collective_ms = watch.Lap() * 1e3;
@@ -401,13 +402,19 @@ absl::StatusOr<RunSummary> Replica::Run() {
 }  // namespace
 
 absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const ReplicaEnvironment& environment) {
-  // The replica outlives the abort below: what it still waits for completes then.
-  Replica replica(job, data, environment);
-  absl::StatusOr<RunSummary> summary = replica.Run();
-  if (!summary.ok()) {
-    environment.group->Abort(summary.status());
-    environment.client->Abort(summary.status());
+  const auto abort = [&](const absl::Status& status) {
+    environment.group->Abort(status);
+    environment.client->Abort(status);
+  };
+  const absl::StatusOr<Device> device = DeviceOf(job, environment.group->size());
+  if (!device.ok()) {
+    abort(device.status());
+    return device.status();
   }
+  // The replica outlives the abort below: what it still waits for completes then.
+  Replica replica(job, data, environment, *device);
+  absl::StatusOr<RunSummary> summary = replica.Run();
+  if (!summary.ok()) abort(summary.status());
   return summary;
 }
 

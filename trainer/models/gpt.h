@@ -33,6 +33,10 @@ struct GptInput {
   nn::PackedRows rows;
   Tensor inputs;   // i64 [T] symbols; with token_rows_outside: places in the rows given beside it
   Tensor targets;  // i64 [T] symbols
+
+  GptInput To(Device device, Stream& stream) const {
+    return {rows.To(device, stream), inputs.To(device, stream), targets.To(device, stream)};
+  }
 };
 
 // Everywhere, `tokens` are the rows from outside and undefined without token_rows_outside. They may be any rows [n, dim] that

@@ -33,6 +33,11 @@ Tensor AccidentalHits(const Tensor& targets, const Tensor& negatives, DType dtyp
 
 }  // namespace
 
+SequenceInput SequenceInput::To(Device device, Stream& stream) const {
+  const auto moved = [&](const Tensor& tensor) { return tensor.defined() ? tensor.To(device, stream) : tensor; };
+  return {rows.To(device, stream), moved(inputs), moved(targets), moved(negatives)};
+}
+
 SequenceRec::SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters)
     : options_(options),
       positions_(parameters.Normal("embedding.positions", Shape{options.max_length, options.dim}, options.init_stddev)),
@@ -58,10 +63,12 @@ Variable SequenceRec::SampledSoftmax(Context& context, const Variable& hidden, c
   const Variable positive = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.targets));
   const Variable negative_rows = ops::GatherRows(context, items, input.negatives);
   const Variable scores = ops::MatMulTransposed(context, hidden, negative_rows);
-  const Variable mask = Variable::Constant(AccidentalHits(input.targets, input.negatives, hidden.dtype()));
+  Stream& stream = context.stream();
+  const Tensor hits = AccidentalHits(input.targets.ToHost(stream), input.negatives.ToHost(stream), hidden.dtype());
+  const Variable mask = Variable::Constant(hits.To(stream.device(), stream));
   const Variable logits = ops::ConcatColumns(context, ops::Reshape(context, positive, Shape{tokens, 1}),
                                              ops::Add(context, scores, mask));
-  return ops::CrossEntropySum(context, logits, Tensor::Zeros(Shape{tokens}, DType::I64));
+  return ops::CrossEntropySum(context, logits, Tensor::Zeros(Shape{tokens}, DType::I64).To(stream.device(), stream));
 }
 
 Variable SequenceRec::LossSum(Context& context, const Variable& items, const SequenceInput& input) const {
@@ -83,11 +90,10 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items, const Seq
 Tensor SequenceRec::LastStates(Context& context, const Variable& items, const SequenceInput& input) const {
   const Variable hidden = Encode(context, items, input);
   const int64_t samples = input.rows.offsets.dim(0) - 1;
-  Tensor last = Tensor::Empty(Shape{samples}, DType::I64);
-  for (int64_t s = 0; s < samples; ++s) {
-    last.data<int64_t>()[s] = input.rows.offsets.data<int64_t>()[s + 1] - 1;
-  }
-  return ops::GatherRows(context, hidden, last).value();
+  Stream& stream = context.stream();
+  const Tensor offsets = input.rows.offsets.ToHost(stream), last = Tensor::Empty(Shape{samples}, DType::I64);
+  for (int64_t s = 0; s < samples; ++s) last.data<int64_t>()[s] = offsets.data<int64_t>()[s + 1] - 1;
+  return ops::GatherRows(context, hidden, last.To(stream.device(), stream)).value();
 }
 
 }  // namespace tandem::models

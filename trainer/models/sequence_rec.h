@@ -26,6 +26,8 @@ struct SequenceInput {
   Tensor inputs;      // i64 [T]
   Tensor targets;     // i64 [T]; training
   Tensor negatives;   // i64 [T] (BCE) or [N], shared by all targets (SAMPLED_SOFTMAX)
+
+  SequenceInput To(Device device, Stream& stream) const;
 };
 
 class SequenceRec {

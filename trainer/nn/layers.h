@@ -15,6 +15,10 @@ struct PackedRows {
   Tensor positions;  // i64 [T], below max_length
   Tensor row_index;  // i64 [T]: (sample of the global batch) * max_length + position
   int64_t max_length = 0;
+
+  PackedRows To(Device device, Stream& stream) const {
+    return {offsets.To(device, stream), positions.To(device, stream), row_index.To(device, stream), max_length};
+  }
 };
 
 // How a linear layer starts: weight N(0, stddev) and bias 0, or both U(+-1 / sqrt(inputs)).

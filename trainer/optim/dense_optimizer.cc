@@ -22,7 +22,7 @@ DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parame
   for (size_t p = 0; p < parameters_->all().size(); ++p) {
     const Shape& shape = parameters_->all()[p]->shape;
     std::vector<Tensor> slots;
-    for (size_t i = 0; i < slot_names().size(); ++i) slots.push_back(Tensor::Zeros(shape, parameters_->dtype()));
+    for (size_t i = 0; i < slot_names().size(); ++i) slots.push_back(parameters_->Place(Tensor::Zeros(shape, parameters_->dtype())));
     slots_.push_back(std::move(slots));
     for (int64_t begin = 0; begin < shape.num_elements(); begin += kernels::kSumBlock) {
       runs_.push_back({p, begin, std::min(kernels::kSumBlock, shape.num_elements() - begin)});
@@ -61,11 +61,49 @@ void DenseOptimizer::UpdateRun(const Run& run, uint64_t step, double learning_ra
   }
 }
 
+std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns() const {
+  std::vector<kernels::OptimizerRun> runs;
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    const Parameter& parameter = *parameters_->all()[p];
+    const LeafNode& leaf = parameter.variable.leaf();
+    if (!leaf.has_gradient()) continue;
+    kernels::OptimizerRun& run = runs.emplace_back();
+    run.weight = parameter.variable.value().data<float>();
+    for (size_t s = 0; s < slots_[p].size(); ++s) run.slots[s] = slots_[p][s].data<float>();
+    run.gradient = leaf.gradient().data<float>();
+    run.shadow = leaf.shadow().defined() ? leaf.shadow().data<BFloat16>() : nullptr;
+    run.count = parameter.shape.num_elements();
+    run.decay = parameter.decay || options_.decay_all;
+  }
+  return runs;
+}
+
+void DenseOptimizer::UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) const {
+  const std::vector<kernels::OptimizerRun> runs = DeviceRuns();
+  switch (options_.kind) {
+    case Kind::SGD:
+      return kernels::SgdUpdate(runs, {.learning_rate = learning_rate, .weight_decay = options_.weight_decay,
+                                       .gradient_scale = gradient_scale},
+                                stream);
+    case Kind::ADAGRAD:
+      return kernels::AdagradUpdate(
+          runs, {.learning_rate = learning_rate, .epsilon = options_.epsilon, .gradient_scale = gradient_scale}, stream);
+    case Kind::ADAM:
+    case Kind::ADAMW:
+      return kernels::AdamUpdate(runs, {.learning_rate = learning_rate, .beta1 = options_.beta1, .beta2 = options_.beta2,
+                                        .epsilon = options_.epsilon,
+                                        .weight_decay = options_.kind == Kind::ADAMW ? options_.weight_decay : 0,
+                                        .gradient_scale = gradient_scale, .step = step},
+                                 stream);
+  }
+}
+
 void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) {
   // Read: weights, slots, gradients; written: weights, slots.
   const double bytes_each = static_cast<double>(SizeOf(parameters_->dtype())) * (3.0 + 2.0 * slot_names().size());
   const TraceSpan span(stream.tracer(), SpanKind::OPTIMIZER, "dense_update", 0,
                        bytes_each * static_cast<double>(parameters_->num_elements()));
+  if (stream.on_cuda()) return UpdateOnDevice(step, learning_rate, gradient_scale, stream);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
     if (parameters_->dtype() == DType::F64) UpdateRun<double>(runs_[r], step, learning_rate, gradient_scale);
     else UpdateRun<float>(runs_[r], step, learning_rate, gradient_scale);
@@ -75,6 +113,7 @@ void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient
 double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
   const TraceSpan span(stream.tracer(), SpanKind::OPTIMIZER, "gradient_norm", 0,
                        static_cast<double>(SizeOf(parameters_->dtype())) * parameters_->num_elements());
+  if (stream.on_cuda()) return kernels::GradientSquaredNorm(DeviceRuns(), stream);
   std::vector<double> partials(runs_.size(), 0);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
     const Run& run = runs_[r];
@@ -99,9 +138,9 @@ absl::uint128 DenseOptimizer::Hash() const {
   absl::uint128 sum = 0;
   const auto& all = parameters_->all();
   for (size_t i = 0; i < all.size(); ++i) {
-    sum += HashTensor(all[i]->name, 0, all[i]->variable.value());
+    sum += HashTensor(all[i]->name, 0, parameters_->ToHost(all[i]->variable.value()));
     for (size_t s = 0; s < slots_[i].size(); ++s) {
-      sum += HashTensor(all[i]->name, static_cast<uint32_t>(s) + 1, slots_[i][s]);
+      sum += HashTensor(all[i]->name, static_cast<uint32_t>(s) + 1, parameters_->ToHost(slots_[i][s]));
     }
   }
   return sum;

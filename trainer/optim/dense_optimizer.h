@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/numeric/int128.h"
+#include "kernels/optimizer.h"
 #include "trainer/autograd/parameter.h"
 
 namespace tandem::optim {
@@ -42,6 +43,9 @@ class DenseOptimizer {
     int64_t begin, count;
   };
 
+  // Parameters that have a gradient, each a run.
+  std::vector<kernels::OptimizerRun> DeviceRuns() const;
+  void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) const;
   template <class T>
   void UpdateRun(const Run& run, uint64_t step, double learning_rate, double gradient_scale) const;
 

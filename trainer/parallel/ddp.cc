@@ -41,7 +41,11 @@ absl::Status Ddp::MakeBuckets(const DdpOptions& options) {
     Bucket& bucket = buckets_[b];
     size_t size = 0;
     for (Parameter* parameter : bucket.parameters) size += Rounded(parameter->variable.value().num_bytes());
-    ASSIGN_OR_RETURN(bucket.memory, group_->Allocate(size));
+    if (parameters_->device().is_cuda()) {
+      bucket.memory = Buffer::Allocate(size, parameters_->device());
+    } else {
+      ASSIGN_OR_RETURN(bucket.memory, group_->Allocate(size));
+    }
     bucket.view = ArrayView(bucket.memory->data(), parameters_->dtype(), Shape{static_cast<int64_t>(size / element)});
     kernels::Fill(bucket.view, 0, *stream_);  // the gaps between gradients are summed too
     size_t offset = 0;
@@ -81,7 +85,9 @@ void Ddp::OnGradient(size_t bucket, Parameter* parameter) {
 void Ddp::LaunchReady() {
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) {
     Bucket& bucket = buckets_[next_bucket_];
-    bucket.work.push_back(group_->AllReduce(bucket.view, {.stream = stream_, .tag = StableHash("ddp") + next_bucket_}));
+    if (group_->size() > 1) {  // the gradients of one replica are the sum
+      bucket.work.push_back(group_->AllReduce(bucket.view, {.stream = stream_, .tag = StableHash("ddp") + next_bucket_}));
+    }
     ++next_bucket_;
   }
 }
@@ -95,7 +101,9 @@ void Ddp::Finish(Context& context) {
     }
   }
   TANDEM_CHECK_EQ(next_bucket_, buckets_.size());
-  for (Bucket& bucket : buckets_) context.Fail(group_->Await(bucket.work.back(), context.deadline()));
+  for (Bucket& bucket : buckets_) {
+    for (comm::Work& work : bucket.work) context.Fail(group_->Await(work, context.deadline()));
+  }
 }
 
 absl::Status Ddp::VerifyEqual(uint64_t value, const char* what, absl::Time deadline) {

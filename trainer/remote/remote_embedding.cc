@@ -46,9 +46,9 @@ std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create, st
 }
 
 Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, DistAutogradContext& autograd, int last_pass) {
-  Variable leaf = Variable::Leaf(rows.Await(context), "rows");
-  leaf.leaf().set_hook([this, node = &leaf.leaf(), ids = rows.ids(), &autograd, last_pass, pass = 0](Context&) mutable {
-    if (pass++ == last_pass && node->has_gradient()) autograd.Push(table_, ids, node->gradient());
+  Variable leaf = Variable::Leaf(rows.Await(context).To(context.stream().device(), context.stream()), "rows");
+  leaf.leaf().set_hook([this, node = &leaf.leaf(), ids = rows.ids(), &autograd, last_pass, pass = 0](Context& c) mutable {
+    if (pass++ == last_pass && node->has_gradient()) autograd.Push(table_, ids, node->gradient().ToHost(c.stream()));
   });
   return leaf;
 }

@@ -2,10 +2,12 @@
 
 #include <cstring>
 
+#include "kernels/base/cuda_runtime_calls.h"
+
 namespace tandem {
 
-Tensor Tensor::Empty(Shape shape, DType dtype) {
-  return InBuffer(Buffer::Allocate(static_cast<size_t>(shape.num_elements()) * SizeOf(dtype)), 0, shape, dtype);
+Tensor Tensor::Empty(Shape shape, DType dtype, Device device) {
+  return InBuffer(Buffer::Allocate(static_cast<size_t>(shape.num_elements()) * SizeOf(dtype), device), 0, shape, dtype);
 }
 
 Tensor Tensor::Zeros(Shape shape, DType dtype) {
@@ -40,13 +42,24 @@ Tensor Tensor::Rows(int64_t begin, int64_t end) const {
   return tensor;
 }
 
+Tensor Tensor::To(Device device, Stream& stream) const {
+  if (device == this->device()) return *this;
+  TANDEM_CHECK(stream.on_cuda()) << "a copy between devices needs a stream of one";
+  Tensor tensor = Empty(shape_, dtype_, device);
+  stream.Fail(cuda::CopyAsync(tensor.raw(), raw(), num_bytes(), stream.queue()));
+  if (!device.is_cuda()) stream.Fail(stream.Wait());
+  return tensor;
+}
+
 Tensor Tensor::Clone() const {
+  TANDEM_CHECK(!device().is_cuda());
   Tensor tensor = Empty(shape_, dtype_);
   std::memcpy(tensor.raw(), raw(), num_bytes());
   return tensor;
 }
 
 double Tensor::At(int64_t i) const {
+  TANDEM_CHECK(!device().is_cuda());
   switch (dtype_) {
     case DType::F32: return data<float>()[i];
     case DType::F64: return data<double>()[i];
@@ -59,6 +72,7 @@ double Tensor::At(int64_t i) const {
 }
 
 void Tensor::Set(int64_t i, double value) const {
+  TANDEM_CHECK(!device().is_cuda());
   if (dtype_ == DType::F32) data<float>()[i] = static_cast<float>(value);
   else if (dtype_ == DType::BF16) data<BFloat16>()[i] = ToBFloat16(static_cast<float>(value));
   else data<double>()[i] = value;

@@ -1,5 +1,6 @@
 // A dense array with shared ownership of its buffer: what layers compute with. No gradient inside (autograd/variable.h).
-// Copying shares memory; Clone copies it. Thread rule: a value; the elements follow their writer.
+// Copying shares memory; Clone copies it. It lies in the host's memory or on a CUDA device; elements are read and written one by one
+// in the host's only. Thread rule: a value; the elements follow their writer.
 #pragma once
 
 #include <memory>
@@ -7,13 +8,14 @@
 
 #include "kernels/base/array_view.h"
 #include "kernels/base/buffer.h"
+#include "kernels/base/stream.h"
 
 namespace tandem {
 
 class Tensor {
  public:
   Tensor() = default;  // undefined
-  static Tensor Empty(Shape shape, DType dtype);
+  static Tensor Empty(Shape shape, DType dtype, Device device = {});
   static Tensor Zeros(Shape shape, DType dtype);
   template <class T>
   static Tensor FromVector(const std::vector<T>& values, Shape shape) {
@@ -33,6 +35,7 @@ class Tensor {
   const Shape& shape() const { return shape_; }
   int64_t dim(int i) const { return shape_[i]; }
   DType dtype() const { return dtype_; }
+  Device device() const { return buffer_->device(); }
   int64_t num_elements() const { return shape_.num_elements(); }
   size_t num_bytes() const { return static_cast<size_t>(num_elements()) * SizeOf(dtype_); }
   // True if no other tensor shares the buffer.
@@ -50,7 +53,11 @@ class Tensor {
   Tensor Reshape(Shape shape) const;
   // Rows [begin, end) of the first extent, the same memory.
   Tensor Rows(int64_t begin, int64_t end) const;
-  Tensor Clone() const;
+  Tensor Clone() const;  // of the host's memory
+  // The same elements on another device, or itself if it lies there. A copy to a device follows in the stream's order; one to the host
+  // waits for the stream, whose status says whether it came.
+  Tensor To(Device device, Stream& stream) const;
+  Tensor ToHost(Stream& stream) const { return To(Device{}, stream); }
   // One element as a double; for tests and scalars.
   double At(int64_t i) const;
   void Set(int64_t i, double value) const;

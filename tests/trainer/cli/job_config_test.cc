@@ -62,8 +62,8 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
 TEST_F(JobConfigTest, UnknownEnumValuesListTheAllowed) {
   EXPECT_EQ(Added("optimizer {\n  kind: ADAN\n}"),
             "job:5:9: optimizer.kind takes one of SGD, ADAGRAD, ADAM, ADAMW; found ADAN; did you mean ADAM?");
-  EXPECT_EQ(Added("device: QUANTUM"), "job:4:9: device takes one of CPU; found QUANTUM");
-  EXPECT_EQ(Added("device: \"CPU\""), "job:4:9: device takes one of CPU; found \"CPU\"; did you mean CPU?");
+  EXPECT_EQ(Added("device: QUANTUM"), "job:4:9: device takes one of CPU, CUDA; found QUANTUM");
+  EXPECT_EQ(Added("device: \"CPU\""), "job:4:9: device takes one of CPU, CUDA; found \"CPU\"; did you mean CPU?");
   EXPECT_EQ(Set("numerics=fast"), "--set numerics: numerics takes one of FAST; found fast; did you mean FAST?");
 }
 

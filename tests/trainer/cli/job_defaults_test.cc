@@ -175,6 +175,7 @@ TEST(JobDefaultsTest, GivenValuesStay) {
                                          "runtime.timeout_seconds=24.5"};
   EXPECT_EQ(DumpJob(Load(kMinimal, sets)), R"(name: "n"
 seed: 18446744073709551615
+device: CPU
 data {
   path: "p"
   format: PAIRS

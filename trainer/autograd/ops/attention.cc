@@ -40,15 +40,15 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
   const int64_t tokens = qkv.shape()[0], width = qkv.shape()[1] / 3, dim = width / options.heads;
   TANDEM_CHECK_EQ(qkv.shape()[1], 3 * options.heads * dim);
   const Shape heads_shape{tokens, options.heads, dim};
-  Tensor output = Tensor::Empty(Shape{tokens, width}, qkv.dtype());
-  Tensor log_sum_exp = Tensor::Empty(Shape{tokens, options.heads}, StatisticsType(qkv.dtype()));
+  Tensor output = context.Empty(Shape{tokens, width}, qkv.dtype());
+  Tensor log_sum_exp = context.Empty(Shape{tokens, options.heads}, StatisticsType(qkv.dtype()));
   kernels::AttentionForwardArgs forward{CommonArgs(context, qkv.value(), offsets, row_index, options),
                                         output.Reshape(heads_shape).view(), log_sum_exp.view()};
   kernels::AttentionForward(forward, context.stream());
   auto backward = [saved = qkv.value(), node = qkv.node(), offsets, row_index, options, output, log_sum_exp, heads_shape](
                       Context& c, const Tensor& gradient) {
     const Tensor doutput = OfType(c, gradient, saved.dtype()).Reshape(heads_shape);
-    const Tensor dqkv = node->GradientMemory(saved.shape(), saved.dtype());
+    const Tensor dqkv = node->GradientMemory(c, saved.shape(), saved.dtype());
     kernels::AttentionBackwardArgs args{CommonArgs(c, saved, offsets, row_index, options),
                                         output.Reshape(heads_shape).view(),
                                         log_sum_exp.view(),

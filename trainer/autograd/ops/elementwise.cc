@@ -1,7 +1,5 @@
 #include "kernels/elementwise.h"
 
-#include <cstring>
-
 #include "kernels/reduce.h"
 #include "kernels/softmax.h"
 #include "trainer/autograd/function.h"
@@ -12,7 +10,7 @@ namespace tandem::ops {
 
 Variable Add(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(a.shape(), a.dtype() == DType::BF16 ? b.dtype() : a.dtype());
+  Tensor y = context.Empty(a.shape(), a.dtype() == DType::BF16 ? b.dtype() : a.dtype());
   kernels::Add(y.view(), a.value().view(), b.value().view(), context.stream());
   const auto backward = [a_type = a.dtype(), b_type = b.dtype(), a_needs = a.requires_gradient(),
                          b_needs = b.requires_gradient()](Context& c, const Tensor& gradient) {
@@ -23,10 +21,10 @@ Variable Add(Context& context, const Variable& a, const Variable& b) {
 }
 
 Variable Scale(Context& context, const Variable& x, double factor) {
-  Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  Tensor y = context.Empty(x.shape(), x.dtype());
   kernels::Scale(y.view(), x.value().view(), factor, context.stream());
   return Record(context, "scale", y, {.inputs = {x}, .backward_input = [factor](Context& c, const Tensor& gradient) {
-                  Tensor dx = Tensor::Empty(gradient.shape(), gradient.dtype());
+                  Tensor dx = c.Empty(gradient.shape(), gradient.dtype());
                   kernels::Scale(dx.view(), gradient.view(), factor, c.stream());
                   return std::vector<Tensor>{dx};
                 }});
@@ -40,21 +38,21 @@ Variable Reshape(Context& context, const Variable& x, Shape shape) {
 }
 
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation) {
-  Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  Tensor y = context.Empty(x.shape(), x.dtype());
   kernels::ActivationForward(y.view(), x.value().view(), activation, context.stream());
   return Record(context, "activation", y,
                 {.inputs = {x}, .backward_input = [saved = x.value(), activation](Context& c, const Tensor& gradient) {
-                   Tensor dx = Tensor::Empty(saved.shape(), saved.dtype());
+                   Tensor dx = c.Empty(saved.shape(), saved.dtype());
                    kernels::ActivationBackward(dx.view(), gradient.view(), saved.view(), activation, c.stream());
                    return std::vector<Tensor>{dx};
                  }});
 }
 
 Variable Softmax(Context& context, const Variable& x) {
-  Tensor y = Tensor::Empty(x.shape(), x.dtype());
+  Tensor y = context.Empty(x.shape(), x.dtype());
   kernels::SoftmaxForward(y.view(), x.value().view(), context.stream());
   return Record(context, "softmax", y, {.inputs = {x}, .backward_input = [y](Context& c, const Tensor& gradient) {
-                  Tensor dx = Tensor::Empty(y.shape(), y.dtype());
+                  Tensor dx = c.Empty(y.shape(), y.dtype());
                   kernels::SoftmaxBackward(dx.view(), gradient.view(), y.view(), c.stream());
                   return std::vector<Tensor>{dx};
                 }});
@@ -63,15 +61,15 @@ Variable Softmax(Context& context, const Variable& x) {
 Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation) {
   if (!context.training() || probability == 0) return x;
   const Shape flat{x.shape().num_rows(), x.shape()[-1]};
-  const Tensor y = Tensor::Empty(x.shape(), x.dtype());
-  const Tensor mask = Tensor::Empty(Shape{flat[0], kernels::DropoutMaskWords(flat[1])}, DType::U64);
+  const Tensor y = context.Empty(x.shape(), x.dtype());
+  const Tensor mask = context.Empty(Shape{flat[0], kernels::DropoutMaskWords(flat[1])}, DType::U64);
   kernels::Dropout({.x = x.value().Reshape(flat).view(), .output = y.Reshape(flat).view(), .row_index = row_index.view(),
                     .probability = probability, .key = {context.seed(), operation}, .step = context.step(),
                     .mask = mask.view()},
                    context.stream());
   return Record(context, "dropout", y,
                 {.inputs = {x}, .backward_input = [mask, probability, flat](Context& c, const Tensor& gradient) {
-                   const Tensor dx = Tensor::Empty(gradient.shape(), gradient.dtype());
+                   const Tensor dx = c.Empty(gradient.shape(), gradient.dtype());
                    kernels::DropoutBackward({.grad_output = gradient.Reshape(flat).view(), .grad_input = dx.Reshape(flat).view(),
                                              .mask = mask.view(), .probability = probability},
                                             c.stream());
@@ -81,14 +79,14 @@ Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, f
 
 Variable RowDot(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK(a.shape() == b.shape()) << a.shape() << " vs " << b.shape();
-  Tensor y = Tensor::Empty(Shape{a.shape().num_rows()}, StatisticsType(a.dtype()));
+  Tensor y = context.Empty(Shape{a.shape().num_rows()}, StatisticsType(a.dtype()));
   kernels::RowDot(y.view(), a.value().view(), b.value().view(), context.stream());
   return Record(context, "row_dot", y, {.inputs = {a, b}, .backward_input = [a, b](Context& c, const Tensor& gradient) {
                   std::vector<Tensor> gradients(2);
                   const Variable* factors[2] = {&a, &b};
                   for (int i = 0; i < 2; ++i) {
                     if (!factors[i]->requires_gradient()) continue;
-                    gradients[i] = Tensor::Empty(factors[i]->shape(), factors[i]->dtype());
+                    gradients[i] = c.Empty(factors[i]->shape(), factors[i]->dtype());
                     kernels::ScaleRows(gradients[i].view(), factors[1 - i]->value().view(), gradient.view(), false,
                                        c.stream());
                   }
@@ -98,32 +96,27 @@ Variable RowDot(Context& context, const Variable& a, const Variable& b) {
 
 namespace {
 
-// Copies `width` columns of `rows` rows between two dense matrices, in bytes.
-void CopyColumns(const Tensor& target, size_t target_column, const Tensor& source, size_t source_column, size_t width) {
-  const int64_t rows = source.dim(0);
-  const size_t target_row = target.num_elements() == 0 ? 0 : target.num_bytes() / rows;
-  const size_t source_row = source.num_elements() == 0 ? 0 : source.num_bytes() / rows;
-  auto* to = static_cast<char*>(target.raw()) + target_column;
-  const auto* from = static_cast<const char*>(source.raw()) + source_column;
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * target_row, from + r * source_row, width);
+// Columns [begin, begin + width) of a dense matrix.
+ArrayView ColumnsOf(const Tensor& matrix, int64_t begin, int64_t width) {
+  return ArrayView(static_cast<char*>(matrix.raw()) + static_cast<size_t>(begin) * SizeOf(matrix.dtype()), matrix.dtype(),
+                   Shape{matrix.dim(0), width}, Shape{matrix.dim(1), 1});
 }
 
 }  // namespace
 
 Variable ConcatColumns(Context& context, const Variable& a, const Variable& b) {
   TANDEM_CHECK_EQ(a.shape()[0], b.shape()[0]);
-  const int64_t rows = a.shape()[0];
-  const size_t a_width = SizeOf(a.dtype()) * a.shape()[1], b_width = SizeOf(b.dtype()) * b.shape()[1];
-  Tensor y = Tensor::Empty(Shape{rows, a.shape()[1] + b.shape()[1]}, a.dtype());
-  CopyColumns(y, 0, a.value(), 0, a_width);
-  CopyColumns(y, a_width, b.value(), 0, b_width);
+  const int64_t a_width = a.shape()[1], b_width = b.shape()[1];
+  const Tensor y = context.Empty(Shape{a.shape()[0], a_width + b_width}, a.dtype());
+  kernels::CopyRows(ColumnsOf(y, 0, a_width), a.value().view(), context.stream());
+  kernels::CopyRows(ColumnsOf(y, a_width, b_width), b.value().view(), context.stream());
   return Record(context, "concat_columns", y,
                 {.inputs = {a, b},
                  .backward_input = [a_shape = a.shape(), b_shape = b.shape(), a_width, b_width](
-                                       Context&, const Tensor& gradient) {
-                   Tensor da = Tensor::Empty(a_shape, gradient.dtype()), db = Tensor::Empty(b_shape, gradient.dtype());
-                   CopyColumns(da, 0, gradient, 0, a_width);
-                   CopyColumns(db, 0, gradient, a_width, b_width);
+                                       Context& c, const Tensor& gradient) {
+                   Tensor da = c.Empty(a_shape, gradient.dtype()), db = c.Empty(b_shape, gradient.dtype());
+                   kernels::CopyRows(da.view(), ColumnsOf(gradient, 0, a_width), c.stream());
+                   kernels::CopyRows(db.view(), ColumnsOf(gradient, a_width, b_width), c.stream());
                    return std::vector<Tensor>{da, db};
                  }});
 }

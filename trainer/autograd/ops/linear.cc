@@ -46,7 +46,7 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
   Shape result = x.shape();
   result[-1] = out;
   const Tensor rows = Operand(context, x).Reshape(flat), w = Operand(context, weight);
-  const Tensor y = Tensor::Empty(flat_out, rows.dtype());
+  const Tensor y = context.Empty(flat_out, rows.dtype());
   Multiply(context, {rows}, {w}, y, bias.value());
 
   const GradientOperand operand(flat_out);
@@ -54,7 +54,7 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
   parts.inputs = {x};
   parts.backward_input = [operand, w, flat, node = x.node(), shape = x.shape(), dtype = x.dtype()](
                              Context& c, const Tensor& gradient) {
-    const Tensor dx = node->GradientMemory(shape, dtype);
+    const Tensor dx = node->GradientMemory(c, shape, dtype);
     Multiply(c, {operand.Of(c, gradient)}, {w, true}, dx.Reshape(flat));
     return std::vector<Tensor>{dx};
   };
@@ -65,11 +65,11 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
     const Tensor dy = operand.Of(c, gradient);
     std::vector<Tensor> gradients(2);
     if (node) {
-      gradients[0] = node->GradientMemory(shape, dtype);
+      gradients[0] = node->GradientMemory(c, shape, dtype);
       Multiply(c, {rows, true}, {dy}, gradients[0]);
     }
     if (bias_node) {
-      gradients[1] = bias_node->GradientMemory(Shape{shape[1]}, dtype);
+      gradients[1] = bias_node->GradientMemory(c, Shape{shape[1]}, dtype);
       kernels::ColumnSum(gradients[1].view(), dy.view(), false, c.stream());
     }
     return gradients;
@@ -81,7 +81,7 @@ Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b
   TANDEM_CHECK_EQ(a.shape()[1], b.shape()[1]);
   const Tensor left = Operand(context, a), right = Operand(context, b);
   const DType dtype = left.dtype() == DType::BF16 ? DType::F32 : left.dtype();
-  const Tensor c = Tensor::Empty(Shape{a.shape()[0], b.shape()[0]}, dtype);
+  const Tensor c = context.Empty(Shape{a.shape()[0], b.shape()[0]}, dtype);
   Multiply(context, {left}, {right, true}, c);
   FunctionParts parts;
   parts.inputs = {a, b};
@@ -90,11 +90,11 @@ Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b
     const Tensor dc = Operand(c, gradient);
     std::vector<Tensor> gradients(2);
     if (a_node) {
-      gradients[0] = a_node->GradientMemory(a_shape, a_dtype);
+      gradients[0] = a_node->GradientMemory(c, a_shape, a_dtype);
       Multiply(c, {dc}, {right}, gradients[0]);
     }
     if (b_node) {
-      gradients[1] = b_node->GradientMemory(b_shape, b_dtype);
+      gradients[1] = b_node->GradientMemory(c, b_shape, b_dtype);
       Multiply(c, {dc, true}, {left}, gradients[1]);
     }
     return gradients;

@@ -13,10 +13,10 @@ namespace {
 // Gradients of the inputs (undefined: none) were formed in the forward pass, for a gradient of 1 of the sum; any other scales them.
 Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs, const Tensor& loss,
                    std::vector<Tensor> gradients) {
-  Tensor sum = Tensor::Empty(Shape{}, loss.dtype());
-  sum.Set(0, kernels::Sum(loss.view(), context.stream()));
+  Tensor sum = context.Empty(Shape{}, loss.dtype());
+  kernels::Sum(sum.view(), loss.view(), context.stream());
   const auto backward = [gradients = std::move(gradients)](Context& c, const Tensor& gradient) {
-    const double factor = gradient.At(0);
+    const double factor = gradient.ToHost(c.stream()).At(0);
     for (const Tensor& grad : gradients) {
       if (factor != 1.0 && grad.defined()) kernels::Scale(grad.view(), grad.view(), factor, c.stream());
     }
@@ -31,7 +31,7 @@ ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view()
 Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table, const Variable& bias,
                     const Tensor& target, const std::vector<Tensor>& gradients) {
   const Tensor rows = Operand(context, hidden);
-  const Tensor loss = Tensor::Empty(target.shape(), rows.dtype() == DType::BF16 ? DType::F32 : rows.dtype());
+  const Tensor loss = context.Empty(target.shape(), rows.dtype() == DType::BF16 ? DType::F32 : rows.dtype());
   kernels::LinearCrossEntropy({.hidden = rows.view(), .weight = Operand(context, weight).view(),
                                .weight_is_table = weight_is_table, .bias = ViewOf(bias.value()), .target = target.view(),
                                .loss = loss.view(), .grad_hidden = ViewOf(gradients[0]),
@@ -43,8 +43,8 @@ Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& we
 }  // namespace
 
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target) {
-  Tensor loss = Tensor::Empty(Shape{logits.shape()[0]}, logits.dtype());
-  Tensor grad = Tensor::Empty(logits.shape(), logits.dtype());
+  Tensor loss = context.Empty(Shape{logits.shape()[0]}, logits.dtype());
+  Tensor grad = context.Empty(logits.shape(), logits.dtype());
   kernels::CrossEntropy({.logits = logits.value().view(), .target = target.view(), .loss = loss.view(),
                          .grad = grad.view()},
                         context.stream());
@@ -56,7 +56,7 @@ Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const V
   std::vector<Tensor> gradients;
   for (const Variable* input : {&hidden, &weight, &bias}) {
     const bool wanted = context.training() && input->requires_gradient();
-    gradients.push_back(wanted ? input->node()->GradientMemory(input->shape(), input->dtype()) : Tensor());
+    gradients.push_back(wanted ? input->node()->GradientMemory(context, input->shape(), input->dtype()) : Tensor());
   }
   const Tensor loss = LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
   return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, loss, std::move(gradients));
@@ -68,10 +68,10 @@ Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const 
 }
 
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label) {
-  Tensor labels = Tensor::Empty(logits.shape(), logits.dtype());
+  Tensor labels = context.Empty(logits.shape(), logits.dtype());
   kernels::Fill(labels.view(), label, context.stream());
-  Tensor loss = Tensor::Empty(logits.shape(), logits.dtype());
-  Tensor grad = Tensor::Empty(logits.shape(), logits.dtype());
+  Tensor loss = context.Empty(logits.shape(), logits.dtype());
+  Tensor grad = context.Empty(logits.shape(), logits.dtype());
   kernels::BinaryCrossEntropy({.logits = logits.value().view(), .label = labels.view(), .loss = loss.view(),
                                .grad = grad.view()},
                               context.stream());

@@ -21,8 +21,8 @@ Tensor GradientFor(Context& context, const Tensor& gradient, DType x) {
 }
 
 // Memory for the gradient of an input or a parameter; undefined if it is absent or needs none.
-Tensor GradientOf(const std::shared_ptr<Node>& node, Shape shape, DType dtype) {
-  return node ? node->GradientMemory(shape, dtype) : Tensor();
+Tensor GradientOf(Context& context, const std::shared_ptr<Node>& node, Shape shape, DType dtype) {
+  return node ? node->GradientMemory(context, shape, dtype) : Tensor();
 }
 
 }  // namespace
@@ -31,17 +31,17 @@ Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, c
   const Shape dim{x.shape()[-1]}, rows{x.shape().num_rows()};
   TANDEM_CHECK(!gamma.defined() || gamma.shape() == dim) << gamma.shape();
   TANDEM_CHECK(!beta.defined() || beta.shape() == dim) << beta.shape();
-  const Tensor y = Tensor::Empty(x.shape(), OutputType(context, x));
+  const Tensor y = context.Empty(x.shape(), OutputType(context, x));
   const DType statistics = StatisticsType(x.dtype());
-  const Tensor mean = Tensor::Empty(rows, statistics), inverse = Tensor::Empty(rows, statistics);
+  const Tensor mean = context.Empty(rows, statistics), inverse = context.Empty(rows, statistics);
   kernels::LayerNormForward({.x = x.value().view(), .gamma = ViewOf(gamma.value()), .beta = ViewOf(beta.value()),
                              .output = y.view(), .mean = mean.view(), .inverse = inverse.view(), .epsilon = epsilon},
                             context.stream());
   auto backward = [saved = x.value(), g = gamma.value(), mean, inverse, statistics, dim, x_node = x.node(), gamma_node = gamma.node(),
                    beta_node = beta.node()](Context& c, const Tensor& gradient) {
     const DType dtype = saved.dtype();
-    const Tensor dx = x_node ? x_node->GradientMemory(saved.shape(), dtype) : Tensor::Empty(saved.shape(), dtype);
-    const Tensor dgamma = GradientOf(gamma_node, dim, statistics), dbeta = GradientOf(beta_node, dim, statistics);
+    const Tensor dx = x_node ? x_node->GradientMemory(c, saved.shape(), dtype) : c.Empty(saved.shape(), dtype);
+    const Tensor dgamma = GradientOf(c, gamma_node, dim, statistics), dbeta = GradientOf(c, beta_node, dim, statistics);
     const Tensor grad = GradientFor(c, gradient, dtype);
     kernels::LayerNormBackward({.grad_output = grad.view(), .x = saved.view(), .gamma = ViewOf(g), .mean = mean.view(),
                                 .inverse = inverse.view(), .grad_input = dx.view(), .grad_gamma = ViewOf(dgamma),
@@ -55,17 +55,17 @@ Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, c
 Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma, double epsilon) {
   const Shape dim{x.shape()[-1]};
   TANDEM_CHECK(!gamma.defined() || gamma.shape() == dim) << gamma.shape();
-  const Tensor y = Tensor::Empty(x.shape(), OutputType(context, x));
+  const Tensor y = context.Empty(x.shape(), OutputType(context, x));
   const DType statistics = StatisticsType(x.dtype());
-  const Tensor inverse = Tensor::Empty(Shape{x.shape().num_rows()}, statistics);
+  const Tensor inverse = context.Empty(Shape{x.shape().num_rows()}, statistics);
   kernels::RmsNormForward({.x = x.value().view(), .gamma = ViewOf(gamma.value()), .output = y.view(),
                            .inverse = inverse.view(), .epsilon = epsilon},
                           context.stream());
   auto backward = [saved = x.value(), g = gamma.value(), inverse, statistics, dim, x_node = x.node(), gamma_node = gamma.node()](
                       Context& c, const Tensor& gradient) {
     const DType dtype = saved.dtype();
-    const Tensor dx = x_node ? x_node->GradientMemory(saved.shape(), dtype) : Tensor::Empty(saved.shape(), dtype);
-    const Tensor dgamma = GradientOf(gamma_node, dim, statistics);
+    const Tensor dx = x_node ? x_node->GradientMemory(c, saved.shape(), dtype) : c.Empty(saved.shape(), dtype);
+    const Tensor dgamma = GradientOf(c, gamma_node, dim, statistics);
     const Tensor grad = GradientFor(c, gradient, dtype);
     kernels::RmsNormBackward({.grad_output = grad.view(), .x = saved.view(), .gamma = ViewOf(g), .inverse = inverse.view(),
                               .grad_input = dx.view(), .grad_gamma = ViewOf(dgamma)},

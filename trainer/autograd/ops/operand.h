@@ -8,7 +8,7 @@ namespace tandem::ops {
 
 inline Tensor OfType(Context& context, const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  const Tensor cast = Tensor::Empty(x.shape(), dtype);
+  const Tensor cast = context.Empty(x.shape(), dtype);
   kernels::Cast(cast.view(), x.view(), context.stream());
   return cast;
 }

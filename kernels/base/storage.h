@@ -1,4 +1,4 @@
-// Kernels read and write f32, f64 or bf16 and compute in f32 or f64. Inline bodies for Vectorised().
+// Kernels read and write f32, f64 or bf16 and compute in f32 or f64. Inline bodies for Vectorised() and for CUDA kernels.
 #pragma once
 
 #include <bit>
@@ -16,13 +16,13 @@ template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
 template <class T>
-inline Compute<T> Load(T x) {
+constexpr Compute<T> Load(T x) {
   if constexpr (std::is_same_v<T, BFloat16>) return ToFloat(x);
   else return x;
 }
 
 template <class T>
-inline T Store(Compute<T> x) {
+constexpr T Store(Compute<T> x) {
   if constexpr (std::is_same_v<T, BFloat16>) return ToBFloat16(x);
   else return x;
 }

@@ -1,0 +1,35 @@
+// What kernels/base needs of CUDA's runtime: memory, queues and copies. Defined in kernels/cuda/runtime.cc, or without the toolkit in
+// no_cuda.cc, where each call says so and ends the process: nobody has a CUDA device then.
+// Thread rule: any thread.
+#pragma once
+
+#include <cstddef>
+
+#include "absl/status/status.h"
+
+namespace tandem::cuda {
+
+// Memory of the device; null if it has no more.
+void* AllocateMemory(size_t num_bytes, int device);
+void FreeMemory(void* memory, int device);
+// Page-locked memory of the host, which copies to and from devices without waiting; null if there is no more.
+void* AllocatePinnedMemory(size_t num_bytes);
+void FreePinnedMemory(void* memory);
+
+// A queue of kernels and copies that runs beside other queues (a cudaStream_t).
+void* MakeQueue(int device);
+void DestroyQueue(void* queue);
+// Copies between any two places of host and device when the queue comes to it. Host memory that is not pinned must not change until then.
+absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue);
+absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue);
+// Until all that was submitted so far has run.
+absl::Status WaitForQueue(void* queue);
+
+// A point in a queue. `recorded` points of one queue hold others up (WaitForEvent), or the host.
+void* MakeEvent(int device);
+void DestroyEvent(void* event);
+absl::Status RecordEvent(void* event, void* queue);
+absl::Status WaitForEvent(void* event, void* queue);
+absl::Status WaitOnHost(void* event);
+
+}  // namespace tandem::cuda

@@ -1,0 +1,200 @@
+#include "kernels/loss.h"
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/loss_plan.h"
+#include "kernels/cuda/row.cuh"
+
+namespace tandem::kernels::cuda {
+
+namespace {
+
+constexpr int kMaxThreads = 384, kElementThreads = 256;
+
+// Logits are stored as S, their gradients as G, in the same memory if S is G. `grad` is null for losses alone.
+template <class S, class G>
+struct CrossEntropyArrays {
+  int64_t rows, columns;
+  const S* logits;
+  const int64_t* target;
+  float* loss;
+  G* grad;
+  int64_t room_columns;
+  bool aligned;
+};
+
+// The logits are read once, as far as registers and shared memory go. Two blocks fill a processor's shared memory, so few rows are
+// being read at a time, and what must be read twice comes from the second cache.
+template <class S, class G, int kPack, int kLanes>
+__global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, kLanes == 0 ? 2 : 4)
+    CrossEntropyKernel(CrossEntropyArrays<S, G> a) {
+  using Row = Team<kLanes>;
+  __shared__ float room[kWarp];
+  const int64_t step = int64_t{gridDim.x} * Row::PerBlock();
+  for (int64_t first = int64_t{blockIdx.x} * Row::PerBlock(); first < a.rows; first += step) {
+    const int64_t row = first + Row::InBlock();
+    const RowPart part = Row::template Part<kPack>(row < a.rows ? a.columns : 0);
+    const S* x = a.logits + row * a.columns;
+    const HeldRow<S, kPack> held(x, part, a.aligned, SharedMemory<S>(), a.room_columns);
+    // The thread that has the target's column: nobody else reads or writes that.
+    const int64_t target = row < a.rows ? a.target[row] : 0;
+    DeviceCheck(target >= 0 && target < a.columns);
+    const bool has_target = row < a.rows && target / kPack % Row::Size() == Row::Rank();
+    const float target_logit = has_target ? Load(x[target]) : 0.0f;
+    const ExpSum total = RowExpSum<kLanes>(held, part, room);
+    if (has_target) a.loss[row] = logf(total.sum) + (total.max - target_logit);
+    if (a.grad == nullptr) continue;
+    G* grad = a.grad + row * a.columns;
+    const float inverse = 1.0f / total.sum;
+    ForEachPack<PacksHeld(kPack)>(part, [&](int64_t column, int p) {
+      const Pack<S, kPack> logits = held.At(column, p);
+      Pack<G, kPack> result;
+      for (int i = 0; i < kPack; ++i) result.values[i] = Store<G>(ExpOf(Load(logits.values[i]) - total.max) * inverse);
+      WritePack(result, grad + column, a.aligned);
+    });
+    if (has_target) grad[target] = Store<G>(ExpOf(target_logit - total.max) * inverse - 1.0f);
+  }
+}
+
+// `grad` may be an empty view.
+template <class S, class G>
+void LaunchCrossEntropy(const char* name, const CrossEntropyArgs& args, Stream& stream) {
+  const int64_t rows = args.logits.shape.num_rows(), columns = args.logits.shape[-1];
+  const RowPlan plan = PlanRows(columns, kPackOf<S>, kMaxThreads);
+  const CrossEntropyArrays<S, G> arrays{.rows = rows,
+                                        .columns = columns,
+                                        .logits = args.logits.as<S>(),
+                                        .target = args.target.as<int64_t>(),
+                                        .loss = args.loss.as<float>(),
+                                        .grad = args.grad.empty() ? nullptr : args.grad.as<G>(),
+                                        .room_columns = RoomColumns<S>(plan, columns),
+                                        .aligned = AllTakePacks(args.logits, args.grad)};
+  const Grid grid{dim3(RowBlocks(plan, rows)), dim3(plan.threads), static_cast<size_t>(arrays.room_columns) * sizeof(S)};
+  WithPlan<S>(plan, [&](auto pack, auto lanes) {
+    Launch(stream, {name, args.logits}, grid, CrossEntropyKernel<S, G, decltype(pack)::value, decltype(lanes)::value>, arrays);
+  });
+}
+
+// max(x, 0) - x label + log(1 + exp(-|x|)): both logarithms of the sigmoid, without overflow.
+__device__ inline void BinaryCrossEntropyOf(float x, float label, float* loss, float* grad) {
+  const float e = ExpOf(-fabsf(x));
+  *loss = (fmaxf(x, 0.0f) - x * label) + std::log1p(e);
+  *grad = (x < 0 ? e : 1.0f) / (1.0f + e) - label;
+}
+
+// A thread per pack, the last of which need not be whole.
+__global__ void __launch_bounds__(kElementThreads)
+    BinaryCrossEntropyKernel(const float* logits, const float* label, float* loss, float* grad, int64_t count, bool aligned) {
+  constexpr int kPack = kPackOf<float>;
+  using Floats = Pack<float, kPack>;
+  const int64_t step = int64_t{gridDim.x} * kElementThreads * kPack;
+  for (int64_t begin = (int64_t{blockIdx.x} * kElementThreads + threadIdx.x) * kPack; begin < count; begin += step) {
+    if (aligned && begin + kPack <= count) {
+      const Floats x = Floats::At(logits + begin), y = Floats::At(label + begin);
+      Floats losses, grads;
+      for (int i = 0; i < kPack; ++i) BinaryCrossEntropyOf(x.values[i], y.values[i], &losses.values[i], &grads.values[i]);
+      losses.Put(loss + begin);
+      if (grad != nullptr) grads.Put(grad + begin);
+    } else {
+      for (int64_t i = begin; i < count && i < begin + kPack; ++i) {
+        float element_grad;
+        BinaryCrossEntropyOf(logits[i], label[i], loss + i, &element_grad);
+        if (grad != nullptr) grad[i] = element_grad;
+      }
+    }
+  }
+}
+
+// `count` rows of a dense view from `first` on.
+ArrayView Rows(const ArrayView& view, int64_t first, int64_t count) {
+  Shape shape = view.shape;
+  shape[0] = count;
+  const size_t row_bytes = view.shape[0] == 0 ? 0 : view.num_bytes() / static_cast<size_t>(view.shape[0]);
+  return ArrayView(static_cast<char*>(view.data) + static_cast<size_t>(first) * row_bytes, view.dtype, shape);
+}
+
+// Some rows at a time: their logits, in f32; losses, and in place of the logits, or for bf16 beside them, gradients; the products
+// of these. bf16 would hold the logits to 8 bits only, which is not enough for losses.
+template <class T>
+class LinearCrossEntropyRun {
+ public:
+  LinearCrossEntropyRun(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream)
+      : args_(args),
+        stream_(stream),
+        rows_(args.hidden.shape[0]),
+        classes_(args.weight.shape[args.weight_is_table ? 0 : 1]),
+        chunk_rows_(std::min(rows_, chunk_rows)),
+        with_gradients_(!args.grad_hidden.empty() || !args.grad_weight.empty() || !args.grad_bias.empty()),
+        logits_(DeviceScratch(stream, static_cast<size_t>(chunk_rows_ * classes_) * sizeof(float))),
+        grads_(with_gradients_ && !kInPlace ? DeviceScratch(stream, static_cast<size_t>(chunk_rows_ * classes_) * sizeof(T))
+                                            : logits_) {}
+
+  void Run() {
+    for (int64_t begin = 0; begin < rows_; begin += chunk_rows_) AddChunk(begin, std::min(chunk_rows_, rows_ - begin));
+  }
+
+ private:
+  static constexpr bool kInPlace = std::is_same_v<T, float>;
+
+  void AddChunk(int64_t begin, int64_t rows) {
+    const bool table = args_.weight_is_table, later = begin > 0;
+    const ArrayView hidden = Rows(args_.hidden, begin, rows), logits(logits_->data(), DType::F32, {rows, classes_});
+    const ArrayView grads = with_gradients_ ? ArrayView(grads_->data(), DTypeOf<T>(), {rows, classes_}) : ArrayView();
+    Gemm({.a = hidden, .b = args_.weight, .c = logits, .transpose_b = table, .bias = args_.bias}, stream_);
+    LaunchCrossEntropy<float, T>(
+        "linear_cross_entropy",
+        {.logits = logits, .target = Rows(args_.target, begin, rows), .loss = Rows(args_.loss, begin, rows), .grad = grads},
+        stream_);
+    if (!args_.grad_hidden.empty()) {
+      Gemm({.a = grads, .b = args_.weight, .c = Rows(args_.grad_hidden, begin, rows), .transpose_b = !table}, stream_);
+    }
+    if (!args_.grad_weight.empty()) {
+      Gemm({.a = table ? grads : hidden,
+            .b = table ? hidden : grads,
+            .c = args_.grad_weight,
+            .transpose_a = true,
+            .accumulate = later},
+           stream_);
+    }
+    if (!args_.grad_bias.empty()) ColumnSum(args_.grad_bias, grads, later, stream_);
+  }
+
+  const LinearCrossEntropyArgs& args_;
+  Stream& stream_;
+  const int64_t rows_, classes_, chunk_rows_;
+  const bool with_gradients_;
+  const std::shared_ptr<Buffer> logits_, grads_;  // of a chunk
+};
+
+}  // namespace
+
+void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
+  WithDeviceType(args.logits.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    LaunchCrossEntropy<T, T>("cross_entropy", args, stream);
+  });
+}
+
+void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
+  const int64_t count = args.logits.num_elements();
+  const int64_t blocks = std::min<int64_t>(CeilDiv(count, kElementThreads * kPackOf<float>), int64_t{1} << 30);
+  Launch(stream, {"binary_cross_entropy", args.logits}, {dim3(blocks), dim3(kElementThreads)}, BinaryCrossEntropyKernel,
+         args.logits.as<float>(), args.label.as<float>(), args.loss.as<float>(),
+         args.grad.empty() ? nullptr : args.grad.as<float>(), count, AllTakePacks(args.logits, args.label, args.loss, args.grad));
+}
+
+void LinearCrossEntropyInChunks(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream) {
+  if (args.hidden.shape[0] == 0) {  // sums of nothing
+    for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
+      if (!sum.empty()) Fill(sum, 0, stream);
+    }
+    return;
+  }
+  WithDeviceType(args.hidden.dtype, [&](auto zero) { LinearCrossEntropyRun<decltype(zero)>(args, chunk_rows, stream).Run(); });
+}
+
+void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
+  const int64_t classes = args.weight.shape[args.weight_is_table ? 0 : 1];
+  LinearCrossEntropyInChunks(args, CrossEntropyChunkRows(args.hidden.shape[0], classes), stream);
+}
+
+}  // namespace tandem::kernels::cuda

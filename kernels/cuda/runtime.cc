@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <atomic>
+
+#include "kernels/base/check.h"
+#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/base/device.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_guard.h"
+
+namespace tandem {
+
+namespace {
+
+// 13.0 for 13000.
+std::string VersionName(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
+
+std::string WhyNoDevice(cudaError_t error, int runtime_version) {
+  int driver_version = 0;  // stays 0 where there is no driver
+  if (cudaDriverGetVersion(&driver_version) != cudaSuccess || driver_version == 0) {
+    return "this machine has no NVIDIA driver (or the container was started without --gpus)";
+  }
+  if (error == cudaErrorInsufficientDriver) {
+    return absl::StrCat("the NVIDIA driver is too old: it runs CUDA ", VersionName(driver_version),
+                        ", this binary was built with CUDA ", VersionName(runtime_version));
+  }
+  if (error == cudaSuccess || error == cudaErrorNoDevice) {
+    return "the NVIDIA driver shows no device (is CUDA_VISIBLE_DEVICES empty?)";
+  }
+  return absl::StrCat("the NVIDIA driver does not start: ", cudaGetErrorName(error), ", ", cudaGetErrorString(error));
+}
+
+}  // namespace
+
+CudaInfo QueryCuda() {
+  CudaInfo info;
+  info.built_in = true;
+  if (cudaRuntimeGetVersion(&info.runtime_version) != cudaSuccess) info.runtime_version = 0;
+  const cudaError_t error = cudaGetDeviceCount(&info.num_devices);
+  if (error != cudaSuccess) info.num_devices = 0;
+  if (info.num_devices == 0) info.why_none = WhyNoDevice(error, info.runtime_version);
+  cudaGetLastError();  // what was just told is not to be met again
+  return info;
+}
+
+namespace cuda {
+
+namespace {
+
+// The device of the process's first memory or queue. Calls without a device of their own are made from there.
+std::atomic<int> first_device{-1};
+
+DeviceGuard Standing(int device) {
+  int none = -1;
+  first_device.compare_exchange_strong(none, device);
+  return DeviceGuard(device);
+}
+DeviceGuard StandingAnywhere() { return DeviceGuard(std::max(0, first_device.load())); }
+
+// Whoever asked for a queue or an event has no use for anything but one.
+void CheckMade(const char* what, int device, cudaError_t error) {
+  TANDEM_CHECK(error == cudaSuccess) << what << " on CUDA device " << device << ": " << cudaGetErrorName(error) << ", "
+                                     << cudaGetErrorString(error);
+}
+
+// Null where memory has run out. Other errors are those of earlier work, after which a device gives nothing at all.
+void* MemoryOrNull(const char* what, size_t num_bytes, void* memory, cudaError_t error) {
+  if (error == cudaSuccess) return memory;
+  cudaGetLastError();
+  TANDEM_CHECK(error == cudaErrorMemoryAllocation) << num_bytes << " bytes of " << what << ": " << cudaGetErrorName(error) << ", "
+                                                   << cudaGetErrorString(error);
+  return nullptr;
+}
+
+cudaStream_t AsStream(void* queue) { return static_cast<cudaStream_t>(queue); }
+cudaEvent_t AsEvent(void* event) { return static_cast<cudaEvent_t>(event); }
+
+}  // namespace
+
+void* AllocateMemory(size_t num_bytes, int device) {
+  const DeviceGuard guard = Standing(device);
+  void* memory = nullptr;
+  const cudaError_t error = guard.error() == cudaSuccess ? cudaMalloc(&memory, std::max<size_t>(num_bytes, 1)) : guard.error();
+  return MemoryOrNull("a CUDA device's memory", num_bytes, memory, error);
+}
+
+// Its errors are those of kernels before, which their stream reports, or of a process that ends.
+void FreeMemory(void* memory, int device) {
+  const DeviceGuard guard = Standing(device);
+  cudaFree(memory);
+}
+
+void* AllocatePinnedMemory(size_t num_bytes) {
+  const DeviceGuard guard = StandingAnywhere();
+  void* memory = nullptr;
+  const cudaError_t error = cudaHostAlloc(&memory, std::max<size_t>(num_bytes, 1), cudaHostAllocPortable);
+  return MemoryOrNull("page-locked memory", num_bytes, memory, error);
+}
+
+void FreePinnedMemory(void* memory) {
+  const DeviceGuard guard = StandingAnywhere();
+  cudaFreeHost(memory);
+}
+
+void* MakeQueue(int device) {
+  const DeviceGuard guard = Standing(device);
+  cudaStream_t queue = nullptr;
+  CheckMade("making a stream", device,
+            guard.error() == cudaSuccess ? cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) : guard.error());
+  return queue;
+}
+
+// Waits first: what the queue's kernels use goes to others as soon as the queue's owner is gone.
+void DestroyQueue(void* queue) {
+  const DeviceGuard guard = StandingAnywhere();
+  cudaStreamSynchronize(AsStream(queue));
+  cudaStreamDestroy(AsStream(queue));
+}
+
+absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue) {
+  if (num_bytes == 0) return absl::OkStatus();
+  const DeviceGuard guard = StandingAnywhere();
+  return CudaStatus(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDefault, AsStream(queue)), "copying ", num_bytes, " bytes");
+}
+
+absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
+  if (num_bytes == 0) return absl::OkStatus();
+  const DeviceGuard outer = StandingAnywhere();
+  int device = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaStreamGetDevice(AsStream(queue), &device), "asking a stream for its device"));
+  const DeviceGuard guard(device);  // unlike a copy it must be asked for on the stream's device
+  return CudaStatus(cudaMemsetAsync(to, value, num_bytes, AsStream(queue)), "setting ", num_bytes, " bytes");
+}
+
+absl::Status WaitForQueue(void* queue) {
+  const DeviceGuard guard = StandingAnywhere();
+  return CudaStatus(cudaStreamSynchronize(AsStream(queue)), "work on a CUDA device");
+}
+
+void* MakeEvent(int device) {
+  const DeviceGuard guard = Standing(device);
+  cudaEvent_t event = nullptr;
+  CheckMade("making an event", device,
+            guard.error() == cudaSuccess ? cudaEventCreateWithFlags(&event, cudaEventDisableTiming) : guard.error());
+  return event;
+}
+
+void DestroyEvent(void* event) {
+  const DeviceGuard guard = StandingAnywhere();
+  cudaEventDestroy(AsEvent(event));
+}
+
+absl::Status RecordEvent(void* event, void* queue) {
+  const DeviceGuard guard = StandingAnywhere();
+  return CudaStatus(cudaEventRecord(AsEvent(event), AsStream(queue)), "recording an event");
+}
+
+absl::Status WaitForEvent(void* event, void* queue) {
+  const DeviceGuard guard = StandingAnywhere();
+  return CudaStatus(cudaStreamWaitEvent(AsStream(queue), AsEvent(event), 0), "waiting for an event of another stream");
+}
+
+absl::Status WaitOnHost(void* event) {
+  const DeviceGuard guard = StandingAnywhere();
+  return CudaStatus(cudaEventSynchronize(AsEvent(event)), "waiting for an event");
+}
+
+}  // namespace cuda
+
+}  // namespace tandem

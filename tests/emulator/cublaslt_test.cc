@@ -1,0 +1,123 @@
+// What cuda::Gemm asks of cuBLASLt, held against a stand-in for that library. Products themselves are compared in gemm_test.cc,
+// which is linked with this.
+#include "kernels/cuda/cublaslt.h"
+
+#include "kernels/cuda/device_guard.h"
+#include "kernels/cuda/dynamic_library.h"
+#include "kernels/cuda/kernels.h"
+#include "tests/emulator/cublaslt_emulated.h"
+#include "tests/kernels/random_arrays.h"
+
+extern "C" int emulated_device_waits;  // calls of cudaDeviceSynchronize
+
+namespace tandem::kernels {
+namespace {
+
+EmulatedCublasLt& StandIn() {
+  const auto library = tandem::cuda::DynamicLibrary::Load({absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR)});
+  TANDEM_CHECK(library.ok()) << library.status().ToString();
+  EmulatedCublasLt* found = nullptr;
+  const absl::Status status = library->Find(kEmulatedCublasLt, found);
+  TANDEM_CHECK(status.ok()) << "not the stand-in: " << status.ToString();
+  return *found;
+}
+
+class CublasLtTest : public testing::Test {
+ protected:
+  // c [m, n] = a b on the device of the emulator, whose memory is the host's.
+  void Multiply(int64_t m, int64_t n, int64_t k, const Array<float>* bias = nullptr) {
+    Array<float> a({m, k}, 1), b({k, n}, 1);
+    c_ = Array<float>({m, n});
+    GemmArgs args{.a = a, .b = b, .c = c_};
+    if (bias != nullptr) args.bias = DenseView(bias->values.data(), {n});
+    cuda::Gemm(args, stream_);
+  }
+
+  ThreadPool pool_{1};
+  Stream stream_{&pool_, {DeviceKind::CUDA, 0}};
+  Array<float> c_;
+  EmulatedCublasLt& library_ = StandIn();
+};
+
+TEST_F(CublasLtTest, AlgorithmOfAShapeIsChosenOnce) {
+  const int before = library_.num_choices;
+  Multiply(31, 32, 33);
+  Multiply(31, 32, 33);
+  Multiply(31, 32, 33);
+  EXPECT_EQ(library_.num_choices, before + 1);
+  Multiply(31, 32, 34);
+  EXPECT_EQ(library_.num_choices, before + 2);
+  EXPECT_TRUE(stream_.status().ok()) << stream_.status().ToString();
+  EXPECT_EQ(c_[0], 34);
+}
+
+TEST_F(CublasLtTest, BiasesOfOneShapeShareAnAlgorithmAndAreNotMixedUp) {
+  const int before = library_.num_choices;
+  for (const float value : {1.0f, 2.0f, 3.0f}) {
+    const Array<float> bias({36}, value);
+    Multiply(35, 36, 37, &bias);
+    EXPECT_EQ(c_[0], 37 + value);
+  }
+  EXPECT_EQ(library_.num_choices, before + 1);
+}
+
+TEST_F(CublasLtTest, WorkspaceOfAQueueWaitsOnceForWhoeverHadItsMemoryBefore) {
+  const int before = emulated_device_waits;
+  Multiply(2, 3, 2000);  // a sum so long wants a workspace
+  EXPECT_EQ(emulated_device_waits, before + 1);
+  Multiply(2, 3, 2000);
+  EXPECT_EQ(emulated_device_waits, before + 1);
+}
+
+TEST_F(CublasLtTest, DescriptorsAreDestroyed) {
+  Multiply(3, 4, 5);
+  EXPECT_EQ(library_.live_descriptors, 0);
+}
+
+TEST_F(CublasLtTest, ProductWithoutAlgorithmFailsTheStreamByNameAndShape) {
+  library_.has_no_algorithm = true;
+  Multiply(41, 42, 43);
+  library_.has_no_algorithm = false;
+  EXPECT_EQ(stream_.status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(stream_.status().message(),
+            "gemm of f32 [41, 43] by [43, 42] to f32 [41, 42]: cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED");
+  EXPECT_EQ(library_.live_descriptors, 0);
+  const int before = library_.num_products;
+  Multiply(3, 4, 5);  // dropped
+  EXPECT_EQ(library_.num_products, before);
+}
+
+TEST_F(CublasLtTest, UnknownDeviceIsAnError) {
+  const absl::StatusOr<cuda::CublasLt*> nothing = cuda::CublasLt::Of(7);
+  EXPECT_NE(nothing.status().ToString().find("choosing CUDA device 7: cudaErrorInvalidDevice"), std::string::npos)
+      << nothing.status().ToString();
+}
+
+int Current() {
+  int device = -1;
+  cudaGetDevice(&device);
+  return device;
+}
+
+TEST(DeviceGuardTest, InnerGuardGivesTheDeviceBackTheOutermostLeavesItsOwn) {
+  cudaSetDevice(0);
+  {
+    const tandem::cuda::DeviceGuard outer(1);
+    EXPECT_EQ(Current(), 1);
+    {
+      const tandem::cuda::DeviceGuard inner(0);
+      EXPECT_EQ(Current(), 0);
+    }
+    EXPECT_EQ(Current(), 1);
+    {
+      const tandem::cuda::DeviceGuard same(1);
+      EXPECT_EQ(same.error(), cudaSuccess);
+    }
+    EXPECT_EQ(Current(), 1);
+  }
+  EXPECT_EQ(Current(), 1);
+  cudaSetDevice(0);
+}
+
+}  // namespace
+}  // namespace tandem::kernels

@@ -1,0 +1,161 @@
+// CUDA without a GPU: what kernels/cuda/*.cu use of the language and the runtime, for g++. A block's threads are fibers of the calling
+// thread; a barrier or an exchange within a warp switches between them, so a kernel's indices, barriers and shared memory do on a CPU
+// what they do on a device. Found before the toolkit's header of this name where tests/emulator comes first on the include path.
+// What it finds: wrong indices (guards and poison around every array and the shared memory), a barrier that some threads never reach,
+// a missing barrier (threads run in an order that changes from barrier to barrier: two runs differ), packs that are not aligned (device.cuh).
+// What it cannot find: errors of memory order, and of tensor cores beyond what is written of them here.
+// Thread rule: one thread launches at a time.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __shared__ static  // of the one block that runs
+#define __align__(n) alignas(n)
+#define __launch_bounds__(...)
+
+struct uint3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3() = default;
+  constexpr dim3(unsigned x, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}  // NOLINT: as CUDA's
+};
+struct alignas(8) float2 { float x, y; };
+struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(16) int4 { int x, y, z, w; };
+inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+
+// Of the fiber that runs.
+inline uint3 threadIdx, blockIdx;
+inline dim3 blockDim, gridDim;
+inline constexpr int warpSize = 32;
+
+namespace tandem::emulator {
+
+[[noreturn]] void Stop(const char* why);
+void BlockBarrier();
+void WarpBarrier();
+// The slots of this warp's next exchange: one of 64 bytes for each lane.
+unsigned char* WarpSlots();
+unsigned char* DynamicSharedMemory();
+// Copies that cp.async asked for, done when the thread waits: queued here until then.
+void QueueCopy(void* to, const void* from, size_t bytes);
+void CommitCopies();
+// All but the `remaining` groups that were committed last.
+void FinishCopies(int remaining);
+
+// Dynamic shared memory that a kernel may have: 48 KiB until it asks for more.
+size_t& SharedLimit(const void* kernel);
+
+inline unsigned LinearThread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
+
+// Every lane deposits a value and gets those of all lanes of its warp.
+template <class T>
+void WarpExchange(const T& mine, T (&all)[32]) {
+  static_assert(sizeof(T) <= 64);
+  unsigned char* slots = WarpSlots();
+  std::memcpy(slots + 64 * (LinearThread() % 32), &mine, sizeof(T));
+  WarpBarrier();
+  for (int lane = 0; lane < 32; ++lane) std::memcpy(static_cast<void*>(&all[lane]), slots + 64 * lane, sizeof(T));
+}
+
+void RunGrid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& thread);
+
+}  // namespace tandem::emulator
+
+inline void __syncthreads() { tandem::emulator::BlockBarrier(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { tandem::emulator::WarpBarrier(); }
+
+template <class T>
+T __shfl_sync(unsigned, T value, int lane, int width = 32) {
+  T all[32];
+  tandem::emulator::WarpExchange(value, all);
+  const int mine = static_cast<int>(tandem::emulator::LinearThread() % 32);
+  return all[mine / width * width + lane % width];
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  T all[32];
+  tandem::emulator::WarpExchange(value, all);
+  return all[(tandem::emulator::LinearThread() % 32) ^ static_cast<unsigned>(mask)];
+}
+template <class T>
+T __shfl_down_sync(unsigned, T value, unsigned delta) {
+  T all[32];
+  tandem::emulator::WarpExchange(value, all);
+  const unsigned lane = tandem::emulator::LinearThread() % 32;
+  return lane + delta < 32 ? all[lane + delta] : value;
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, unsigned delta) {
+  T all[32];
+  tandem::emulator::WarpExchange(value, all);
+  const unsigned lane = tandem::emulator::LinearThread() % 32;
+  return lane >= delta ? all[lane - delta] : value;
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  int all[32];
+  tandem::emulator::WarpExchange(predicate, all);
+  unsigned bits = 0;
+  for (int lane = 0; lane < 32; ++lane) bits |= static_cast<unsigned>(all[lane] != 0) << lane;
+  return bits;
+}
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
+inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(static_cast<unsigned>(x)); }
+inline float __expf(float x) { return std::exp(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return static_cast<unsigned>((uint64_t{a} * b) >> 32); }
+inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
+inline unsigned __float_as_uint(float x) { return std::bit_cast<unsigned>(x); }
+template <class T>
+T __ldg(const T* from) { return *from; }
+[[noreturn]] inline void __trap() { tandem::emulator::Stop("a kernel trapped"); }
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+using cudaStream_t = void*;
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
+  tandem::emulator::SharedLimit(kernel) = static_cast<size_t>(bytes);
+  return cudaSuccess;
+}
+
+// The limits of sm_80 and later.
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  const dim3 grid = config->gridDim, block = config->blockDim;
+  if (block.x * block.y * block.z > 1024 || block.x * block.y * block.z == 0 || grid.x > 0x7fffffffu || grid.y > 65535 ||
+      grid.z > 65535 || config->dynamicSmemBytes > (163u << 10)) {
+    return cudaErrorInvalidConfiguration;
+  }
+  if (config->dynamicSmemBytes > tandem::emulator::SharedLimit(reinterpret_cast<const void*>(kernel))) return cudaErrorInvalidConfiguration;
+  tandem::emulator::RunGrid(grid, block, config->dynamicSmemBytes, [&] { kernel(static_cast<Parameters>(arguments)...); });
+  return cudaSuccess;
+}
