@@ -18,6 +18,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/comm/thread_group.h"
+#include "trainer/loop/job_options.h"
 #include "trainer/loop/json.h"
 #include "trainer/loop/train_loop.h"
 
@@ -48,7 +49,8 @@ struct Measured {
   int threads = 1;
   std::string dtype;
   double samples_per_second = 0, tokens_per_second = 0, step_seconds = 0;
-  StepProfile profile;
+  Device device;
+  StepProfile profile;  // of a CPU, as the ceilings
   Ceilings ceilings;
 };
 
@@ -103,7 +105,9 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.job = job.name();
   measured.threads = threads;
   measured.dtype = bf16 ? "bf16" : "f32";
-  const Ceilings before = MeasureCeilings(threads);
+  ASSIGN_OR_RETURN(const Device device, loop::DeviceOf(job, /*num_trainers=*/1));
+  measured.device = device;
+  const Ceilings before = device.is_cuda() ? Ceilings() : MeasureCeilings(threads);
   std::vector<double> samples, tokens;
   ps::TableHost host(1);
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
@@ -124,7 +128,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.samples_per_second = Median(samples);
   measured.tokens_per_second = Median(tokens);
   measured.step_seconds = job.train().batch_size() / measured.samples_per_second;
-  measured.ceilings = Mean(before, MeasureCeilings(threads));  // clocks change from one second to the next
+  if (!device.is_cuda()) measured.ceilings = Mean(before, MeasureCeilings(threads));  // clocks change from one second to the next
   return measured;
 }
 
@@ -140,6 +144,8 @@ double LeastSeconds(const std::string& name, const Share& share, const Measured&
 void Print(const Measured& m) {
   std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step\n", m.job.c_str(), m.dtype.c_str(), m.threads,
               m.threads == 1 ? "" : "s", m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3);
+  std::fflush(stdout);
+  if (m.device.is_cuda()) return;
   std::printf("  ceilings of this run: f32 matmul %.0f, bf16 matmul %.0f, f32 fma %.0f GFLOP/s, copy %.1f GB/s\n",
               m.ceilings.f32_matmul * 1e-9, m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9, m.ceilings.copy_bytes * 1e-9);
   std::map<std::string, double> kinds;

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# The GPU tests and benchmarks in one go, in under ten minutes, from the folder that bundle.sh made; prints one table and ends with 1 if
+# anything failed. PyTorch, where python3 has it, is measured in the same call.
+# usage: tests/gpu/run.sh [FOLDER]   default: build/gpu-bundle. TEXT=FILE: also trains nanoGPT's GPU configuration on it (some minutes).
+set -uo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+folder=$(realpath -m "${1:-$here/../../build/gpu-bundle}")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+[[ -x $folder/tandem_gpu_test ]] || { echo "run.sh: no $folder/tandem_gpu_test; make it with tests/gpu/bundle.sh" >&2; exit 2; }
+# cuBLASLt where the loader does not look by itself: beside the toolkit, or in Python's packages.
+paths=$(ls -d /usr/local/cuda/lib64 "$(python3 -c 'import nvidia, os; print(os.path.join(list(nvidia.__path__)[0], "cu13", "lib"))' 2>/dev/null)" 2>/dev/null |
+  paste -sd:)
+export LD_LIBRARY_PATH="$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+
+rows=()
+row() { rows+=("$(printf '%-58s %-26s %s' "$1" "$2" "$3")"); [[ $3 == FAILED* ]] && failed=1; }
+# passes NAME SECONDS COMMAND...: a row of whether it ends with 0 in time; the end of its output if not.
+passes() {
+  local name=$1 seconds=$2 begin=$SECONDS result
+  shift 2
+  timeout "$seconds" "$@" >"$work/log" 2>&1
+  result=$?
+  if ((result == 0)); then
+    row "$name" "$((SECONDS - begin)) s" "passed: $(grep -E '^\[  (PASSED|SKIPPED)' "$work/log" | tr -s ' ' | paste -sd' ')"
+  else
+    row "$name" "$((SECONDS - begin)) s" "FAILED with $result"
+    grep -E 'FAILED|Failure|error|ERROR|check failed' "$work/log" | head -n 40
+    tail -n 15 "$work/log"
+  fi
+}
+
+nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader || echo "no nvidia-smi"
+passes "tests of kernels and of whole runs" 240 "$folder/tandem_gpu_test" --gtest_brief=1
+if compute-sanitizer --version >/dev/null 2>&1; then
+  # Every kernel once; the large sizes would take an hour.
+  quick='-*EverySize*:*EveryDepth*:*Many*:*Long*:CudaRunTest*:*Die*'
+  for tool in memcheck racecheck; do
+    passes "compute-sanitizer $tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/tandem_gpu_test" --gtest_brief=1 \
+      --gtest_filter="$quick"
+  done
+else
+  row "compute-sanitizer" "" "skipped: not installed"
+fi
+
+# GPT-2's shape with the preset's 8,192 symbols; ours and PyTorch's train the same layers.
+gpt2=(--set model.gpt.layers=12 --set model.gpt.dim=768 --set model.gpt.heads=12 --set model.gpt.max_length=1024 --set train.batch_size=16)
+for dtype in bf16 f32; do
+  if timeout 120 "$folder/tandem_gpu" bench step --preset gpt --dtype $dtype --threads 1 --steps 20 --set device=CUDA "${gpt2[@]}" >"$work/log" 2>&1; then
+    row "GPT-2 124M shape, batch 16 x 1,024, $dtype, tokens/s" "$(awk '/tokens\/s/ { print $5 }' "$work/log")" "tandem"
+  else
+    row "GPT-2 124M shape, $dtype" "" "FAILED"
+    tail -n 15 "$work/log"
+  fi
+done
+if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+  timeout 180 python3 "$here/peer_gpt2.py" >"$work/log" 2>&1
+  while IFS=$'\t' read -r name value; do row "$name" "$value" "PyTorch"; done < <(grep -P '\t' "$work/log")
+else
+  row "GPT-2 124M shape, PyTorch" "" "skipped: no torch with CUDA"
+fi
+
+if [[ -n ${TEXT:-} ]]; then
+  if timeout 300 "$folder/tandem_gpu" launch "$here/../../examples/char_lm/nano_gpt_gpu.textproto" --local --set data.path="$TEXT" --set device=CUDA --out "$work/nano" >"$work/log" 2>&1; then
+    row "nanoGPT GPU, validation loss (wanted 1.47)" "$(grep -oP '"valid/loss":\K[0-9.]+' "$work/nano/summary.json")" \
+      "$(grep -oP '"seconds":\K[0-9.]+' "$work/nano/summary.json") s"
+  else
+    row "nanoGPT GPU" "" "FAILED"
+    tail -n 15 "$work/log"
+  fi
+fi
+
+printf '%s\n' "" "${rows[@]}"
+exit $failed
