@@ -12,11 +12,13 @@ say "Installing what is missing"
 deploy/install_deps.sh
 
 say "Building tandem (some minutes the first time)"
-# A configured folder keeps its choice of tests, so that a developer's build stays complete.
+# A configured folder keeps its choices, so that a developer's build stays complete. CUDA's kernels take minutes: only for a GPU.
 if [[ -f build/build.ninja ]]; then
   cmake --preset default >/dev/null
 else
-  cmake --preset default -DTANDEM_TESTS=OFF >/dev/null
+  cuda=OFF
+  [[ -e /dev/nvidiactl ]] && cuda=AUTO
+  cmake --preset default -DTANDEM_TESTS=OFF -DTANDEM_CUDA=$cuda >/dev/null
 fi
 cmake --build --preset default --target tandem --parallel "$(nproc)"
 

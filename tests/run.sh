@@ -33,7 +33,7 @@ fi
 
 deploy/install_deps.sh --tests
 # Said outright, because the quickstart may have configured the same folder without tests.
-cmake --preset default -DTANDEM_TESTS=ON
+cmake --preset default -DTANDEM_TESTS=ON -DTANDEM_CUDA=AUTO
 cmake --build --preset default --parallel "$(nproc)"
 # Some tests start processes and threads of their own: two at a time are enough for two cores.
 exec ctest --test-dir build --output-on-failure --no-tests=error --parallel 2 "${selection[@]}"

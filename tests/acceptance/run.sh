@@ -22,6 +22,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 work=out/acceptance
 tandem=build/tandem
 mkdir -p "$work"
+export CUDA_VISIBLE_DEVICES=  # figures, bits and rounding of CPUs, also where the only trainer would take a GPU
 source tests/acceptance/table.sh
 source tests/acceptance/training.sh
 source tests/acceptance/language.sh

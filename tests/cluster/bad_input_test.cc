@@ -2,6 +2,7 @@
 // run, leaves nothing running and touches no output folder.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 
 #include "tests/cluster/small_job.h"
@@ -77,6 +78,14 @@ TEST_F(BadInputTest, ImpossibleLayout) {
   ExpectLaunchRefused(kConfiguration, Arguments{"--set", "parallel.dp=3"} + kTwoByTwo,
                       {"impossible layout", "parallel.dp is 3 with 2 trainers"});
   ExpectLaunchRefused(kConfiguration, {"--set", "model.sequence_rec.heads=3"}, {"heads is 3", "dim 16"});
+}
+
+TEST_F(BadInputTest, DeviceThatIsNotThere) {
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // on a machine with a GPU too
+  for (const Arguments& layout : {Arguments{"--local"}, Arguments{"--ps", "2"}}) {
+    ExpectLaunchRefused(kConfiguration, Arguments{"--set", "device=CUDA"} + layout, {"device CUDA: "});
+  }
+  ExpectLaunchRefused(kConfiguration, Arguments{"--set", "device=CUDA"} + kTwoByTwo, {"--set device", "CPU with 2 trainers"});
 }
 
 TEST_F(BadInputTest, WrongCommandLine) {

@@ -29,7 +29,6 @@ namespace {
 Job SmallJob() {
   Job job;
   job.set_name("small");
-  job.set_device(CPU);
   job.set_seed(3);
   job.set_placement(Job::PS);
   auto* model = job.mutable_model()->mutable_sequence_rec();

@@ -131,6 +131,21 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
   EXPECT_EQ(RowsNow({5}).At(0), before.At(0));
 }
 
+TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
+  Context context(fixture_.Options(1));
+  remote::DistAutogradContext autograd(&client_, 1, 0);
+  ParameterSet parameters(1, DType::F32);
+  const Variable w = parameters.Constant("w", Shape{2}, 1);
+  Backward(context, {{ops::Scale(context, w, 4), Tensor()}});
+  optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
+  remote::DistOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
+  context.stream().Fail(absl::InternalError("attention_backward [8, 64]: an illegal address"));
+  EXPECT_EQ(optimizer.Step(context, autograd, 1, false).status(), context.stream().status());
+  EXPECT_EQ(w.value().At(0), 1);
+  // Nothing to wait for: the servers' step stays open.
+  ASSERT_TRUE(optimizer.AwaitCommit(absl::InfinitePast()).ok());
+}
+
 TEST_F(RemoteTest, AFailedPullFailsTheContextAndNothingIsApplied) {
   client_.Abort(absl::UnavailableError("ps-0 is gone"));
   auto pulled = items_.Pull(1, true, {5});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/numeric/int128.h"
+#include "absl/status/status.h"
 #include "trainer/autograd/variable.h"
 
 namespace tandem {
@@ -42,6 +43,8 @@ class ParameterSet {
   // The same elements where the parameters lie, and back in the host's memory.
   Tensor Place(const Tensor& tensor) const { return stream_ == nullptr ? tensor : tensor.To(stream_->device(), *stream_); }
   Tensor ToHost(const Tensor& tensor) const { return stream_ == nullptr ? tensor : tensor.ToHost(*stream_); }
+  // The first error of the device that the parameters lie on: what ToHost gave may be wrong then.
+  absl::Status status() const { return stream_ == nullptr ? absl::OkStatus() : stream_->status(); }
   // The elements of `from`, in the host's memory, become those of `to`, where the parameters lie.
   void Assign(const Tensor& to, const Tensor& from) const;
   void ClearGradients();

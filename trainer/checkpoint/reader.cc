@@ -103,7 +103,7 @@ absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& paramete
   const TensorMap targets = ParametersByName(parameters);
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
   Fill(saved, targets, parameters);
-  return absl::OkStatus();
+  return parameters.status();
 }
 
 absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer) {
@@ -125,7 +125,7 @@ absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, o
   }
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
   Fill(saved, targets, parameters);
-  return absl::OkStatus();
+  return parameters.status();
 }
 
 absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Time deadline) {

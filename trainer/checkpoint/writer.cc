@@ -30,6 +30,7 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
       content.tensors.push_back({absl::StrCat(parameters[i]->name, "#", slot_names[s]), args.parameters->ToHost(args.optimizer->slots(i)[s])});
     }
   }
+  RETURN_IF_ERROR(args.parameters->status());
   ASSIGN_OR_RETURN(const FileDigest digest, WriteSafetensors(folder + "/" + kDenseFile, content));
   SavedFile file;
   file.set_name(kDenseFile);

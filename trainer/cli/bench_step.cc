@@ -17,6 +17,7 @@
 #include "trainer/cli/bench_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
+#include "trainer/cli/report.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/loop/job_options.h"
 #include "trainer/loop/json.h"
@@ -116,6 +117,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
       job, *bench.data,
       {.group = groups[0].get(),
        .client = &client,
+       .device = device,
        .compute = bf16 ? DType::BF16 : DType::F32,
        .on_step =
            [&](const loop::StepRecord& record) {
@@ -142,8 +144,9 @@ double LeastSeconds(const std::string& name, const Share& share, const Measured&
 }
 
 void Print(const Measured& m) {
-  std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step\n", m.job.c_str(), m.dtype.c_str(), m.threads,
-              m.threads == 1 ? "" : "s", m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3);
+  std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step on %s\n", m.job.c_str(), m.dtype.c_str(),
+              m.threads, m.threads == 1 ? "" : "s", m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3,
+              DeviceName(m.device));
   std::fflush(stdout);
   if (m.device.is_cuda()) return;
   std::printf("  ceilings of this run: f32 matmul %.0f, bf16 matmul %.0f, f32 fma %.0f GFLOP/s, copy %.1f GB/s\n",
@@ -191,7 +194,8 @@ class JsonFile {
     const char* separator = "\n";
     for (const Measured& m : all) {
       file_ << separator << "{\"job\":" << loop::JsonString(m.job) << ",\"threads\":" << m.threads
-            << ",\"dtype\":" << loop::JsonString(m.dtype) << ",\"tokens_per_second\":" << loop::JsonNumber(m.tokens_per_second)
+            << ",\"dtype\":" << loop::JsonString(m.dtype) << ",\"device\":" << loop::JsonString(DeviceName(m.device))
+            << ",\"tokens_per_second\":" << loop::JsonNumber(m.tokens_per_second)
             << ",\"samples_per_second\":" << loop::JsonNumber(m.samples_per_second) << "}";
       separator = ",\n";
     }

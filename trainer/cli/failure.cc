@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "trainer/cli/exit_code.h"
-#include "trainer/cli/signals.h"
 #include "trainer/cli/supervisor.h"
 
 namespace tandem::cli {
@@ -12,13 +11,13 @@ int ReportError(const absl::Status& status) {
   const std::string message(status.message());
   const bool several = message.find('\n') != std::string::npos;  // they stand below one another
   std::fprintf(stderr, "%s%s\n", several ? "errors:\n" : kOwnFailure, message.c_str());
-  return WithSignal(ExitCodeOf(status));
+  return WithSignal(ReceivedSignal(), ExitCodeOf(status));
 }
 
-int ReportRoleError(const std::string& name, const absl::Status& status, bool told) {
-  std::fprintf(stderr, "[%s] %s%s\n", name.c_str(), told || ReceivedSignal() != 0 ? kToldFailure : kOwnFailure,
+int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal) {
+  std::fprintf(stderr, "[%s] %s%s\n", name.c_str(), told || signal != 0 ? kToldFailure : kOwnFailure,
                std::string(status.message()).c_str());
-  return WithSignal(ExitCodeOf(status));
+  return WithSignal(signal, ExitCodeOf(status));
 }
 
 }  // namespace tandem::cli

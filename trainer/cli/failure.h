@@ -4,13 +4,14 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "trainer/cli/signals.h"
 
 namespace tandem::cli {
 
 // Prints "error: ..." and returns the exit code, 128 + n if the cause is a caught signal.
 int ReportError(const absl::Status& status);
 // The same for a role of a job: "[trainer-1] error: ..." for its own failure, "[trainer-1] ended: ..." for one that the
-// job told it about. The supervisor of `launch` reads these lines (supervisor.h).
-int ReportRoleError(const std::string& name, const absl::Status& status, bool told);
+// job told it about, and after a signal. The supervisor of `launch` reads these lines (supervisor.h).
+int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal = ReceivedSignal());
 
 }  // namespace tandem::cli

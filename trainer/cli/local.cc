@@ -15,13 +15,14 @@
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/comm/thread_group.h"
+#include "trainer/loop/job_options.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::cli {
 
 namespace {
 
-absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData& data, int num_trainers,
+absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData& data, int num_trainers, Device device,
                                              const checkpoint::Checkpoint* resumed, loop::RunOutput* output) {
   ps::TableHost host(job.ps().threads());
   auto groups =
@@ -35,6 +36,7 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
                                                    .group = groups[rank].get(),
                                                    .client = &client,
                                                    .output = rank == 0 ? output : nullptr,
+                                                   .device = device,
                                                    .num_servers = 0,
                                                    .stop_requested = SignalReceived});
     });
@@ -48,13 +50,14 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
 
 absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ASSIGN_OR_RETURN(const Device device, loop::DeviceOf(job, options.num_trainers));
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, resumed));
-  output->Note(Banner(job, *data, 0, options.num_trainers));
+  output->Note(Banner(job, *data, 0, options.num_trainers, device));
   const Stopwatch watch;
-  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());
+  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, device, resumed, output.get());
   if (!summary.ok()) {
     SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds(), ExitCodeOf(summary.status()));
     return summary.status();

@@ -56,10 +56,12 @@ int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status
     return ReportRoleError(name, status, false);
   }
   const absl::Status job_failure = client->failure();
+  // The job's end, which this member is about to cause, may come back as a signal: that one explains nothing.
+  const int signal = ReceivedSignal();
   client->Leave(status).IgnoreError();  // a master that is gone needs no telling
   if (status.ok()) return 0;
   const std::string name = rpc::MemberName(role, client->assignment().rank);
-  return job_failure.ok() ? ReportRoleError(name, status, false) : ReportRoleError(name, job_failure, true);
+  return job_failure.ok() ? ReportRoleError(name, status, false, signal) : ReportRoleError(name, job_failure, true, signal);
 }
 
 }  // namespace tandem::cli

@@ -11,7 +11,6 @@
 #include "absl/strings/str_format.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/signals.h"
-#include "trainer/loop/job_options.h"
 
 namespace tandem::cli {
 
@@ -24,16 +23,6 @@ std::string Cell(const std::map<std::string, double>& column, const std::string&
 
 // "1 trainer", "2 trainers"
 std::string Count(int count, const char* noun) { return absl::StrCat(count, " ", noun, count == 1 ? "" : "s"); }
-
-// What trainers compute on, as this machine would.
-std::string DeviceText(const Job& job, int num_trainers) {
-  const absl::StatusOr<Device> device = loop::DeviceOf(job, num_trainers);
-  return device.ok() && !device->is_cuda() ? "CPU" : "CUDA";
-}
-
-}  // namespace
-
-namespace {
 
 // Whether the run has said itself how it ended. Trainers that are told to end because another role failed say "stopped".
 bool IsSummed(const std::string& path) {
@@ -65,10 +54,12 @@ void SummariseFailure(const std::string& folder, const Job& job, const loop::Run
   loop::WriteSummary(folder, summary).IgnoreError();  // the run's own error is reported in any case
 }
 
-std::string Banner(const Job& job, const loop::JobData& data, int num_ps, int num_trainers) {
+const char* DeviceName(Device device) { return device.is_cuda() ? "CUDA" : "CPU"; }
+
+std::string Banner(const Job& job, const loop::JobData& data, int num_ps, int num_trainers, Device device) {
   const std::string servers = num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
   return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", job.name(), job.seed(), servers,
-                         Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceText(job, num_trainers),
+                         Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceName(device),
                          data.Description(), job.data().path());
 }
 

@@ -7,13 +7,16 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "kernels/base/device.h"
 #include "trainer/loop/job_data.h"
 #include "trainer/loop/run_output.h"
 
 namespace tandem::cli {
 
+// "CPU" or "CUDA".
+const char* DeviceName(Device device);
 // The first lines of a run: what is trained, where, in which layout, on what.
-std::string Banner(const Job& job, const loop::JobData& data, int num_ps, int num_trainers);
+std::string Banner(const Job& job, const loop::JobData& data, int num_ps, int num_trainers, Device device);
 
 // Prints the table of a model's figures: the test split's ("test/hr@10") if there are any, else the validation's. `step` is
 // the model's.

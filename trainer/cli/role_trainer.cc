@@ -12,6 +12,7 @@
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/comm/cpu_group.h"
+#include "trainer/loop/job_options.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::cli {
@@ -57,16 +58,17 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
 }
 
 absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master, Abortable& abortable) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
+  ASSIGN_OR_RETURN(const Device device, loop::DeviceOf(job, num_trainers));
+  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   std::unique_ptr<loop::RunOutput> output;
   if (assignment.rank == 0) {
     ASSIGN_OR_RETURN(output, OpenRunOutput(options, resumed));
-    output->Note(Banner(job, *data, num_ps, num_trainers));
+    output->Note(Banner(job, *data, num_ps, num_trainers, device));
   }
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
   comm::CpuGroupOptions group_options{.store = &master.store(),
@@ -82,6 +84,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                                     .group = group.get(),
                                                     .client = client.get(),
                                                     .output = output.get(),
+                                                    .device = device,
                                                     .num_servers = num_ps,
                                                     .stop_requested = SignalReceived,
                                                     .master = &master});

@@ -33,6 +33,6 @@ absl::Status StoppedStatus(int64_t steps) {
   return absl::CancelledError(absl::StrCat(by, " after step ", steps, "; a checkpoint is written: --resume goes on"));
 }
 
-int WithSignal(int code) { return received == 0 ? code : 128 + received; }
+int WithSignal(int signal, int code) { return signal == 0 ? code : 128 + signal; }
 
 }  // namespace tandem::cli

@@ -22,7 +22,7 @@ inline bool SignalReceived() { return ReceivedSignal() != 0; }
 absl::Status SignalStatus();
 // How a run that stopped after `steps` steps, with a checkpoint written, ends: Cancelled.
 absl::Status StoppedStatus(int64_t steps);
-// 128 + the signal if one was noted, else `code`.
-int WithSignal(int code);
+// 128 + `signal` if there is one, else `code`.
+int WithSignal(int signal, int code);
 
 }  // namespace tandem::cli

@@ -20,15 +20,10 @@ kernels::Activation ActivationOf(ActivationType type) {
 }  // namespace
 
 absl::StatusOr<Device> DeviceOf(const Job& job, int num_trainers) {
-  if (job.device() == CPU) return Device{};
-  const bool asked = job.device() == CUDA;
-  if (num_trainers > 1) {
-    if (asked) return absl::InvalidArgumentError(absl::StrCat("device CUDA with ", num_trainers, " trainers; allowed so far: 1"));
-    return Device{};
-  }
+  if (job.device() == CPU || num_trainers > 1) return Device{};
   const CudaInfo cuda = QueryCuda();
   if (cuda.num_devices > 0) return Device{DeviceKind::CUDA, 0};
-  if (asked) return absl::InvalidArgumentError(absl::StrCat("device CUDA: ", cuda.why_none));
+  if (job.device() == CUDA) return absl::InvalidArgumentError(absl::StrCat("device CUDA: ", cuda.why_none));
   return Device{};
 }
 

@@ -13,7 +13,7 @@
 
 namespace tandem::loop {
 
-// Where a trainer of `num_trainers` computes. InvalidArgument says why that cannot be.
+// Where a trainer of `num_trainers` computes. InvalidArgument says why that cannot be. A job with CUDA has one trainer (cli/job_rules.h).
 absl::StatusOr<Device> DeviceOf(const Job& job, int num_trainers);
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
 models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);

@@ -30,7 +30,7 @@ double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& str
   for (int i = 0; i <= kRepeats; ++i) {  // the first, which prepares the kernels, is not the best
     const Stopwatch watch;
     kernels::Gemm({.a = a.view(), .b = b.view(), .c = c.view()}, stream);
-    stream.Fail(stream.Wait());
+    stream.Wait().IgnoreError();  // the stream keeps it
     best = std::min(best, watch.Seconds());
   }
   return best;
@@ -50,6 +50,7 @@ absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManife
   const int64_t rows = std::clamp<int64_t>(tokens, 1, kMaxRows);
   const double f32 = SecondsOfProduct(model, rows, DType::F32, stream);
   const double bf16 = SecondsOfProduct(model, rows, DType::BF16, stream);
+  RETURN_IF_ERROR(stream.status());
   double gain = f32 / bf16;
   const comm::CollectiveArgs args{.stream = &stream, .op = comm::ReduceOp::MIN, .tag = StableHash("precision")};
   RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(&gain, Shape{1}), args), deadline));

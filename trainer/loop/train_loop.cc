@@ -30,12 +30,12 @@ double NumTargets(const StepInput& input) { return static_cast<double>(std::max<
 
 class Replica {
  public:
-  Replica(const Job& job, const JobData& data, const ReplicaEnvironment& environment, Device device)
+  Replica(const Job& job, const JobData& data, const ReplicaEnvironment& environment)
       : job_(job),
         data_(data),
         environment_(environment),
         pool_(job.runtime().threads()),
-        stream_(&pool_, device),
+        stream_(&pool_, environment.device),
         parameters_(job.seed(), DType::F32, &stream_),
         table_(MakeEmbeddingTable(job, environment.client)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
@@ -116,6 +116,7 @@ absl::Status Replica::Prepare() {
   if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
   RETURN_IF_ERROR(SetPrecision());
   RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline()));
+  RETURN_IF_ERROR(stream_.status());
   if (environment_.output == nullptr) return absl::OkStatus();
   // Only now: nothing can refuse the run any more.
   return environment_.resume != nullptr ? environment_.output->BeginAfter(state_.step()) : environment_.output->BeginAnew();
@@ -296,6 +297,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
     // Tested here and now, so that the test figures are those of the best evaluation's weights without keeping a copy.
     ASSIGN_OR_RETURN(test, task_->Evaluate(EvaluationSplit::TEST, args));
   }
+  RETURN_IF_ERROR(stream_.status());
   if (stopping_) return absl::OkStatus();  // broken off: nothing of it may stay
   const int64_t epoch = EpochOf(step);
   EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .metrics = {}};
@@ -354,6 +356,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
   TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
+  RETURN_IF_ERROR(stream_.status());
   RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_hash), "weights", Deadline()));
   RunSummary summary;
   summary.job = job_.name();
@@ -402,19 +405,13 @@ absl::StatusOr<RunSummary> Replica::Run() {
 }  // namespace
 
 absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const ReplicaEnvironment& environment) {
-  const auto abort = [&](const absl::Status& status) {
-    environment.group->Abort(status);
-    environment.client->Abort(status);
-  };
-  const absl::StatusOr<Device> device = DeviceOf(job, environment.group->size());
-  if (!device.ok()) {
-    abort(device.status());
-    return device.status();
-  }
   // The replica outlives the abort below: what it still waits for completes then.
-  Replica replica(job, data, environment, *device);
+  Replica replica(job, data, environment);
   absl::StatusOr<RunSummary> summary = replica.Run();
-  if (!summary.ok()) abort(summary.status());
+  if (!summary.ok()) {
+    environment.group->Abort(summary.status());
+    environment.client->Abort(summary.status());
+  }
   return summary;
 }
 

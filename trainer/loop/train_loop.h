@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/base/device.h"
 #include "proto/job.pb.h"
 #include "trainer/comm/process_group.h"
 #include "proto/trace.pb.h"
@@ -21,6 +22,7 @@ struct ReplicaEnvironment {
   comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
   ps::Client* client = nullptr;
   RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
+  Device device = {};                   // where it computes: DeviceOf the job
   int num_servers = 0;                  // for the summary; 0: local tables
   // Asked in every step and before every block of an evaluation. If any replica's answer is true, all end after the same step: they
   // write a checkpoint and return a summary with status "stopped". An evaluation that was due then is the resumed run's.

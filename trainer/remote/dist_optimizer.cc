@@ -29,6 +29,7 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   if (context.failed()) return context.status();
 
   const double dense_squared = dense_->GradientSquaredNorm(context.stream());
+  RETURN_IF_ERROR(context.stream().status());  // the norm of a device that failed means nothing
   double scale = count > 0 ? 1.0 / count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
   if (want_norm || options_.max_grad_norm > 0) {

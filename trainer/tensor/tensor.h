@@ -54,8 +54,8 @@ class Tensor {
   // Rows [begin, end) of the first extent, the same memory.
   Tensor Rows(int64_t begin, int64_t end) const;
   Tensor Clone() const;  // of the host's memory
-  // The same elements on another device, or itself if it lies there. A copy to a device follows in the stream's order; one to the host
-  // waits for the stream, whose status says whether it came.
+  // The same elements on another device, or itself if it lies there. Waits for the stream, for this memory may change or end as soon as
+  // the call returns; the stream's status says whether the copy came.
   Tensor To(Device device, Stream& stream) const;
   Tensor ToHost(Stream& stream) const { return To(Device{}, stream); }
   // One element as a double; for tests and scalars.

@@ -46,7 +46,7 @@ TEST_F(BenchStepTest, OneStepOfAJobFileIsMeasuredAndWritten) {
   ASSERT_EQ(Run({.presets = {gpt_},
                  .threads = {1},
                  .dtypes = {"f32"},
-                 .sets = {"data.path=" + text_},
+                 .sets = {"data.path=" + text_, "device=CPU"},
                  .steps = 1,
                  .json = folder_ / "bench.json"}),
             0)
@@ -54,7 +54,7 @@ TEST_F(BenchStepTest, OneStepOfAJobFileIsMeasuredAndWritten) {
   EXPECT_NE(out_.find("by kind:"), std::string::npos) << out_;
   double tokens = 0, samples = 0;
   ASSERT_EQ(std::sscanf(Json().c_str(),
-                        "[\n{\"job\":\"a \\\"tiny\\\" gpt\",\"threads\":1,\"dtype\":\"f32\",\"tokens_per_second\":%lf,"
+                        "[\n{\"job\":\"a \\\"tiny\\\" gpt\",\"threads\":1,\"dtype\":\"f32\",\"device\":\"CPU\",\"tokens_per_second\":%lf,"
                         "\"samples_per_second\":%lf}\n]",
                         &tokens, &samples),
             2)

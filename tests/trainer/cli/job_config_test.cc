@@ -180,6 +180,11 @@ TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {
             "job:4:12: impossible layout: parallel.dp is 2 with 1 trainer; allowed: 1, the number of trainers");
 }
 
+TEST_F(JobConfigTest, CudaTakesOneTrainer) {
+  EXPECT_EQ(Set("device=CUDA"), "--set device: device is CUDA; allowed: CPU with 2 trainers (CUDA takes one so far)");
+  EXPECT_EQ(Complaint(kGood, {"device=CUDA"}, 1), "");
+}
+
 TEST_F(JobConfigTest, HeadsDivideTheItemDim) {
   EXPECT_EQ(
       Complaint(kGood, {"tables[item].dim=6", "model.sequence_rec.heads=4"}),

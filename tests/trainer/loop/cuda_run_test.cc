@@ -11,6 +11,7 @@
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/loop/job_options.h"
 #include "trainer/loop/sequence_data.h"
 #include "trainer/loop/text_data.h"
 #include "trainer/loop/train_loop.h"
@@ -42,6 +43,10 @@ data::Text SmallText() {
   return text;
 }
 
+SequenceData SmallLog() {
+  return {data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
+}
+
 struct Result {
   RunSummary summary;
   std::vector<double> losses;
@@ -55,17 +60,29 @@ class CudaRunTest : public ::testing::Test {
   }
 
   Result Run(const char* text, const JobData& data, std::vector<std::string> sets, const char* device) {
+    const support::TempFolder folder;
+    return RunIn(folder / "out", text, data, std::move(sets), device);
+  }
+
+  // Goes on from `resume`, if given; ends after `stop_after` steps of its own, if positive.
+  Result RunIn(const std::string& out, const char* text, const JobData& data, std::vector<std::string> sets, const char* device,
+               const checkpoint::Checkpoint* resume = nullptr, int stop_after = 0) {
     sets.push_back(std::string("device=") + device);
     const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
     EXPECT_TRUE(job.ok()) << job.status();
-    const support::TempFolder folder;
+    const auto place = DeviceOf(*job, 1);
+    EXPECT_TRUE(place.ok()) << place.status();
     testing::internal::CaptureStdout();
-    auto output = RunOutput::Create(folder.path() + "/out", LogFormat::JSON);
+    auto output = RunOutput::Create(out, LogFormat::JSON);
     ps::TableHost host(1);
     ps::LocalClient client(host, 0, 1);
     const auto groups = comm::ThreadGroup::Create(1, "dp");
     Result result;
+    int asked = 0;
     ReplicaEnvironment environment;
+    environment.resume = resume;
+    environment.stop_requested = [&] { return ++asked == stop_after; };
+    environment.device = *place;
     environment.group = groups[0].get();
     environment.client = &client;
     environment.output = output->get();
@@ -93,6 +110,33 @@ class CudaRunTest : public ::testing::Test {
     }
   }
 
+  // Stopped after two steps on one device, resumed on another.
+  Result RunBroken(const char* text, const JobData& data, const std::vector<std::string>& sets, const char* first, const char* then) {
+    const support::TempFolder folder;
+    const Result begun = RunIn(folder / "out", text, data, sets, first, nullptr, 2);
+    EXPECT_EQ(begun.summary.status, kStopped);
+    const auto saved = checkpoint::OpenCheckpoint(folder / "out/checkpoints", checkpoint::Choice::NEWEST);
+    EXPECT_TRUE(saved.ok()) << saved.status();
+    if (!saved.ok()) return begun;
+    EXPECT_EQ(saved->manifest.step(), 2u);
+    Result resumed = RunIn(folder / "out", text, data, sets, then, &*saved);
+    resumed.losses.insert(resumed.losses.begin(), begun.losses.begin(), begun.losses.end());
+    return resumed;
+  }
+
+  // To the bit where it was begun, to rounding on the other device.
+  void ExpectResumes(const char* text, const JobData& data, const std::vector<std::string>& sets) {
+    const Result unbroken = Run(text, data, sets, "CUDA"), resumed = RunBroken(text, data, sets, "CUDA", "CUDA");
+    EXPECT_EQ(resumed.losses, unbroken.losses);
+    EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
+    EXPECT_EQ(resumed.summary.metrics, unbroken.summary.metrics);
+    for (const auto& [first, then] : {std::pair("CPU", "CUDA"), std::pair("CUDA", "CPU")}) {
+      const Result moved = RunBroken(text, data, sets, first, then);
+      ASSERT_EQ(moved.losses.size(), unbroken.losses.size());
+      for (size_t i = 0; i < moved.losses.size(); ++i) EXPECT_NEAR(moved.losses[i] / unbroken.losses[i], 1, 2e-5) << first << " " << i;
+    }
+  }
+
   std::string bf16_;
 };
 
@@ -108,13 +152,35 @@ TEST_F(CudaRunTest, TokenRowsOnServersAndAccumulationTrainAsOnTheCpu) {
 }
 
 TEST_F(CudaRunTest, RecommenderTrainsAsOnTheCpuWithEveryLoss) {
-  const SequenceData data{data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
+  const SequenceData data = SmallLog();
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     for (const char* placement : {"PS", "REPLICATED"}) {
       SCOPED_TRACE(std::string(loss) + " " + placement);
       ExpectLikeCpu(kSequenceJob, data, {std::string("model.sequence_rec.loss=") + loss, std::string("placement=") + placement}, 2e-5);
     }
   }
+}
+
+TEST_F(CudaRunTest, StoppedAndResumedIsTheUnbrokenRun) {
+  ExpectResumes(kLanguageJob, TextData(SmallText()), {"placement=REPLICATED", "train.accumulate=3"});
+  ExpectResumes(kSequenceJob, SmallLog(), {"placement=PS"});
+}
+
+TEST_F(CudaRunTest, InBf16StoppedAndResumedIsTheUnbrokenRun) {
+  bf16_ = "BF16";
+  const TextData data(SmallText());
+  const std::vector<std::string> sets{"train.precision=BF16"};
+  const Result unbroken = Run(kLanguageJob, data, sets, "CUDA"), resumed = RunBroken(kLanguageJob, data, sets, "CUDA", "CUDA");
+  EXPECT_EQ(resumed.losses, unbroken.losses);
+  EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
+}
+
+TEST_F(CudaRunTest, IsTheDefaultOfASingleTrainer) {
+  Job job;
+  EXPECT_TRUE(DeviceOf(job, 1)->is_cuda());
+  EXPECT_FALSE(DeviceOf(job, 2)->is_cuda());
+  job.set_device(CPU);
+  EXPECT_FALSE(DeviceOf(job, 1)->is_cuda());
 }
 
 }  // namespace

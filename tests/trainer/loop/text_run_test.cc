@@ -15,7 +15,7 @@
 namespace tandem::loop {
 namespace {
 
-constexpr char kJob[] = R"(device: CPU
+constexpr char kJob[] = R"(
 data { path: "text" }
 model { gpt { max_length: 16 layers: 2 heads: 2 dim: 32 norm_bias: true linear_bias: true } }
 optimizer { kind: ADAMW learning_rate: 3e-3 weight_decay: 0.01 }

@@ -1,0 +1,106 @@
+// A device that fails, at every place of a run in turn: the run ends with the device's error, an older run in the folder stays until
+// training begins, and no evaluation, checkpoint or summary has anything of the failed device in it. On the emulated device.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "ps/client_local.h"
+#include "ps/table_host.h"
+#include "tests/support/temp_folder.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/loop/text_data.h"
+#include "trainer/loop/train_loop.h"
+
+namespace tandem {
+
+namespace cuda {
+extern int emulated_calls_before_failure;
+}
+
+namespace loop {
+namespace {
+
+constexpr int kNever = -1;
+constexpr char kJob[] = R"(
+data { path: "text" }
+placement: PS
+model { gpt { max_length: 8 layers: 1 heads: 1 dim: 8 } }
+optimizer { max_grad_norm: 1 }
+train { batch_size: 2 max_steps: 2 eval_every_steps: 2 precision: BF16 }
+checkpoint { every_steps: 1 keep: 10 }
+)";
+
+std::string Read(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TextData SmallData() {
+  data::Text text;
+  text.vocabulary = data::Vocabulary(U" abcd");
+  for (int i = 0; i < 60; ++i) text.train.push_back(i * i % 5);
+  text.valid.assign(text.train.begin(), text.train.begin() + 20);
+  return TextData(text);
+}
+
+absl::StatusOr<RunSummary> Train(const std::string& out, int calls_before_failure) {
+  const auto job = ParseJob(kJob, "job", {}, {.num_trainers = 1});
+  EXPECT_TRUE(job.ok()) << job.status();
+  testing::internal::CaptureStdout();
+  const TextData data = SmallData();
+  ps::TableHost host(1);
+  ps::LocalClient client(host, 0, 1);
+  const auto groups = comm::ThreadGroup::Create(1, "dp");
+  auto output = RunOutput::Create(out, LogFormat::JSON);
+  cuda::emulated_calls_before_failure = calls_before_failure;
+  auto summary = RunReplica(*job, data, {.group = groups[0].get(), .client = &client, .output = output->get(),
+                                         .device = {DeviceKind::CUDA, 0}, .compute = DType::BF16});
+  cuda::emulated_calls_before_failure = kNever;
+  testing::internal::GetCapturedStdout();
+  return summary;
+}
+
+TEST(DeviceFailureTest, NothingOfAFailedDeviceIsKept) {
+  const support::TempFolder folder;
+  const auto whole = Train(folder / "whole", kNever);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const std::string evaluations = Read(folder / "whole/evaluations.jsonl");
+  int calls = 0, refused = 0, with_checkpoint = 0;
+  for (;; ++calls) {
+    SCOPED_TRACE(calls);
+    const std::string out = folder / std::to_string(calls);
+    std::filesystem::create_directory(out);
+    std::ofstream(out + "/summary.json") << "older";
+    const auto summary = Train(out, calls);
+    if (summary.ok()) {
+      EXPECT_EQ(summary->params_hash, whole->params_hash);
+      break;
+    }
+    EXPECT_EQ(summary.status().code(), absl::StatusCode::kInternal) << summary.status();
+    EXPECT_NE(summary.status().ToString().find("the emulated device failed"), std::string::npos) << summary.status();
+    const bool begun = std::filesystem::exists(out + "/metrics.jsonl");
+    refused += begun ? 0 : 1;
+    EXPECT_EQ(Read(out + "/summary.json"), begun ? "" : "older");
+    const std::string evaluated = Read(out + "/evaluations.jsonl");
+    EXPECT_TRUE(evaluated.empty() || evaluated == evaluations) << evaluated;
+    for (const std::string step : {"step-00000001", "step-00000002"}) {
+      const std::string file = "/checkpoints/" + step + "/dense.safetensors";
+      if (!std::filesystem::exists(out + file)) continue;
+      ++with_checkpoint;
+      EXPECT_EQ(Read(out + file), Read(folder / "whole" + file)) << step;
+    }
+    ASSERT_LT(calls, 10000);
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_GT(with_checkpoint, 10);
+  EXPECT_GT(calls, 100);
+}
+
+}  // namespace
+}  // namespace loop
+}  // namespace tandem
