@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/dropout_bits.h"
 #include "kernels/cpu/map.h"
+#include "kernels/cpu/strips.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 
@@ -74,6 +75,8 @@ void ForwardRows(const DropoutArgs& args, int64_t columns, int64_t begin, int64_
         const uint64_t kept = bits.Next();
         if (mask != nullptr) mask[r * words + w] = kept;
         const int64_t place = r * columns + w * kBits;
+        Fetch<0>(x + place + kFetchedAhead, kBits);
+        Fetch<1>(out + place + kFetchedAhead, kBits);
         if (columns - w * kBits >= kBits) KeepOrZero<set>(kept, kBits, x + place, scale, out + place);
         else KeepOrZero<set>(kept, columns - w * kBits, x + place, scale, out + place);
       }
