@@ -6,13 +6,8 @@
 #include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/server_callback.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
-#include <cstring>
 #include <list>
 #include <map>
 #include <optional>
@@ -26,6 +21,7 @@
 #include "kernels/base/status_macros.h"
 #include "rpc/grpc_bytes.h"
 #include "rpc/grpc_thread.h"
+#include "rpc/listen.h"
 
 namespace tandem::rpc {
 namespace {
@@ -196,46 +192,6 @@ class ByteService : public grpc::Service {
   std::list<std::string> names_;
 };
 
-struct HostPort {
-  std::string host, port;
-};
-
-absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon + 1 == address.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen on \"", address, "\": expected HOST:PORT"));
-  }
-  HostPort split{address.substr(0, colon), address.substr(colon + 1)};
-  if (split.host.size() >= 2 && split.host.front() == '[' && split.host.back() == ']') {
-    split.host = split.host.substr(1, split.host.size() - 2);
-  }
-  return split;
-}
-
-// Binds and closes a plain socket: gRPC does not say why it cannot listen, and logs where users do not want it.
-absl::Status TryBind(const std::string& listen) {
-  ASSIGN_OR_RETURN(const HostPort address, SplitHostPort(listen));
-  addrinfo hints = {}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  if (int error = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(), address.port.c_str(), &hints, &found);
-      error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", listen, ": ", gai_strerror(error)));
-  }
-  int error = 0;
-  const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
-  const int one = 1;
-  if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-      bind(fd, found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd, 1) != 0) {
-    error = errno;
-  }
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  if (error == 0) return absl::OkStatus();
-  if (error == EADDRINUSE) return absl::UnavailableError(absl::StrCat("port in use: ", listen));
-  return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", listen, ": ", std::strerror(error)));
-}
-
 void SetServerOptions(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -273,7 +229,7 @@ void Server::Handle(const std::string& service, const std::string& method, Metho
 
 absl::Status Server::Start(const std::string& listen) {
   TANDEM_CHECK(state_->server == nullptr) << "a server starts once";
-  RETURN_IF_ERROR(TryBind(listen));
+  if (const auto free = TryListen(listen); !free.ok()) return free.status();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -282,7 +238,7 @@ absl::Status Server::Start(const std::string& listen) {
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   for (auto& [name, service] : state_->services) builder.RegisterService(&service);
   state_->server = builder.BuildAndStart();
-  if (state_->server == nullptr || port == 0) {  // taken since TryBind
+  if (state_->server == nullptr || port == 0) {  // taken since TryListen
     state_->server = nullptr;
     return absl::UnavailableError(absl::StrCat("port in use: ", listen));
   }

@@ -1,9 +1,4 @@
 // `tandem launch`: one master, parameter servers and trainers as child processes of this one, on this machine.
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -16,24 +11,11 @@
 #include "trainer/cli/signals.h"
 #include "trainer/cli/supervisor.h"
 #include "proto/job.pb.h"
+#include "rpc/listen.h"
 
 namespace tandem::cli {
 
 namespace {
-
-// A port that was free a moment ago. The master says so by name if somebody takes it first.
-absl::StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
-                     getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0;
-  if (fd >= 0) close(fd);
-  if (!bound) return absl::UnavailableError("no free port on 127.0.0.1");
-  return ntohs(address.sin_port);
-}
 
 std::vector<std::string> RoleArguments(const char* role, const RunOptions& options, const std::string& master, int index) {
   std::vector<std::string> arguments{role, options.job_path, "--master", master};
@@ -48,11 +30,8 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
 }
 
 absl::Status StartRoles(const RunOptions& options, Supervisor& supervisor) {
-  std::string master = options.master;
-  if (master.empty()) {
-    ASSIGN_OR_RETURN(const int port, FreePort());
-    master = absl::StrCat("127.0.0.1:", port);
-  }
+  // Asked before any role starts: if another master has the port, the roles would find that one first.
+  ASSIGN_OR_RETURN(const std::string master, rpc::TryListen(options.master.empty() ? "127.0.0.1:0" : options.master));
   RETURN_IF_ERROR(supervisor.Start("master-0", RoleArguments("master", options, master, -1)));
   for (int i = 0; i < options.num_ps; ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments("ps", options, master, i)));
