@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace tandem::cuda {
 
@@ -31,5 +32,10 @@ void DestroyEvent(void* event);
 absl::Status RecordEvent(void* event, void* queue);
 absl::Status WaitForEvent(void* event, void* queue);
 absl::Status WaitOnHost(void* event);
+// Whether the queue has come to it. Never waits.
+absl::StatusOr<bool> QueryEvent(void* event);
+
+// Makes the device the calling thread's, for libraries that work on the thread's device.
+absl::Status UseDevice(int device);
 
 }  // namespace tandem::cuda

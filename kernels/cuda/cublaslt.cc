@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/dynamic_library.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_guard.h"
-#include "kernels/cuda/dynamic_library.h"
 
 namespace tandem::kernels::cuda {
 
@@ -43,8 +43,8 @@ using Owned = std::unique_ptr<T, cublasStatus_t (*)(T*)>;
 
 absl::StatusOr<CublasLtCalls> LoadCublasLt() {
   const std::string name = absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR);
-  ASSIGN_OR_RETURN(const tandem::cuda::DynamicLibrary library,
-                   tandem::cuda::DynamicLibrary::Load({name, absl::StrCat("/usr/local/cuda/lib64/", name), "libcublasLt.so"}));
+  ASSIGN_OR_RETURN(const DynamicLibrary library,
+                   DynamicLibrary::Load({name, absl::StrCat("/usr/local/cuda/lib64/", name), "libcublasLt.so"}));
   CublasLtCalls calls;
   RETURN_IF_ERROR(library.Find("cublasLtGetVersion", calls.get_version));
   RETURN_IF_ERROR(library.Find("cublasLtGetStatusName", calls.get_status_name));

@@ -41,6 +41,9 @@ void DestroyEvent(void*) { Refuse("DestroyEvent"); }
 absl::Status RecordEvent(void*, void*) { Refuse("RecordEvent"); }
 absl::Status WaitForEvent(void*, void*) { Refuse("WaitForEvent"); }
 absl::Status WaitOnHost(void*) { Refuse("WaitOnHost"); }
+absl::StatusOr<bool> QueryEvent(void*) { Refuse("QueryEvent"); }
+
+absl::Status UseDevice(int) { Refuse("UseDevice"); }
 
 }  // namespace cuda
 

@@ -165,6 +165,16 @@ absl::Status WaitOnHost(void* event) {
   return CudaStatus(cudaEventSynchronize(AsEvent(event)), "waiting for an event");
 }
 
+absl::StatusOr<bool> QueryEvent(void* event) {
+  const DeviceGuard guard = StandingAnywhere();
+  const cudaError_t error = cudaEventQuery(AsEvent(event));
+  if (error == cudaErrorNotReady) return false;
+  RETURN_IF_ERROR(CudaStatus(error, "work on a CUDA device"));
+  return true;
+}
+
+absl::Status UseDevice(int device) { return CudaStatus(cudaSetDevice(device), "choosing CUDA device ", device); }
+
 }  // namespace cuda
 
 }  // namespace tandem

@@ -3,7 +3,7 @@
 #include "kernels/cuda/cublaslt.h"
 
 #include "kernels/cuda/device_guard.h"
-#include "kernels/cuda/dynamic_library.h"
+#include "kernels/base/dynamic_library.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/emulator/cublaslt_emulated.h"
 #include "tests/kernels/random_arrays.h"
@@ -14,7 +14,7 @@ namespace tandem::kernels {
 namespace {
 
 EmulatedCublasLt& StandIn() {
-  const auto library = tandem::cuda::DynamicLibrary::Load({absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR)});
+  const auto library = DynamicLibrary::Load({absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR)});
   TANDEM_CHECK(library.ok()) << library.status().ToString();
   EmulatedCublasLt* found = nullptr;
   const absl::Status status = library->Find(kEmulatedCublasLt, found);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -209,11 +210,16 @@ void FinishCopies(int remaining) {
 }
 
 size_t& SharedLimit(const void* kernel) {
+  static std::mutex mutex;
   static auto* const limits = new std::map<const void*, size_t>;
+  const std::lock_guard<std::mutex> lock(mutex);
   return limits->try_emplace(kernel, 48 << 10).first->second;
 }
 
+// One grid at a time, whoever submits it: what a kernel declares as shared is one array for all.
 void RunGrid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& thread) {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
   Block& block = TheBlock();
   gridDim = grid;
   blockDim = block_size;

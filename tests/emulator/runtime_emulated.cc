@@ -1,12 +1,18 @@
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/cuda/launch.cuh"
+#include "tests/emulator/emulated_queue.h"
 
-// The emulator's device: memory of the host, full of NaN when it is new, and queues that do at once what they are given.
+// The emulator's device: memory of the host, full of NaN when it is new, and queues that do at once what they are given, but for
+// collectives of the stand-in for NCCL. A queue cannot wait for those by itself: whoever gives it a copy waits in its place.
 namespace tandem {
 
 CudaInfo QueryCuda() { return {.built_in = true, .runtime_version = 0, .num_devices = 1, .why_none = ""}; }
@@ -14,13 +20,37 @@ CudaInfo QueryCuda() { return {.built_in = true, .runtime_version = 0, .num_devi
 namespace cuda {
 
 // Copies and waits that still go well; from then on all fail, as those of a device that met an error do. Negative: no end.
-int emulated_calls_before_failure = -1;
+std::atomic<int> emulated_calls_before_failure = -1;
 
-static absl::Status Called() {
-  if (emulated_calls_before_failure == 0) return absl::InternalError("the emulated device failed");
-  if (emulated_calls_before_failure > 0) --emulated_calls_before_failure;
-  return absl::OkStatus();
+namespace {
+
+absl::Status Failure() { return absl::InternalError("the emulated device failed"); }
+
+absl::Status Called() {
+  int left = emulated_calls_before_failure;
+  while (left > 0 && !emulated_calls_before_failure.compare_exchange_weak(left, left - 1)) {
+  }
+  return left == 0 ? Failure() : absl::OkStatus();
 }
+
+// Until the queue is done with what it was given so far.
+void WaitInTurn(void* queue) {
+  if (queue != nullptr) static_cast<EmulatedQueue*>(queue)->WaitUntilIdle();
+}
+
+// The place of a queue at which it was recorded last; a queue that is gone is past all of its places.
+struct EmulatedEvent {
+  std::mutex mutex;
+  std::shared_ptr<EmulatedQueue> queue;
+  int64_t number = 0;
+
+  std::pair<std::shared_ptr<EmulatedQueue>, int64_t> Place() {
+    const std::lock_guard lock(mutex);
+    return {queue, number};
+  }
+};
+
+}  // namespace
 
 void* AllocateMemory(size_t num_bytes, int) {
   constexpr size_t kAlignment = 256;
@@ -32,24 +62,60 @@ void FreeMemory(void* memory, int) { std::free(memory); }
 void* AllocatePinnedMemory(size_t num_bytes) { return std::malloc(num_bytes); }
 void FreePinnedMemory(void* memory) { std::free(memory); }
 
-void* MakeQueue(int) { return std::malloc(1); }
-void DestroyQueue(void* queue) { std::free(queue); }
-absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void*) {
+void* MakeQueue(int) {
+  auto queue = std::make_shared<EmulatedQueue>();
+  queue->self = queue;
+  return queue.get();
+}
+void DestroyQueue(void* queue) {
+  WaitInTurn(queue);
+  const std::shared_ptr<EmulatedQueue> last = std::move(static_cast<EmulatedQueue*>(queue)->self);
+}
+absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue) {
   const absl::Status called = Called();
+  WaitInTurn(queue);
   if (called.ok() && num_bytes > 0) std::memmove(to, from, num_bytes);
   if (!called.ok()) std::memset(to, 0xff, num_bytes);  // not by chance what an earlier run left there
   return called;
 }
-absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void*) {
+absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
+  WaitInTurn(queue);
   if (num_bytes > 0) std::memset(to, value, num_bytes);
   return absl::OkStatus();
 }
-absl::Status WaitForQueue(void*) { return Called(); }
-void* MakeEvent(int) { return std::malloc(1); }
-void DestroyEvent(void* event) { std::free(event); }
-absl::Status RecordEvent(void*, void*) { return absl::OkStatus(); }
-absl::Status WaitForEvent(void*, void*) { return absl::OkStatus(); }
-absl::Status WaitOnHost(void*) { return absl::OkStatus(); }
+absl::Status WaitForQueue(void* queue) {
+  absl::Status called = Called();
+  if (called.ok()) WaitInTurn(queue);  // a failed device does not keep the host waiting
+  return called;
+}
+
+void* MakeEvent(int) { return new EmulatedEvent; }
+void DestroyEvent(void* event) { delete static_cast<EmulatedEvent*>(event); }
+absl::Status RecordEvent(void* event, void* queue) {
+  auto& recorded = *static_cast<EmulatedEvent*>(event);
+  const std::lock_guard lock(recorded.mutex);
+  recorded.queue = queue == nullptr ? nullptr : static_cast<EmulatedQueue*>(queue)->self;
+  recorded.number = queue == nullptr ? 0 : recorded.queue->submitted.load();
+  return absl::OkStatus();
+}
+absl::Status WaitForEvent(void* event, void* queue) {
+  const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
+  if (recorded != nullptr && recorded.get() != queue) recorded->WaitFor(number);  // a queue's own places need no waiting
+  return absl::OkStatus();
+}
+absl::Status WaitOnHost(void* event) {
+  absl::Status called = Called();
+  const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
+  if (called.ok() && recorded != nullptr) recorded->WaitFor(number);
+  return called;
+}
+// Fails with the device, but is not counted: how often someone asks is chance.
+absl::StatusOr<bool> QueryEvent(void* event) {
+  if (emulated_calls_before_failure == 0) return Failure();
+  const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
+  return recorded == nullptr || recorded->completed >= number;
+}
+absl::Status UseDevice(int) { return absl::OkStatus(); }
 
 }  // namespace cuda
 

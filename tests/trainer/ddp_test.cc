@@ -130,8 +130,8 @@ TEST(DdpTest, ReplicasThatDifferAreNoticed) {
     auto ddp = parallel::Ddp::Create(&model.parameters, &group, &fixture.stream(), {});
     ASSERT_TRUE(ddp.ok()) << ddp.status();
     const absl::Time deadline = absl::Now() + absl::Seconds(10);
-    EXPECT_TRUE((*ddp)->VerifyEqual(5, "weights", deadline).ok());
-    const absl::Status differ = (*ddp)->VerifyEqual(rank == 1 ? 6 : 5, "weights", deadline);
+    EXPECT_TRUE(parallel::VerifyEqual(group, 5, "weights", deadline).ok());
+    const absl::Status differ = parallel::VerifyEqual(group, rank == 1 ? 6 : 5, "weights", deadline);
     EXPECT_EQ(differ.code(), absl::StatusCode::kInternal);
   });
 }

@@ -106,7 +106,8 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.job = job.name();
   measured.threads = threads;
   measured.dtype = bf16 ? "bf16" : "f32";
-  ASSIGN_OR_RETURN(const Device device, loop::DeviceOf(job, /*num_trainers=*/1));
+  ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
+  const Device device = place.device;
   measured.device = device;
   const Ceilings before = device.is_cuda() ? Ceilings() : MeasureCeilings(threads);
   std::vector<double> samples, tokens;

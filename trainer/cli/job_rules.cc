@@ -212,9 +212,6 @@ void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   } else {
     limits->AtLeastOne("parallel.dp", dp);
   }
-  if (num_trainers > 1 && job.device() == CUDA) {
-    limits->Refuse("device", "CUDA", absl::StrCat("CPU with ", num_trainers, " trainers (CUDA takes one so far)"));
-  }
   limits->Between("ps.threads", job.ps().threads(), 1, 64);
   limits->Between("checkpoint.keep", job.checkpoint().keep(), 1, 1000);
   limits->NotNegative("checkpoint.every_steps", job.checkpoint().every_steps());

@@ -12,6 +12,7 @@
 #include "trainer/cli/supervisor.h"
 #include "proto/job.pb.h"
 #include "rpc/listen.h"
+#include "trainer/loop/job_options.h"
 
 namespace tandem::cli {
 
@@ -49,6 +50,7 @@ int Launch(const RunOptions& options) {
   CatchSignals();
   const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
   if (!job.ok()) return ReportError(job.status());
+  if (const auto place = loop::DeviceOf(*job, 0, options.num_trainers); !place.ok()) return ReportError(place.status());
   const Stopwatch watch;
   Supervisor supervisor;
   if (absl::Status status = StartRoles(options, supervisor); !status.ok()) return ReportError(status);

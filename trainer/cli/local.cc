@@ -7,6 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
+#include "rpc/store/store.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/failure.h"
@@ -22,9 +23,25 @@ namespace tandem::cli {
 
 namespace {
 
-absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData& data, int num_trainers, Device device,
+// Replica `rank`, with the group of its device if it has one.
+absl::StatusOr<loop::RunSummary> RunOne(const Job& job, const loop::JobData& data, rpc::Store* store,
+                                        loop::ReplicaEnvironment environment) {
+  comm::ProcessGroup& group = *environment.group;
+  ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(job, group.rank(), group.size()));
+  environment.device = place.device;
+  comm::DeviceGroup device_group;
+  if (place.device.is_cuda() && group.size() > 1) {
+    ASSIGN_OR_RETURN(device_group, loop::MakeDeviceGroup(job, place, &group, store));
+    environment.device_group = device_group.group.get();
+    if (environment.output != nullptr) environment.output->Note(device_group.note);
+  }
+  return loop::RunReplica(job, data, environment);
+}
+
+absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData& data, int num_trainers,
                                              const checkpoint::Checkpoint* resumed, loop::RunOutput* output) {
   ps::TableHost host(job.ps().threads());
+  rpc::MemoryStore store;
   auto groups =
       comm::ThreadGroup::Create(num_trainers, "dp", absl::Seconds(job.runtime().timeout_seconds()));
   std::vector<absl::StatusOr<loop::RunSummary>> results(num_trainers, absl::UnknownError("not run"));
@@ -32,13 +49,12 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers));
-      results[rank] = loop::RunReplica(job, data, {.resume = resumed,
-                                                   .group = groups[rank].get(),
-                                                   .client = &client,
-                                                   .output = rank == 0 ? output : nullptr,
-                                                   .device = device,
-                                                   .num_servers = 0,
-                                                   .stop_requested = SignalReceived});
+      results[rank] = RunOne(job, data, &store, {.resume = resumed,
+                                                 .group = groups[rank].get(),
+                                                 .client = &client,
+                                                 .output = rank == 0 ? output : nullptr,
+                                                 .num_servers = 0,
+                                                 .stop_requested = SignalReceived});
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -50,14 +66,14 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
 
 absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
-  ASSIGN_OR_RETURN(const Device device, loop::DeviceOf(job, options.num_trainers));
+  ASSIGN_OR_RETURN(const loop::ComputePlace first, loop::DeviceOf(job, 0, options.num_trainers));
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, resumed));
-  output->Note(Banner(job, *data, 0, options.num_trainers, device));
+  output->Note(Banner(job, *data, 0, options.num_trainers, first.device));
   const Stopwatch watch;
-  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, device, resumed, output.get());
+  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());
   if (!summary.ok()) {
     SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds(), ExitCodeOf(summary.status()));
     return summary.status();

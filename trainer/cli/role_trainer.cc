@@ -2,6 +2,7 @@
 // the parameter servers.
 #include <cstdio>
 
+#include "absl/cleanup/cleanup.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client_remote.h"
 #include "trainer/cli/commands.h"
@@ -24,26 +25,29 @@ struct Abortable {
   absl::Mutex mutex;
   absl::Status reason ABSL_GUARDED_BY(mutex);
   ps::Client* client ABSL_GUARDED_BY(mutex) = nullptr;
-  comm::ProcessGroup* group ABSL_GUARDED_BY(mutex) = nullptr;
+  std::vector<comm::ProcessGroup*> groups ABSL_GUARDED_BY(mutex);
 
   void Abort(absl::Status status) {
     absl::MutexLock lock(&mutex);
     reason = status;
     if (client != nullptr) client->Abort(status);
-    if (group != nullptr) group->Abort(status);
+    for (comm::ProcessGroup* group : groups) group->Abort(status);
   }
-  // Not Ok, and nothing is set, if the job has failed already.
-  absl::Status Set(ps::Client* new_client, comm::ProcessGroup* new_group) {
+  // Not Ok if the job has failed already.
+  absl::Status Set(ps::Client* new_client) {
     absl::MutexLock lock(&mutex);
-    if (!reason.ok()) return reason;
     client = new_client;
-    group = new_group;
-    return absl::OkStatus();
+    return reason;
+  }
+  absl::Status Add(comm::ProcessGroup* group) {
+    absl::MutexLock lock(&mutex);
+    groups.push_back(group);
+    return reason;
   }
   void Clear() {
     absl::MutexLock lock(&mutex);
     client = nullptr;
-    group = nullptr;
+    groups.clear();
   }
 };
 
@@ -57,10 +61,22 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds())});
 }
 
+// Trainers of one machine take its GPUs in the order of their ranks.
+absl::StatusOr<loop::ComputePlace> PlaceOf(const rpc::Assignment& assignment, const Job& job) {
+  const std::vector<rpc::Member> trainers = assignment.MembersOf(TRAINER);
+  int place = 0, here = 0;
+  for (const rpc::Member& trainer : trainers) {
+    if (trainer.host != trainers[assignment.rank].host) continue;
+    place += trainer.rank < assignment.rank;
+    ++here;
+  }
+  return loop::DeviceOf(job, place, here);
+}
+
 absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master, Abortable& abortable) {
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
-  ASSIGN_OR_RETURN(const Device device, loop::DeviceOf(job, num_trainers));
+  ASSIGN_OR_RETURN(const loop::ComputePlace place, PlaceOf(assignment, job));
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
@@ -68,7 +84,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   std::unique_ptr<loop::RunOutput> output;
   if (assignment.rank == 0) {
     ASSIGN_OR_RETURN(output, OpenRunOutput(options, resumed));
-    output->Note(Banner(job, *data, num_ps, num_trainers, device));
+    output->Note(Banner(job, *data, num_ps, num_trainers, place.device));
   }
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
   comm::CpuGroupOptions group_options{.store = &master.store(),
@@ -79,16 +95,24 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
   const std::unique_ptr<ps::Client> client = MakeClient(master, job);
-  RETURN_IF_ERROR(abortable.Set(client.get(), group.get()));
+  comm::DeviceGroup device_group;
+  const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
+  RETURN_IF_ERROR(abortable.Set(client.get()));
+  RETURN_IF_ERROR(abortable.Add(group.get()));
+  if (place.device.is_cuda() && num_trainers > 1) {
+    ASSIGN_OR_RETURN(device_group, loop::MakeDeviceGroup(job, place, group.get(), &master.store()));
+    RETURN_IF_ERROR(abortable.Add(device_group.group.get()));
+    if (output != nullptr) output->Note(device_group.note);
+  }
   const auto summary = loop::RunReplica(job, *data, {.resume = resumed,
                                                     .group = group.get(),
                                                     .client = client.get(),
                                                     .output = output.get(),
-                                                    .device = device,
+                                                    .device = place.device,
+                                                    .device_group = device_group.group.get(),
                                                     .num_servers = num_ps,
                                                     .stop_requested = SignalReceived,
                                                     .master = &master});
-  abortable.Clear();
   RETURN_IF_ERROR(summary.status());
   if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
   return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/base/array_view.h"
+#include "kernels/base/event.h"
 #include "trainer/comm/process_group.h"
 
 namespace tandem::comm {
@@ -35,7 +37,8 @@ struct Collective {
   Description description;
   ArrayView output;  // AllReduce, Broadcast, Recv: the view itself
   ArrayView input;   // Send: the view itself
-  std::vector<int64_t> recv_counts, send_counts;  // AllToAllV only
+  std::vector<int64_t> recv_counts = {}, send_counts = {};  // AllToAllV only
+  std::shared_ptr<const Event> ready = nullptr;  // of arrays on a device: when they hold what was computed; null: now
 };
 
 bool IsPointToPoint(CollectiveKind kind);

@@ -1,6 +1,7 @@
 // A fixed set of ranks that run the same collectives in the same order on array views: no gradients, no tensors here.
 // A collective is launched and goes on by itself; its Work says when. Launches run one after another in launch order.
 // A failure (a peer gone, a deadline, Abort) fails this and every later collective of the group with the first reason.
+// A group's arrays lie in the memory of the host, or all of them on its device.
 // Thread rule: one thread launches; Abort from any thread. Views stay alive and untouched until the Work is done.
 #pragma once
 

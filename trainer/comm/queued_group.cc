@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/comm/device_queue.h"
 
 namespace tandem::comm {
 
@@ -26,12 +29,6 @@ Work DoneWork(absl::Status status) {
   return Work(rpc::Future<rpc::Done>::Ready(status.ok() ? absl::StatusOr<rpc::Done>(rpc::Done{}) : status));
 }
 
-// A group of one: what arrives is what was given.
-void CopyToSelf(const Collective& collective) {
-  if (collective.input.data == nullptr || collective.output.data == nullptr) return;
-  std::memmove(collective.output.data, collective.input.data, collective.input.num_bytes());
-}
-
 TraceSpan SpanOf(const Collective& collective, Tracer* tracer) {
   return TraceSpan(tracer, SpanKind::COLLECTIVE, SpanName(collective.description.kind), 0,
                    static_cast<double>(NumBytes(collective)));
@@ -39,8 +36,8 @@ TraceSpan SpanOf(const Collective& collective, Tracer* tracer) {
 
 }  // namespace
 
-QueuedGroup::QueuedGroup(std::string name, int rank, int size, absl::Duration timeout)
-    : name_(std::move(name)), rank_(rank), size_(size), timeout_(timeout) {
+QueuedGroup::QueuedGroup(std::string name, int rank, int size, absl::Duration timeout, Device device)
+    : name_(std::move(name)), rank_(rank), size_(size), timeout_(timeout), device_(device) {
   TANDEM_CHECK(rank >= 0 && rank < size) << "rank " << rank << " of " << size;
 }
 
@@ -124,11 +121,16 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
   const bool reduces = kind == CollectiveKind::ALL_REDUCE || kind == CollectiveKind::REDUCE_SCATTER;
   collective.description = {sequence, args.tag, count, root, kind, dtype, reduces ? args.op : ReduceOp::SUM,
                             reduces ? args.order : SumOrder::ANY};
+  if (device_.is_cuda() && args.stream != nullptr && args.stream->on_cuda()) {
+    auto ready = std::make_shared<Event>(device_);
+    if (absl::Status recorded = ready->Record(args.stream->queue()); !recorded.ok()) return DoneWork(Fail(std::move(recorded)));
+    collective.ready = std::move(ready);
+  }
   Tracer* const tracer = args.stream != nullptr ? args.stream->tracer() : nullptr;
   if (size_ == 1) {
     absl::Status failed = status();
     const TraceSpan span = SpanOf(collective, tracer);
-    if (failed.ok()) CopyToSelf(collective);
+    if (failed.ok()) failed = CopyToSelf(collective);
     return DoneWork(std::move(failed));
   }
   const absl::Duration own = args.timeout > absl::ZeroDuration() ? args.timeout : timeout_;
@@ -139,6 +141,20 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
   if (!status_.ok()) return DoneWork(status_);
   queue_.push_back(std::move(pending));
   return work;
+}
+
+// A group of one: what arrives is what was given.
+absl::Status QueuedGroup::CopyToSelf(const Collective& collective) const {
+  const ArrayView &to = collective.output, &from = collective.input;
+  if (from.data == nullptr || to.data == nullptr || from.data == to.data) return absl::OkStatus();
+  if (!device_.is_cuda()) {
+    std::memmove(to.data, from.data, from.num_bytes());
+    return absl::OkStatus();
+  }
+  DeviceQueue queue(device_);
+  RETURN_IF_ERROR(queue.After(collective.ready.get()));
+  RETURN_IF_ERROR(queue.Copy(to.data, from.data, from.num_bytes()));
+  return queue.Await(absl::Now() + timeout_, [] { return absl::OkStatus(); });
 }
 
 void QueuedGroup::Serve() {

@@ -1,6 +1,7 @@
 // What all process groups of this room share: launches are checked, logged and put into a queue, and the group's own
 // worker thread runs them strictly in launch order. The first failure is kept, given to every later operation, and told
 // to the peers. An implementation says how one collective runs and how peers learn of a failure.
+// A group of a device takes arrays that lie there: an operation waits, on the device, for what args.stream was given before.
 // Thread rule: one thread launches; Abort from any thread. A group of one rank has no worker and completes at once.
 #pragma once
 
@@ -37,7 +38,7 @@ class QueuedGroup : public ProcessGroup {
   void Abort(absl::Status reason) final;
 
  protected:
-  QueuedGroup(std::string name, int rank, int size, absl::Duration timeout);
+  QueuedGroup(std::string name, int rank, int size, absl::Duration timeout, Device device = {});
 
   // An implementation calls Open when it can run collectives and Close first thing in its destructor: what is not done
   // by then is cancelled here and fails at the peers.
@@ -53,6 +54,9 @@ class QueuedGroup : public ProcessGroup {
   absl::Status TimeoutError(const std::string& missing) const;
   absl::Status status() const;  // the first failure, or Ok
   absl::Duration timeout() const { return timeout_; }
+  Device device() const { return device_; }
+  // Of the operation that runs, or ran last; worker thread.
+  absl::Duration running_timeout() const { return running_timeout_; }
 
  private:
   struct Pending {
@@ -68,11 +72,13 @@ class QueuedGroup : public ProcessGroup {
   void Serve();
   void RunOne(Pending pending);
   absl::Status Fail(absl::Status reason);  // keeps the first failure and returns it
+  absl::Status CopyToSelf(const Collective& collective) const;
 
   const std::string name_;
   const int rank_;
   const int size_;
   const absl::Duration timeout_;
+  const Device device_;
   absl::Duration running_timeout_;  // of the operation that runs; worker thread
   FlightLog log_;
   uint64_t num_collectives_ = 0, num_messages_ = 0;  // launching thread

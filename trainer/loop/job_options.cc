@@ -19,12 +19,28 @@ kernels::Activation ActivationOf(ActivationType type) {
 
 }  // namespace
 
-absl::StatusOr<Device> DeviceOf(const Job& job, int num_trainers) {
-  if (job.device() == CPU || num_trainers > 1) return Device{};
+absl::StatusOr<ComputePlace> DeviceOf(const Job& job, int place, int num_trainers) {
+  if (job.device() == CPU) return ComputePlace();
   const CudaInfo cuda = QueryCuda();
-  if (cuda.num_devices > 0) return Device{DeviceKind::CUDA, 0};
-  if (job.device() == CUDA) return absl::InvalidArgumentError(absl::StrCat("device CUDA: ", cuda.why_none));
-  return Device{};
+  if (cuda.num_devices == 0 && job.device() == CUDA) return absl::InvalidArgumentError(absl::StrCat("device CUDA: ", cuda.why_none));
+  const bool shared = cuda.num_devices < num_trainers;
+  if (cuda.num_devices == 0 || (shared && job.device() != CUDA)) return ComputePlace();
+  return ComputePlace{{DeviceKind::CUDA, place % cuda.num_devices}, shared};
+}
+
+absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place, comm::ProcessGroup* host, rpc::Store* store) {
+  const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
+  const Parallel::Transport transport = job.parallel().transport();
+  return comm::MakeDeviceGroup({.host = host,
+                                .store = store,
+                                .name = "dp/device",
+                                .device = place.device,
+                                .shares_device = place.shared,
+                                .transport = transport == Parallel::NCCL   ? comm::Transport::NCCL
+                                             : transport == Parallel::HOST ? comm::Transport::HOST
+                                                                           : comm::Transport::ANY,
+                                .timeout = timeout},
+                               absl::Now() + timeout);
 }
 
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job) {

@@ -7,14 +7,22 @@
 #include "kernels/base/device.h"
 #include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
+#include "trainer/comm/device_group.h"
 #include "trainer/models/gpt.h"
 #include "trainer/models/sequence_rec.h"
 #include "trainer/remote/dist_optimizer.h"
 
 namespace tandem::loop {
 
-// Where a trainer of `num_trainers` computes. InvalidArgument says why that cannot be. A job with CUDA has one trainer (cli/job_rules.h).
-absl::StatusOr<Device> DeviceOf(const Job& job, int num_trainers);
+// Where trainer `place` of this machine's `num_trainers` computes: on a GPU of its own if the job says nothing and there are enough for
+// all; trainers share GPUs if the job wants CUDA and there are too few. InvalidArgument says why there is none.
+struct ComputePlace {
+  Device device;
+  bool shared = false;  // another trainer computes on the same GPU
+};
+absl::StatusOr<ComputePlace> DeviceOf(const Job& job, int place, int num_trainers);
+// The device's process group, over `host`, of several replicas. Collective.
+absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place, comm::ProcessGroup* host, rpc::Store* store);
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
 models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);

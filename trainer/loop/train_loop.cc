@@ -112,10 +112,11 @@ class Replica {
 
 absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
-  ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, environment_.group, &stream_, {}));
+  comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
+  ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, gradients, &stream_, {}));
   if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
   RETURN_IF_ERROR(SetPrecision());
-  RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline()));
+  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline()));
   RETURN_IF_ERROR(stream_.status());
   if (environment_.output == nullptr) return absl::OkStatus();
   // Only now: nothing can refuse the run any more.
@@ -357,7 +358,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(stream_.status());
-  RETURN_IF_ERROR(ddp_->VerifyEqual(absl::Uint128Low64(dense_hash), "weights", Deadline()));
+  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "weights", Deadline()));
   RunSummary summary;
   summary.job = job_.name();
   summary.status = status;
@@ -410,6 +411,7 @@ absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const
   absl::StatusOr<RunSummary> summary = replica.Run();
   if (!summary.ok()) {
     environment.group->Abort(summary.status());
+    if (environment.device_group != nullptr) environment.device_group->Abort(summary.status());
     environment.client->Abort(summary.status());
   }
   return summary;

@@ -23,6 +23,7 @@ struct ReplicaEnvironment {
   ps::Client* client = nullptr;
   RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
   Device device = {};                   // where it computes: DeviceOf the job
+  comm::ProcessGroup* device_group = nullptr;  // the same ranks, for arrays on `device`; null on a CPU, and for the only replica
   int num_servers = 0;                  // for the summary; 0: local tables
   // Asked in every step and before every block of an evaluation. If any replica's answer is true, all end after the same step: they
   // write a checkpoint and return a summary with status "stopped". An evaluation that was due then is the resumed run's.

@@ -41,7 +41,7 @@ absl::Status Ddp::MakeBuckets(const DdpOptions& options) {
     Bucket& bucket = buckets_[b];
     size_t size = 0;
     for (Parameter* parameter : bucket.parameters) size += Rounded(parameter->variable.value().num_bytes());
-    if (parameters_->device().is_cuda()) {
+    if (group_->size() == 1) {  // nobody to share it with
       bucket.memory = Buffer::Allocate(size, parameters_->device());
     } else {
       ASSIGN_OR_RETURN(bucket.memory, group_->Allocate(size));
@@ -106,13 +106,13 @@ void Ddp::Finish(Context& context) {
   }
 }
 
-absl::Status Ddp::VerifyEqual(uint64_t value, const char* what, absl::Time deadline) {
+absl::Status VerifyEqual(comm::ProcessGroup& group, uint64_t value, const char* what, absl::Time deadline) {
   uint64_t low = value, high = value;
   const ArrayView low_view = DenseView(&low, Shape{1}), high_view = DenseView(&high, Shape{1});
-  RETURN_IF_ERROR(group_->Await(group_->AllReduce(low_view, {.stream = stream_, .op = comm::ReduceOp::MIN}), deadline));
-  RETURN_IF_ERROR(group_->Await(group_->AllReduce(high_view, {.stream = stream_, .op = comm::ReduceOp::MAX}), deadline));
+  RETURN_IF_ERROR(group.Await(group.AllReduce(low_view, {.op = comm::ReduceOp::MIN}), deadline));
+  RETURN_IF_ERROR(group.Await(group.AllReduce(high_view, {.op = comm::ReduceOp::MAX}), deadline));
   if (low == high) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("replicas differ in their ", what, ": replica ", group_->rank(), " has ",
+  return absl::InternalError(absl::StrCat("replicas differ in their ", what, ": replica ", group.rank(), " has ",
                                           absl::Hex(value, absl::kZeroPad16), ", others ",
                                           absl::Hex(value == low ? high : low, absl::kZeroPad16)));
 }

@@ -20,7 +20,8 @@ struct DdpOptions {
 
 class Ddp {
  public:
-  // Places every gradient in a bucket of the group's memory and hooks every leaf. Collective over `group`.
+  // Places every gradient in a bucket of the group's memory and hooks every leaf. Collective over `group`, whose arrays lie where
+  // the parameters do if it has several ranks.
   static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, comm::ProcessGroup* group,
                                                      Stream* stream, const DdpOptions& options);
   ~Ddp();
@@ -32,9 +33,6 @@ class Ddp {
   // After the last pass: launches what no gradient reached (as zeros), waits for every bucket, fails the context if one
   // fails. Afterwards all gradients are sums over replicas.
   void Finish(Context& context);
-
-  // Ok if `value` is the same on all ranks: replicas that drifted apart are an Internal error.
-  absl::Status VerifyEqual(uint64_t value, const char* what, absl::Time deadline);
 
  private:
   struct Bucket {
@@ -59,5 +57,9 @@ class Ddp {
   int num_passes_ = 1;
   bool last_pass_ = true;
 };
+
+// Ok if `value` is the same on all ranks: replicas that drifted apart are an Internal error. Collective over `group`, whose arrays lie
+// in the memory of the host.
+absl::Status VerifyEqual(comm::ProcessGroup& group, uint64_t value, const char* what, absl::Time deadline);
 
 }  // namespace tandem::parallel

@@ -70,7 +70,7 @@ class CudaRunTest : public ::testing::Test {
     sets.push_back(std::string("device=") + device);
     const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
     EXPECT_TRUE(job.ok()) << job.status();
-    const auto place = DeviceOf(*job, 1);
+    const auto place = DeviceOf(*job, 0, 1);
     EXPECT_TRUE(place.ok()) << place.status();
     testing::internal::CaptureStdout();
     auto output = RunOutput::Create(out, LogFormat::JSON);
@@ -82,7 +82,7 @@ class CudaRunTest : public ::testing::Test {
     ReplicaEnvironment environment;
     environment.resume = resume;
     environment.stop_requested = [&] { return ++asked == stop_after; };
-    environment.device = *place;
+    environment.device = place->device;
     environment.group = groups[0].get();
     environment.client = &client;
     environment.output = output->get();
@@ -175,12 +175,17 @@ TEST_F(CudaRunTest, InBf16StoppedAndResumedIsTheUnbrokenRun) {
   EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
 }
 
-TEST_F(CudaRunTest, IsTheDefaultOfASingleTrainer) {
+TEST_F(CudaRunTest, GpusAreTheDefaultWhereThereAreEnoughAndAreSharedOnDemand) {
+  const int num_devices = QueryCuda().num_devices;
   Job job;
-  EXPECT_TRUE(DeviceOf(job, 1)->is_cuda());
-  EXPECT_FALSE(DeviceOf(job, 2)->is_cuda());
+  EXPECT_EQ(DeviceOf(job, num_devices - 1, num_devices)->device, (Device{DeviceKind::CUDA, num_devices - 1}));
+  EXPECT_FALSE(DeviceOf(job, 0, num_devices)->shared);
+  EXPECT_FALSE(DeviceOf(job, 0, num_devices + 1)->device.is_cuda());
+  job.set_device(CUDA);
+  EXPECT_EQ(DeviceOf(job, num_devices, num_devices + 1)->device, (Device{DeviceKind::CUDA, 0}));
+  EXPECT_TRUE(DeviceOf(job, 0, num_devices + 1)->shared);
   job.set_device(CPU);
-  EXPECT_FALSE(DeviceOf(job, 1)->is_cuda());
+  EXPECT_FALSE(DeviceOf(job, 0, 1)->device.is_cuda());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // training begins, and no evaluation, checkpoint or summary has anything of the failed device in it. On the emulated device.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -18,7 +19,7 @@
 namespace tandem {
 
 namespace cuda {
-extern int emulated_calls_before_failure;
+extern std::atomic<int> emulated_calls_before_failure;
 }
 
 namespace loop {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace tandem::cuda {
+namespace tandem {
 
 class DynamicLibrary {
  public:
@@ -34,4 +34,4 @@ class DynamicLibrary {
   void* library_;
 };
 
-}  // namespace tandem::cuda
+}  // namespace tandem

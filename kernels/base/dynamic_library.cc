@@ -1,11 +1,11 @@
-#include "kernels/cuda/dynamic_library.h"
+#include "kernels/base/dynamic_library.h"
 
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 
-namespace tandem::cuda {
+namespace tandem {
 
 absl::StatusOr<DynamicLibrary> DynamicLibrary::Load(const std::vector<std::string>& names) {
   TANDEM_CHECK(!names.empty());
@@ -24,4 +24,4 @@ absl::StatusOr<void*> DynamicLibrary::Address(const char* function_name) const {
   return absl::NotFoundError(absl::StrCat(name_, " has no function ", function_name, ": it is of another version than expected"));
 }
 
-}  // namespace tandem::cuda
+}  // namespace tandem

@@ -1,8 +1,8 @@
-#include "kernels/cuda/dynamic_library.h"
+#include "kernels/base/dynamic_library.h"
 
 #include <gtest/gtest.h>
 
-namespace tandem::cuda {
+namespace tandem {
 namespace {
 
 TEST(DynamicLibraryTest, FirstNameThatLoadsIsTaken) {
@@ -35,4 +35,4 @@ TEST(DynamicLibraryTest, MissingFunctionIsNotFoundAndNamed) {
 }
 
 }  // namespace
-}  // namespace tandem::cuda
+}  // namespace tandem

@@ -1,0 +1,127 @@
+// What only the groups of the host promise: the same bits whoever sums, and nothing left in /dev/shm.
+#include "trainer/comm/cpu_group.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/random.h"
+#include "tests/conformance/group_harness.h"
+#include "trainer/comm/ring_order.h"
+
+namespace tandem::comm {
+namespace {
+
+template <class T>
+ArrayView View(Array<T>& values) {
+  return DenseView(values.data(), {static_cast<int64_t>(values.size())});
+}
+
+bool Says(const absl::Status& status, const std::string& text) { return absl::StrContains(std::string(status.message()), text); }
+
+// Random numbers of very different magnitude: another order of summation gives other bits.
+Array<float> Wild(int rank, int64_t count) {
+  Array<float> values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint32_t bits = RandomBits({7, static_cast<uint64_t>(rank)}, 0, i);
+    values[i] = std::ldexp(UnitFloat(bits) - 0.5f, static_cast<int>(bits % 24));
+  }
+  return values;
+}
+
+using Results = std::vector<Array<float>>;  // by rank
+
+Results ReduceWild(Kind kind, int size, SumOrder order, bool scatter, int64_t count) {
+  Results results(size);
+  RunRanks(kind, size, [&](ProcessGroup& group) {
+    Array<float>& mine = results[group.rank()];
+    Array<float> input = Wild(group.rank(), count * (scatter ? size : 1));
+    mine.resize(count);
+    if (scatter) {
+      ASSERT_TRUE(group.ReduceScatter(View(mine), View(input), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
+    } else {
+      mine = input;
+      ASSERT_TRUE(group.AllReduce(View(mine), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
+    }
+  });
+  return results;
+}
+
+bool SameBits(const Array<float>& a, const Array<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+class BitEqualityTest : public testing::TestWithParam<int> {};
+
+TEST_P(BitEqualityTest, SharedMemoryGroupSumsLikeTheThreadGroupOnEveryRank) {
+  const int size = GetParam();
+  for (SumOrder order : {SumOrder::ANY, SumOrder::TREE}) {
+    for (int64_t count : {int64_t{1001}, int64_t{40000}, kChunkElements * size + 13}) {
+      const Results threads = ReduceWild(Kind::THREAD, size, order, false, count);
+      const Results shared = ReduceWild(Kind::SHARED_MEMORY, size, order, false, count);
+      for (int r = 0; r < size; ++r) {
+        EXPECT_TRUE(SameBits(threads[r], threads[0])) << "rank " << r << " of " << size << ", " << count;
+        EXPECT_TRUE(SameBits(shared[r], threads[0])) << "rank " << r << " of " << size << ", " << count;
+      }
+    }
+    const Results threads = ReduceWild(Kind::THREAD, size, order, true, 70001);
+    const Results shared = ReduceWild(Kind::SHARED_MEMORY, size, order, true, 70001);
+    EXPECT_TRUE(threads == shared);
+  }
+}
+
+TEST_P(BitEqualityTest, TreeOrderIsTheBalancedTreeOverRanks) {
+  const int size = GetParam();
+  std::function<float(int, int, int64_t)> tree = [&](int begin, int end, int64_t i) -> float {
+    if (end - begin == 1) return Wild(begin, i + 1)[i];
+    const int middle = begin + (end - begin + 1) / 2;
+    return tree(begin, middle, i) + tree(middle, end, i);
+  };
+  const Results results = ReduceWild(Kind::SHARED_MEMORY, size, SumOrder::TREE, false, 300);
+  for (int64_t i : {0, 1, 17, 255, 299}) EXPECT_EQ(results[0][i], tree(0, size, i)) << i;
+}
+
+TEST_P(BitEqualityTest, AnyOrderIsTheOrderOfTheRing) {
+  const int size = GetParam();
+  const int64_t count = 100 * size;
+  const Results results = ReduceWild(Kind::SHARED_MEMORY, size, SumOrder::ANY, false, count);
+  for (int chunk = 0; chunk < size; ++chunk) {
+    const Range range = ChunkRange({0, count}, size, chunk);
+    if (range.size() == 0) continue;
+    float expected = Wild((chunk + 1) % size, count)[range.begin];
+    for (int i = 2; i <= size; ++i) expected += Wild((chunk + i) % size, count)[range.begin];
+    EXPECT_EQ(results[0][range.begin], expected) << "chunk " << chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, BitEqualityTest, testing::Values(2, 3, 4, 7));
+
+TEST(CpuGroupTest, NothingIsInDevShmWhileTheGroupLives) {
+  rpc::MemoryStore store;
+  const std::string token = NewToken();
+  auto live = [&](int rank) {
+    auto group = CpuGroup::Create({&store, token, "world", rank, 2}, Soon());
+    ASSERT_TRUE(group.ok()) << group.status();
+    auto buffer = (*group)->Allocate(1000);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    ASSERT_TRUE((*group)->Barrier(Args()).Wait(Soon()).ok());
+    EXPECT_TRUE(SharedMemoryNames(token).empty());
+    ASSERT_TRUE((*group)->Barrier(Args()).Wait(Soon()).ok());
+  };
+  std::thread other([&] { live(1); });
+  live(0);
+  other.join();
+}
+
+TEST(CpuGroupTest, ARankThatDoesNotJoinIsNamedAndNothingIsLeftBehind) {
+  rpc::MemoryStore store;
+  const std::string token = NewToken();
+  const auto first = CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(50));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(first.status()));
+  EXPECT_TRUE(Says(first.status(), "rank 1 of 2 did not join group 'world'")) << first.status();
+  const auto second = CpuGroup::Create({&store, token, "other", 1, 2}, absl::Now() + absl::Milliseconds(50));
+  EXPECT_TRUE(Says(second.status(), "rank 0 of 2 did not open group 'other'")) << second.status();
+  EXPECT_TRUE(SharedMemoryNames(token).empty());
+}
+
+}  // namespace
+}  // namespace tandem::comm

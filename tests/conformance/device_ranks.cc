@@ -1,0 +1,55 @@
+// The groups of a CUDA device: on the emulated one over a stand-in for NCCL, and on GPUs.
+#include "kernels/base/check.h"
+#include "kernels/base/cuda_runtime_calls.h"
+#include "tests/conformance/group_harness.h"
+#include "trainer/comm/nccl_group.h"
+#include "trainer/comm/staged_group.h"
+#include "trainer/comm/thread_group.h"
+
+namespace tandem::comm {
+
+namespace {
+
+#ifdef TANDEM_CUDA_EMULATOR
+Device DeviceOf(int) { return {DeviceKind::CUDA, 0}; }
+bool CanRun(Kind, int) { return true; }
+#else
+Device DeviceOf(int rank) { return {DeviceKind::CUDA, rank % QueryCuda().num_devices}; }
+// NCCL wants a device for each rank of a process.
+bool CanRun(Kind kind, int size) { return QueryCuda().num_devices >= (IsNccl(kind) ? size : 1); }
+#endif
+
+}  // namespace
+
+void* AllocateForGroups(size_t num_bytes) {
+  void* const memory = cuda::AllocatePinnedMemory(num_bytes);
+  TANDEM_CHECK(memory != nullptr);
+  return memory;
+}
+void FreeForGroups(void* memory) { cuda::FreePinnedMemory(memory); }
+
+std::vector<Kind> TestedKinds() { return {Kind::STAGED, Kind::NCCL}; }
+
+std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store, absl::Duration timeout) {
+  if (!CanRun(kind, size)) return {};
+  if (kind == Kind::NCCL) {
+    return MakeOnThreads(size, [&](int rank) {
+      return MakeNcclGroup(
+          {.store = &store, .name = "world", .rank = rank, .size = size, .device = DeviceOf(rank), .timeout = timeout}, Soon());
+    });
+  }
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (std::unique_ptr<ProcessGroup>& host : ThreadGroup::Create(size, "world on the host", timeout)) {
+    const Device device = DeviceOf(host->rank());
+    groups.push_back(std::make_unique<StagedGroup>(std::move(host), "world", device, timeout));
+  }
+  return groups;
+}
+
+void RunRanks(Kind kind, int size, const RankBody& body, absl::Duration timeout) {
+  if (!CanRun(kind, size)) GTEST_SKIP() << NameOf(kind) << " with " << size << " ranks: " << QueryCuda().num_devices << " GPUs";
+  rpc::MemoryStore store;
+  RunOnThreads(MakeGroups(kind, size, store, timeout), body);
+}
+
+}  // namespace tandem::comm

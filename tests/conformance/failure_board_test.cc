@@ -1,0 +1,99 @@
+#include "trainer/comm/failure_board.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+
+namespace tandem::comm {
+namespace {
+
+Collective AllReduceNumber(uint64_t sequence, int64_t count = 12) {
+  Collective collective;
+  collective.description.sequence = sequence;
+  collective.description.count = count;
+  collective.description.kind = CollectiveKind::ALL_REDUCE;
+  collective.description.dtype = DType::F32;
+  return collective;
+}
+
+// Three ranks of one store. Rank 0 has begun operation 4; watches of the others run only while it asks.
+class FailureBoardTest : public testing::Test {
+ protected:
+  FailureBoardTest() {
+    for (int rank = 0; rank < 3; ++rank) boards_.push_back(std::make_unique<FailureBoard>(&store_, "world", rank, 3));
+    boards_[0]->Begin(AllReduceNumber(4));
+  }
+  FailureBoard::Missing InquireWhileWatched(const std::vector<int>& watching, const Collective& mine) {
+    std::atomic<bool> done{false};
+    std::vector<std::thread> watches;
+    for (const int rank : watching) {
+      watches.emplace_back([&, rank] {
+        while (!done) {
+          EXPECT_TRUE(boards_[rank]->Watch().ok());
+          absl::SleepFor(absl::Milliseconds(1));
+        }
+      });
+    }
+    const auto missing = boards_[0]->Inquire(mine, absl::Now() + absl::Milliseconds(300));
+    done = true;
+    for (std::thread& watch : watches) watch.join();
+    return missing;
+  }
+
+  rpc::MemoryStore store_;
+  std::vector<std::unique_ptr<FailureBoard>> boards_;
+};
+
+TEST_F(FailureBoardTest, RankThatDoesNotAnswerIsMissing) {
+  boards_[1]->Begin(AllReduceNumber(4));
+  const auto missing = InquireWhileWatched({1}, AllReduceNumber(4));
+  EXPECT_EQ(missing.ranks, "rank 2");
+  EXPECT_TRUE(missing.mismatch.ok()) << missing.mismatch;
+  EXPECT_EQ(boards_[0]->InquireWhoIsGone(absl::Now() + absl::Milliseconds(50)), "rank 2");
+}
+
+TEST_F(FailureBoardTest, RankThatIsBehindOrHasBegunNothingIsMissing) {
+  boards_[1]->Begin(AllReduceNumber(3));
+  EXPECT_EQ(InquireWhileWatched({1, 2}, AllReduceNumber(4)).ranks, "rank 1, rank 2");
+}
+
+TEST_F(FailureBoardTest, RankThatIsAheadIsNotMissingAndDoesNotDisagree) {
+  boards_[1]->Begin(AllReduceNumber(5, 99));
+  boards_[2]->Begin(AllReduceNumber(4));
+  const auto missing = InquireWhileWatched({1, 2}, AllReduceNumber(4));
+  EXPECT_EQ(missing.ranks, "");
+  EXPECT_TRUE(missing.mismatch.ok()) << missing.mismatch;
+}
+
+TEST_F(FailureBoardTest, AnotherOperationInThePlaceOfThisOneIsNamed) {
+  boards_[1]->Begin(AllReduceNumber(4, 13));
+  boards_[2]->Begin(AllReduceNumber(4));
+  const auto missing = InquireWhileWatched({1, 2}, AllReduceNumber(4));
+  EXPECT_EQ(missing.ranks, "");
+  EXPECT_TRUE(absl::IsInternal(missing.mismatch)) << missing.mismatch;
+  for (const char* text : {"(12 x f32", "(13 x f32", "rank 1"}) {
+    EXPECT_TRUE(absl::StrContains(std::string(missing.mismatch.message()), text)) << missing.mismatch;
+  }
+}
+
+TEST_F(FailureBoardTest, TheFirstReasonReachesAllOthersAndKeepsItsCode) {
+  for (auto& board : boards_) EXPECT_TRUE(board->Watch().ok());
+  boards_[1]->GiveUp(absl::UnavailableError("the cable was cut"));
+  boards_[2]->GiveUp(absl::InternalError("too late"));
+  for (int rank : {0, 2}) EXPECT_EQ(boards_[rank]->Watch(), absl::UnavailableError("aborted by rank 1: the cable was cut"));
+  EXPECT_TRUE(boards_[1]->Watch().ok());
+}
+
+TEST_F(FailureBoardTest, GroupsOfOtherNamesHearNothing) {
+  FailureBoard other(&store_, "world/split0.1", 0, 3);
+  boards_[1]->GiveUp(absl::UnavailableError("the cable was cut"));
+  EXPECT_TRUE(other.Watch().ok());
+}
+
+}  // namespace
+}  // namespace tandem::comm

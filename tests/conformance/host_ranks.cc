@@ -1,0 +1,29 @@
+// The groups of the host.
+#include <cstdlib>
+
+#include "tests/conformance/group_harness.h"
+#include "trainer/comm/cpu_group.h"
+#include "trainer/comm/thread_group.h"
+
+namespace tandem::comm {
+
+void* AllocateForGroups(size_t num_bytes) { return std::malloc(num_bytes); }
+void FreeForGroups(void* memory) { std::free(memory); }
+
+std::vector<Kind> TestedKinds() { return {Kind::THREAD, Kind::SHARED_MEMORY}; }
+
+std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store, absl::Duration timeout) {
+  if (kind == Kind::THREAD) return ThreadGroup::Create(size, "world", timeout);
+  const std::string token = NewToken();
+  auto groups = MakeOnThreads(
+      size, [&](int rank) { return CpuGroup::Create({&store, token, "world", rank, size, timeout}, Soon()); });
+  EXPECT_TRUE(SharedMemoryNames(token).empty()) << SharedMemoryNames(token).front() << " was left in /dev/shm";
+  return groups;
+}
+
+void RunRanks(Kind kind, int size, const RankBody& body, absl::Duration timeout) {
+  rpc::MemoryStore store;
+  RunOnThreads(MakeGroups(kind, size, store, timeout), body);
+}
+
+}  // namespace tandem::comm

@@ -1,0 +1,42 @@
+// NCCL's functions that are used here, loaded when they are first needed, so that the program starts where NCCL is not installed.
+// Only trainer/comm/nccl_*.cc include this file. Thread rule: any thread.
+#pragma once
+
+#include <nccl.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tandem::comm {
+
+struct NcclLibrary {
+  decltype(&ncclGetVersion) get_version;
+  decltype(&ncclGetUniqueId) get_unique_id;
+  decltype(&ncclGetErrorString) get_error_string;
+  decltype(&ncclGetLastError) get_last_error;
+  decltype(&ncclCommInitRankConfig) init_rank;
+  decltype(&ncclCommGetAsyncError) get_async_error;
+  decltype(&ncclCommFinalize) finalize;
+  decltype(&ncclCommDestroy) destroy;
+  decltype(&ncclCommAbort) abort;
+  decltype(&ncclCommSplit) split;
+  decltype(&ncclCommCount) count;
+  decltype(&ncclCommUserRank) user_rank;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclReduceScatter) reduce_scatter;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) recv;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
+
+  // Loaded by the first call that finds it; lives as long as the process. NotFound where NCCL is not installed or is older than the
+  // header's minor version.
+  static absl::StatusOr<const NcclLibrary*> Get();
+
+  // Of a result of `function`; ncclInProgress counts as Ok. `comm` may be null and adds what it last said.
+  absl::Status StatusOf(const char* function, ncclResult_t result, ncclComm_t comm) const;
+};
+
+}  // namespace tandem::comm

@@ -1,0 +1,10 @@
+// Stand-ins for a build without NCCL.
+#include "trainer/comm/nccl_group.h"
+
+namespace tandem::comm {
+
+absl::Status FindNccl() { return absl::NotFoundError("built without NCCL"); }
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions&, absl::Time) { return FindNccl(); }
+
+}  // namespace tandem::comm
