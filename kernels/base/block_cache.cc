@@ -46,16 +46,13 @@ size_t BlockCache::BytesOf(int size_class) {
 }
 
 const std::shared_ptr<BlockCache>& BlockCache::Of(Device device) {
-  if (device.is_cuda()) {
-    // Never freed: at the end of the process the driver is gone before statics are.
-    static auto* const caches = new std::map<int, std::shared_ptr<BlockCache>>;
-    static absl::Mutex* const mutex = new absl::Mutex;
-    absl::MutexLock lock(mutex);
-    std::shared_ptr<BlockCache>& cache = (*caches)[device.index];
-    if (cache == nullptr) cache = std::make_shared<BlockCache>(device);
+  if (!device.is_cuda()) {
+    thread_local const std::shared_ptr<BlockCache> cache = std::make_shared<BlockCache>();
     return cache;
   }
-  thread_local const std::shared_ptr<BlockCache> cache = std::make_shared<BlockCache>();
+  thread_local std::map<int, std::shared_ptr<BlockCache>> caches;
+  std::shared_ptr<BlockCache>& cache = caches[device.index];
+  if (cache == nullptr) cache = std::make_shared<BlockCache>(device);
   return cache;
 }
 

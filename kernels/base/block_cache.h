@@ -1,9 +1,9 @@
 // The memory blocks that one thread's buffers gave back, kept for its next ones: a training step asks for the same sizes again and
 // again, and the system takes longer to map a large block and to fault its pages in than a kernel takes to fill it. A block goes
 // home to the cache that it came from, on whatever thread its buffer ends, so a loader may fill what the step frees.
-// A CUDA device has one cache for the process, for its allocator waits until the device is idle. A block may be handed out again while
-// kernels that read it are still to run: the next user's run after them if both use one stream. Whoever uses a block on another stream
-// lets that wait for the device's main stream first, and keeps the buffer until the main stream waits for that use.
+// A block of a CUDA device may be handed out again while kernels that read it are still to run: the next user's run after them, for a
+// thread computes on one stream. Whoever uses a block on another stream lets that wait for the thread's stream first, and keeps the
+// buffer until the thread's stream waits for that use.
 // Idle blocks hold at most twice the bytes that were ever in use at once; the one that has rested longest goes first.
 // Thread rule: any thread; a buffer shares the ownership of its cache, which may outlive its thread.
 #pragma once
@@ -33,7 +33,7 @@ class BlockCache {
   // Every block is idle by now: the others' buffers own the cache.
   ~BlockCache();
 
-  // Of the thread for a CPU, of the process for a CUDA device.
+  // The calling thread's, of the device.
   static const std::shared_ptr<BlockCache>& Of(Device device);
 
   // Uninitialised memory of at least `num_bytes`, 64-byte aligned. CHECKs that the system gives it, once all idle blocks went back.

@@ -1,6 +1,6 @@
 // A block of memory, 64-byte aligned, freed with its last owner; `Allocate` makes private memory and `Adopt` wraps
 // memory that somebody else frees (a shared-memory bucket, a receive slice). Private memory goes back to the cache of the thread
-// that allocated it, or of its CUDA device (block_cache.h). Thread rule: the handle is shared freely; the bytes follow their user's rule.
+// that allocated it, of its device (block_cache.h). Thread rule: the handle is shared freely; the bytes follow their user's rule.
 #pragma once
 
 #include <cstddef>

@@ -5,8 +5,12 @@
 // Thread rule: one thread submits to a stream at a time.
 #pragma once
 
+#include <cstddef>
+#include <memory>
+
 #include "absl/status/status.h"
 #include "kernels/base/device.h"
+#include "kernels/base/staging.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/trace.h"
 
@@ -31,11 +35,16 @@ class Stream {
   void Fail(absl::Status status) { status_.Update(status); }
   // Waits until all that was submitted has run; returns status().
   absl::Status Wait();
+  // Copies to the device's memory, in the stream's order; `from` is free when the call returns. REQUIRES: on_cuda().
+  void CopyToDevice(void* to, const void* from, size_t num_bytes);
+  // Copies to the host's memory, waits, and returns status(). REQUIRES: on_cuda().
+  absl::Status CopyToHost(void* to, const void* from, size_t num_bytes);
 
  private:
   ThreadPool* pool_;
   Device device_;
   void* queue_ = nullptr;
+  std::unique_ptr<Staging> staging_;  // null on a CPU
   Tracer* tracer_ = nullptr;
   absl::Status status_;
 };

@@ -13,10 +13,12 @@ namespace {
 #ifdef TANDEM_CUDA_EMULATOR
 Device DeviceOf(int) { return {DeviceKind::CUDA, 0}; }
 bool CanRun(Kind, int) { return true; }
+constexpr bool kEmulated = true;
 #else
 Device DeviceOf(int rank) { return {DeviceKind::CUDA, rank % QueryCuda().num_devices}; }
 // NCCL wants a device for each rank of a process.
 bool CanRun(Kind kind, int size) { return QueryCuda().num_devices >= (IsNccl(kind) ? size : 1); }
+constexpr bool kEmulated = false;
 #endif
 
 }  // namespace
@@ -27,6 +29,7 @@ void* AllocateForGroups(size_t num_bytes) {
   return memory;
 }
 void FreeForGroups(void* memory) { cuda::FreePinnedMemory(memory); }
+bool AllocateGivesHostMemory() { return kEmulated; }
 
 std::vector<Kind> TestedKinds() { return {Kind::STAGED, Kind::NCCL}; }
 

@@ -26,8 +26,13 @@ class FileStore final : public rpc::Store {
     std::string pattern = std::filesystem::temp_directory_path() / "tandem_store_XXXXXX";
     directory_ = mkdtemp(pattern.data());
   }
-  // Removes the directory: only the process that made it destroys the store (children leave by _exit).
-  ~FileStore() override { std::filesystem::remove_all(directory_); }
+  // One that another process made, and removes.
+  explicit FileStore(std::string directory) : directory_(std::move(directory)), owned_(false) {}
+  // Removes the directory: only the process that made it destroys the store (forked children leave by _exit).
+  ~FileStore() override {
+    if (owned_) std::filesystem::remove_all(directory_);
+  }
+  const std::string& directory() const { return directory_; }
 
   absl::Status Set(const std::string& key, const std::string& value) override {
     const std::string path = Path(key), fresh = absl::StrCat(path, ".", getpid());
@@ -67,6 +72,7 @@ class FileStore final : public rpc::Store {
     return absl::StrCat(directory_, "/", absl::StrReplaceAll(key, {{"/", "_"}}));
   }
   std::string directory_;
+  const bool owned_ = true;
 };
 
 }  // namespace tandem::comm

@@ -44,6 +44,8 @@ inline std::vector<SumOrder> OrdersOf(Kind kind, int size) {
 // Memory that the host and the groups of this program can use.
 void* AllocateForGroups(size_t num_bytes);
 void FreeForGroups(void* memory);
+// Whether the host may touch what ProcessGroup::Allocate gives.
+bool AllocateGivesHostMemory();
 
 template <class T>
 struct GroupAllocator {

@@ -9,6 +9,7 @@ namespace tandem::comm {
 
 void* AllocateForGroups(size_t num_bytes) { return std::malloc(num_bytes); }
 void FreeForGroups(void* memory) { std::free(memory); }
+bool AllocateGivesHostMemory() { return true; }
 
 std::vector<Kind> TestedKinds() { return {Kind::THREAD, Kind::SHARED_MEMORY}; }
 

@@ -10,9 +10,9 @@ trap 'rm -rf "$work"' EXIT
 failed=0
 
 [[ -x $folder/tandem_gpu_test ]] || { echo "run.sh: no $folder/tandem_gpu_test; make it with tests/gpu/bundle.sh" >&2; exit 2; }
-# cuBLASLt where the loader does not look by itself: beside the toolkit, or in Python's packages.
-paths=$(ls -d /usr/local/cuda/lib64 "$(python3 -c 'import nvidia, os; print(os.path.join(list(nvidia.__path__)[0], "cu13", "lib"))' 2>/dev/null)" 2>/dev/null |
-  paste -sd:)
+# cuBLASLt and NCCL where the loader does not look by itself: beside the toolkit, or in Python's packages.
+packages=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null)
+paths=$(ls -d /usr/local/cuda/lib64 "$packages/cu13/lib" "$packages/nccl/lib" 2>/dev/null | paste -sd:)
 export LD_LIBRARY_PATH="$paths${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 rows=()
@@ -34,9 +34,22 @@ passes() {
 
 nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader || echo "no nvidia-smi"
 passes "tests of kernels and of whole runs" 240 "$folder/tandem_gpu_test" --gtest_brief=1
+# Processes of one card: the losses of two trainers beside one's.
+"$folder/tandem_gpu" synthesize --out "$work/log.txt" --users 800 --items 200 >/dev/null
+losses() { grep -oP '"loss":\K[-0-9.e]+' "$work/$1/metrics.jsonl" | tail -n 20; }
+for trainers in 1 2; do
+  timeout 120 "$folder/tandem_gpu" launch "$here/../../examples/sequence_rec/synthetic.textproto" --ps 1 --trainers $trainers --out "$work/dp$trainers" \
+    --set data.path="$work/log.txt" --set device=CUDA --set train.max_steps=60 --set train.log_every_steps=1 >"$work/log" 2>&1 || tail -n 15 "$work/log"
+done
+largest=$(paste <(losses dp1) <(losses dp2) | awk '{ d = $1 > 0 ? $2 / $1 - 1 : 9; d = d < 0 ? -d : d; if (d > m) m = d; ++n } END { print n == 20 ? m : "none" }')
+if awk -v d="$largest" 'BEGIN { exit !(d != "none" && d < 1e-4) }'; then
+  row "2 trainers beside 1, processes of one card, losses differ by" "$largest" "passed: $(grep -o 'gradients are summed.*' "$work/log" | head -n 1)"
+else
+  row "2 trainers beside 1, processes of one card, losses differ by" "$largest" "FAILED"
+fi
 if compute-sanitizer --version >/dev/null 2>&1; then
   # Every kernel once; the large sizes would take an hour.
-  quick='-*EverySize*:*EveryDepth*:*Many*:*Long*:CudaRunTest*:*Die*'
+  quick='-*EverySize*:*EveryDepth*:*Many*:*Long*:CudaRunTest*:CudaReplicas*:Groups/*:*OneCard*:*Die*'
   for tool in memcheck racecheck; do
     passes "compute-sanitizer $tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/tandem_gpu_test" --gtest_brief=1 \
       --gtest_filter="$quick"

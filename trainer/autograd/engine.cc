@@ -124,7 +124,10 @@ class BackwardPass {
   void Seed(const BackwardRoot& root, int index) {
     if (!root.variable.requires_gradient()) return;
     Tensor gradient = root.gradient;
-    if (!gradient.defined()) {
+    if (!gradient.defined() && root.variable.node()->ReadsGradientOnHost()) {
+      gradient = Tensor::Empty(root.variable.shape(), root.variable.dtype());
+      for (int64_t i = 0; i < gradient.num_elements(); ++i) gradient.Set(i, 1);
+    } else if (!gradient.defined()) {
       gradient = context_.Empty(root.variable.shape(), root.variable.dtype());
       kernels::Fill(gradient.view(), 1.0, context_.stream());
     }

@@ -8,10 +8,11 @@ class FunctionNode : public Node {
  public:
   FunctionNode(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs,
                std::vector<std::shared_ptr<Node>> weights, BackwardFunction backward_input,
-               BackwardFunction backward_weight)
+               BackwardFunction backward_weight, bool reads_gradient_on_host)
       : Node(std::move(name), sequence, std::move(inputs), std::move(weights)),
         backward_input_(std::move(backward_input)),
-        backward_weight_(std::move(backward_weight)) {}
+        backward_weight_(std::move(backward_weight)),
+        reads_gradient_on_host_(reads_gradient_on_host) {}
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override {
     if (!weights().empty()) gradient_ = gradient;
@@ -21,6 +22,7 @@ class FunctionNode : public Node {
   std::vector<Tensor> BackwardWeight(Context& context) override {
     return backward_weight_ ? backward_weight_(context, gradient_) : std::vector<Tensor>();
   }
+  bool ReadsGradientOnHost() const override { return reads_gradient_on_host_; }
   void Release() override {
     backward_input_ = nullptr;
     backward_weight_ = nullptr;
@@ -30,6 +32,7 @@ class FunctionNode : public Node {
  private:
   BackwardFunction backward_input_;
   BackwardFunction backward_weight_;
+  const bool reads_gradient_on_host_;
   Tensor gradient_;  // kept between the two halves
 };
 
@@ -52,7 +55,7 @@ Variable Record(Context& context, std::string name, Tensor output, FunctionParts
   auto node = std::make_shared<FunctionNode>(std::move(name), context.NextNode(), std::move(inputs),
                                              any_weight ? std::move(weights) : std::vector<std::shared_ptr<Node>>(),
                                              any_input ? std::move(parts.backward_input) : nullptr,
-                                             std::move(parts.backward_weight));
+                                             std::move(parts.backward_weight), parts.reads_gradient_on_host);
   return Variable(std::move(output), std::move(node));
 }
 

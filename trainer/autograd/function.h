@@ -17,6 +17,7 @@ struct FunctionParts {
   BackwardFunction backward_input;
   std::vector<Variable> weights = {};
   BackwardFunction backward_weight = nullptr;  // gets the same gradient as backward_input
+  bool reads_gradient_on_host = false;         // Node::ReadsGradientOnHost
 };
 
 // The output Variable of an operation: a constant if nothing needs a gradient or the context is not training.

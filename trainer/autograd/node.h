@@ -33,6 +33,9 @@ class Node {
   // Memory, uninitialised, for a gradient that the caller forms and delivers to this node: where the node keeps its sum if that place
   // is free, so that nothing is copied later.
   virtual Tensor GradientMemory(Context& context, Shape shape, DType dtype) { return context.Empty(shape, dtype); }
+  // True if the first half reads its gradient's numbers on the host. Where such a node is a root, its gradient of 1 lies there: the host
+  // need not wait for the device to learn it.
+  virtual bool ReadsGradientOnHost() const { return false; }
   // True if the gradient lies where this node keeps its sum: it may be overwritten though others hold the buffer.
   virtual bool OwnsMemory(const Tensor& /*gradient*/) const { return false; }
 

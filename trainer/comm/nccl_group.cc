@@ -115,7 +115,9 @@ absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   if (status.ok()) status = queue_->Await(deadline, [this] { return this->status(); });
   if (status.ok()) return status;
   status = Explain(collective, std::move(status));
-  board_.GiveUp(status);  // before the peers find the communicator aborted and nothing said
+  // Before the peers find the communicator aborted and nothing said.
+  const absl::Status known = this->status();
+  board_.GiveUp(known.ok() ? InContext(collective, status) : known);
   EndKernels();
   return status;
 }

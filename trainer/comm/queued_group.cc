@@ -181,11 +181,7 @@ void QueuedGroup::RunOne(Pending pending) {
     const TraceSpan span = SpanOf(pending.collective, pending.tracer);
     running_timeout_ = pending.timeout;
     result = Run(pending.collective, absl::Now() + running_timeout_);
-    if (!result.ok()) {
-      result = Fail(absl::Status(result.code(), absl::StrCat("group '", name_, "' rank ", rank_, ": ",
-                                                             pending.collective.description.ToString(), ": ",
-                                                             std::string(result.message()))));
-    }
+    if (!result.ok()) result = Fail(InContext(pending.collective, result));
   }
   log_.Finish(pending.log_number, result.ok());
   {
@@ -209,6 +205,11 @@ absl::Status QueuedGroup::Fail(absl::Status reason) {
 void QueuedGroup::Abort(absl::Status reason) {
   TANDEM_CHECK(!reason.ok()) << "Abort needs a reason";
   (void)Fail(std::move(reason));
+}
+
+absl::Status QueuedGroup::InContext(const Collective& collective, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat("group '", name_, "' rank ", rank_, ": ", collective.description.ToString(), ": ",
+                                                  std::string(status.message())));
 }
 
 absl::Status QueuedGroup::TimeoutError(const std::string& missing) const {

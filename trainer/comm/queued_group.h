@@ -50,6 +50,8 @@ class QueuedGroup : public ProcessGroup {
   // Tells all peers, and this rank's own waits, that the group has failed. The first reason of all ranks counts.
   virtual void AbortPeers(const absl::Status& reason) = 0;
 
+  // The status with the group, this rank and the operation before its message: what Run's error becomes.
+  absl::Status InContext(const Collective& collective, const absl::Status& status) const;
   // DeadlineExceeded that says who is missing and what this rank did last.
   absl::Status TimeoutError(const std::string& missing) const;
   absl::Status status() const;  // the first failure, or Ok

@@ -191,13 +191,15 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
   record.pull_ms = watch.Lap() * 1e3;
   if (context.failed()) return context.status();
   ddp_->BeginStep(num_parts);
-  double loss_sum = 0;
+  std::vector<Tensor> losses;  // read when all is submitted: the host must not wait for a device in between
   for (int part = 0; part < num_parts; ++part) {
     ddp_->BeginPass(part);
     const Variable loss = task_->LossSum(context, *pending_.input, part, rows);
-    loss_sum += loss.value().ToHost(stream_).At(0);
+    losses.push_back(loss.value());
     Backward(context, loss);  // buckets are all-reduced and row gradients pushed on the way
   }
+  double loss_sum = 0;
+  for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
   record.compute_ms = watch.Lap() * 1e3;
   ddp_->Finish(context);
   context.Fail(stream_.status());

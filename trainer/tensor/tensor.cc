@@ -2,8 +2,6 @@
 
 #include <cstring>
 
-#include "kernels/base/cuda_runtime_calls.h"
-
 namespace tandem {
 
 Tensor Tensor::Empty(Shape shape, DType dtype, Device device) {
@@ -44,10 +42,10 @@ Tensor Tensor::Rows(int64_t begin, int64_t end) const {
 
 Tensor Tensor::To(Device device, Stream& stream) const {
   if (device == this->device()) return *this;
-  TANDEM_CHECK(stream.on_cuda()) << "a copy between devices needs a stream of one";
+  TANDEM_CHECK(device.is_cuda() != this->device().is_cuda()) << "arrays go to a device or to the host";
   Tensor tensor = Empty(shape_, dtype_, device);
-  stream.Fail(cuda::CopyAsync(tensor.raw(), raw(), num_bytes(), stream.queue()));
-  stream.Wait().IgnoreError();  // the stream keeps the error
+  if (device.is_cuda()) stream.CopyToDevice(tensor.raw(), raw(), num_bytes());
+  else stream.CopyToHost(tensor.raw(), raw(), num_bytes()).IgnoreError();  // the stream keeps the error
   return tensor;
 }
 

@@ -56,7 +56,7 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
   EXPECT_EQ(Added("batch_size: 3"), "job:4:1: unknown field \"batch_size\" in Job; did you mean \"train.batch_size\"?");
   EXPECT_EQ(Added("max_lenght: 3"),
             "job:4:1: unknown field \"max_lenght\" in Job; did you mean \"model.sequence_rec.max_length\"?");
-  EXPECT_EQ(Added("parallel { zzz { a: [1] } }"), "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp");
+  EXPECT_EQ(Added("parallel { zzz { a: [1] } }"), "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport");
 }
 
 TEST_F(JobConfigTest, UnknownEnumValuesListTheAllowed) {
@@ -180,9 +180,11 @@ TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {
             "job:4:12: impossible layout: parallel.dp is 2 with 1 trainer; allowed: 1, the number of trainers");
 }
 
-TEST_F(JobConfigTest, CudaTakesOneTrainer) {
-  EXPECT_EQ(Set("device=CUDA"), "--set device: device is CUDA; allowed: CPU with 2 trainers (CUDA takes one so far)");
-  EXPECT_EQ(Complaint(kGood, {"device=CUDA"}, 1), "");
+TEST_F(JobConfigTest, CudaTakesAnyNumberOfTrainersAndEveryTransport) {
+  for (const char* transport : {"NCCL", "HOST"}) {
+    EXPECT_EQ(Complaint(kGood, {"device=CUDA", std::string("parallel.transport=") + transport}, 2), "");
+  }
+  EXPECT_NE(Set("parallel.transport=GLOO"), "");
 }
 
 TEST_F(JobConfigTest, HeadsDivideTheItemDim) {

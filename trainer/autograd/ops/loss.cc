@@ -22,7 +22,7 @@ Variable RecordSum(Context& context, const char* name, std::vector<Variable> inp
     }
     return gradients;
   };
-  return Record(context, name, sum, {.inputs = std::move(inputs), .backward_input = backward});
+  return Record(context, name, sum, {.inputs = std::move(inputs), .backward_input = backward, .reads_gradient_on_host = true});
 }
 
 ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }

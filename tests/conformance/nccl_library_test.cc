@@ -1,0 +1,58 @@
+// The library itself, where it is installed: what must work without a GPU, and what must fail there by a named error and in time.
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "kernels/base/device.h"
+#include "rpc/store/store.h"
+#include "trainer/comm/nccl_group.h"
+#include "trainer/comm/nccl_library.h"
+
+namespace tandem::comm {
+namespace {
+
+class NcclLibraryTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto nccl = NcclLibrary::Get();
+    if (!nccl.ok()) GTEST_SKIP() << nccl.status();
+    nccl_ = *nccl;
+  }
+  const NcclLibrary* nccl_ = nullptr;
+};
+
+TEST_F(NcclLibraryTest, MakesUniqueIdsWithoutAGpu) {
+  ncclUniqueId first, second;
+  ASSERT_TRUE(nccl_->StatusOf("ncclGetUniqueId", nccl_->get_unique_id(&first), nullptr).ok());
+  ASSERT_TRUE(nccl_->StatusOf("ncclGetUniqueId", nccl_->get_unique_id(&second), nullptr).ok());
+  EXPECT_NE(std::string(first.internal, sizeof(first.internal)), std::string(second.internal, sizeof(second.internal)));
+}
+
+TEST_F(NcclLibraryTest, WithoutAGpuACommunicatorIsRefusedWithAReason) {
+  if (QueryCuda().num_devices > 0) GTEST_SKIP() << "this machine has a GPU";
+  ncclUniqueId id;
+  ASSERT_TRUE(nccl_->StatusOf("ncclGetUniqueId", nccl_->get_unique_id(&id), nullptr).ok());
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t comm = nullptr;
+  const absl::Status refused = nccl_->StatusOf("ncclCommInitRankConfig", nccl_->init_rank(&comm, 2, id, 0, &config), nullptr);
+  EXPECT_TRUE(absl::IsInternal(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(std::string(refused.message()), "unhandled cuda error")) << refused;
+
+  rpc::MemoryStore store;
+  const absl::Time start = absl::Now();
+  const auto group = MakeNcclGroup({.store = &store, .name = "world", .rank = 0, .size = 2, .device = {DeviceKind::CUDA, 0}},
+                                   start + absl::Seconds(20));
+  EXPECT_TRUE(absl::StrContains(std::string(group.status().message()), "choosing CUDA device 0")) << group.status();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10));
+}
+
+TEST_F(NcclLibraryTest, ResultsBecomeStatusesOfTheRightKind) {
+  EXPECT_TRUE(nccl_->StatusOf("f", ncclInProgress, nullptr).ok());
+  EXPECT_TRUE(absl::IsUnavailable(nccl_->StatusOf("f", ncclRemoteError, nullptr)));
+  EXPECT_TRUE(absl::IsUnavailable(nccl_->StatusOf("f", ncclSystemError, nullptr)));
+  EXPECT_TRUE(absl::IsInvalidArgument(nccl_->StatusOf("f", ncclInvalidArgument, nullptr)));
+  EXPECT_TRUE(absl::StartsWith(std::string(nccl_->StatusOf("f", ncclUnhandledCudaError, nullptr).message()), "f: "));
+}
+
+}  // namespace
+}  // namespace tandem::comm
