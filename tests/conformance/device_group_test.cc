@@ -142,6 +142,18 @@ TEST_F(DeviceGroupTest, AGroupThatFailsInTheMidstOfWorkLeavesTheArraysAlone) {
   groups[0].reset();
 }
 
+TEST_F(DeviceGroupTest, AnAbortThatHangsInNcclIsLeftBehind) {
+  auto groups = MakeGroups(Kind::NCCL, 2, store_, absl::Milliseconds(200));
+  Array<float> values(10, 1);
+  stand_in_.abort_hangs = true;
+  const absl::Time start = absl::Now();
+  const absl::Status status = groups[0]->Await(groups[0]->AllReduce(DenseView(values.data(), {10}), Args()), Soon());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  groups.clear();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  stand_in_.abort_hangs = false;
+}
+
 TEST_F(DeviceGroupTest, TreesOverMoreThanTwoRanksAreUnimplementedOverNccl) {
   RunRanks(Kind::NCCL, 3, [](ProcessGroup& group) {
     Array<float> values(10, 1);

@@ -1,4 +1,8 @@
 // The groups of a CUDA device: on the emulated one over a stand-in for NCCL, and on GPUs.
+#include <map>
+#include <mutex>
+#include <utility>
+
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "tests/conformance/group_harness.h"
@@ -21,14 +25,38 @@ bool CanRun(Kind kind, int size) { return QueryCuda().num_devices >= (IsNccl(kin
 constexpr bool kEmulated = false;
 #endif
 
+// Never given back to the driver, which would wait for the kernels of all ranks while some wait for the rank that gives back.
+class Arrays {
+ public:
+  void* Take(size_t num_bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<void*>& idle = idle_[num_bytes];
+    void* memory = nullptr;
+    if (idle.empty()) memory = cuda::AllocatePinnedMemory(num_bytes);
+    else memory = std::exchange(idle.back(), nullptr), idle.pop_back();
+    TANDEM_CHECK(memory != nullptr);
+    sizes_[memory] = num_bytes;
+    return memory;
+  }
+  void Return(void* memory) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    idle_[sizes_.at(memory)].push_back(memory);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<size_t, std::vector<void*>> idle_;
+  std::map<void*, size_t> sizes_;
+};
+Arrays& AllArrays() {
+  static auto* const arrays = new Arrays;
+  return *arrays;
+}
+
 }  // namespace
 
-void* AllocateForGroups(size_t num_bytes) {
-  void* const memory = cuda::AllocatePinnedMemory(num_bytes);
-  TANDEM_CHECK(memory != nullptr);
-  return memory;
-}
-void FreeForGroups(void* memory) { cuda::FreePinnedMemory(memory); }
+void* AllocateForGroups(size_t num_bytes) { return AllArrays().Take(num_bytes); }
+void FreeForGroups(void* memory) { AllArrays().Return(memory); }
 bool AllocateGivesHostMemory() { return kEmulated; }
 
 std::vector<Kind> TestedKinds() { return {Kind::STAGED, Kind::NCCL}; }

@@ -6,6 +6,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -35,7 +36,7 @@ class FileStore final : public rpc::Store {
   const std::string& directory() const { return directory_; }
 
   absl::Status Set(const std::string& key, const std::string& value) override {
-    const std::string path = Path(key), fresh = absl::StrCat(path, ".", getpid());
+    const std::string path = Path(key), fresh = absl::StrCat(path, ".", getpid(), ".", writes_.fetch_add(1));
     std::ofstream(fresh) << value;
     std::filesystem::rename(fresh, path);
     return absl::OkStatus();
@@ -72,6 +73,7 @@ class FileStore final : public rpc::Store {
     return absl::StrCat(directory_, "/", absl::StrReplaceAll(key, {{"/", "_"}}));
   }
   std::string directory_;
+  std::atomic<int> writes_{0};
   const bool owned_ = true;
 };
 

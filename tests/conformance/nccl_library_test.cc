@@ -1,6 +1,8 @@
 // The library itself, where it is installed: what must work without a GPU, and what must fail there by a named error and in time.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "absl/strings/match.h"
 #include "kernels/base/device.h"
 #include "rpc/store/store.h"
@@ -34,10 +36,13 @@ TEST_F(NcclLibraryTest, WithoutAGpuACommunicatorIsRefusedWithAReason) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   ncclComm_t comm = nullptr;
-  const absl::Status refused = nccl_->StatusOf("ncclCommInitRankConfig", nccl_->init_rank(&comm, 2, id, 0, &config), nullptr);
+  absl::Status refused;
+  // On a thread of its own: NCCL leaves a group open there when the driver is missing.
+  std::thread([&] { refused = nccl_->StatusOf("ncclCommInitRankConfig", nccl_->init_rank(&comm, 2, id, 0, &config), nullptr); }).join();
   EXPECT_TRUE(absl::IsInternal(refused)) << refused;
   EXPECT_TRUE(absl::StrContains(std::string(refused.message()), "unhandled cuda error")) << refused;
 
+  if (!QueryCuda().built_in) return;  // nobody has a device to make a group for
   rpc::MemoryStore store;
   const absl::Time start = absl::Now();
   const auto group = MakeNcclGroup({.store = &store, .name = "world", .rank = 0, .size = 2, .device = {DeviceKind::CUDA, 0}},

@@ -416,6 +416,7 @@ struct Disagreement {
 };
 
 TEST_P(FailureTest, RanksThatDisagreeGetBothDescriptions) {
+  if (IsNccl(GetParam()) && !AllocateGivesHostMemory()) GTEST_SKIP() << "the real NCCL may end such operations with anything";
   const std::vector<Disagreement> cases = {
       {"count",
        [](ProcessGroup& group, Array<float>& v, bool odd) {
@@ -471,6 +472,7 @@ TEST_P(FailureTest, RanksThatDisagreeGetBothDescriptions) {
 }
 
 TEST_P(FailureTest, AllToAllVWithUnequalCountsNamesThePair) {
+  if (IsNccl(GetParam()) && !AllocateGivesHostMemory()) GTEST_SKIP() << "the real NCCL may end such operations with anything";
   RunRanks(GetParam(), 2, [](ProcessGroup& group) {
     Array<float> input(5), output(group.rank() == 1 ? 5 : 6);
     const std::vector<int64_t> send_counts = group.rank() == 0 ? std::vector<int64_t>{2, 3} : std::vector<int64_t>{4, 1};

@@ -659,6 +659,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
     }
   }
   End(handle, communicator, std::move(lock));
+  while (emulated_nccl.abort_hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   return ncclSuccess;
 }
 

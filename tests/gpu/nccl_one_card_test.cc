@@ -89,14 +89,16 @@ TEST(NcclOneCardRank, DISABLED_Runs) {
 }
 
 pid_t Start(int rank, int size, const std::string& store, const std::string& log) {
-  std::vector<std::string> variables;
-  for (char** variable = environ; *variable != nullptr; ++variable) variables.emplace_back(*variable);
+  std::vector<std::string> variables;  // of two with one name the first counts
   for (const std::string& variable :
        {absl::StrCat(kRank, "=", rank), absl::StrCat(kSize, "=", size), absl::StrCat(kStore, "=", store),
         absl::StrCat("NCCL_HOSTID=tandem", rank), std::string("NCCL_SOCKET_IFNAME=lo"), std::string("NCCL_IB_DISABLE=1"),
         std::string("NCCL_NVLS_ENABLE=0"), std::string("NCCL_MNNVL_ENABLE=0"), std::string("NCCL_MAX_CTAS=1"),
         std::string("NCCL_RAS_ENABLE=0"), std::string("NCCL_DEBUG=WARN")}) {
     variables.push_back(variable);
+  }
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!absl::StartsWith(*variable, "GTEST_")) variables.emplace_back(*variable);
   }
   std::vector<char*> environment;
   for (std::string& variable : variables) environment.push_back(variable.data());
@@ -117,6 +119,10 @@ pid_t Start(int rank, int size, const std::string& store, const std::string& log
 bool AllEndWell(const std::vector<pid_t>& ranks, absl::Time deadline) {
   bool well = true;
   for (const pid_t rank : ranks) {
+    if (rank <= 0) {  // it did not start
+      well = false;
+      continue;
+    }
     int status = -1;
     while (waitpid(rank, &status, WNOHANG) == 0) {
       if (absl::Now() > deadline) kill(rank, SIGKILL);

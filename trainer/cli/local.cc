@@ -31,7 +31,12 @@ absl::StatusOr<loop::RunSummary> RunOne(const Job& job, const loop::JobData& dat
   environment.device = place.device;
   comm::DeviceGroup device_group;
   if (place.device.is_cuda() && group.size() > 1) {
-    ASSIGN_OR_RETURN(device_group, loop::MakeDeviceGroup(job, place, &group, store));
+    auto made = loop::MakeDeviceGroup(job, place, &group, store);
+    if (!made.ok()) {
+      group.Abort(made.status());
+      return made.status();
+    }
+    device_group = *std::move(made);
     environment.device_group = device_group.group.get();
     if (environment.output != nullptr) environment.output->Note(device_group.note);
   }

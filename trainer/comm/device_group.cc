@@ -20,7 +20,7 @@ absl::Status Agree(ProcessGroup& host, const absl::Status& mine, absl::Time dead
   const CollectiveArgs args{.op = ReduceOp::MIN, .tag = 0x6e63636c, .timeout = deadline - absl::Now()};
   RETURN_IF_ERROR(host.Await(host.AllReduce(DenseView(&all_ok, Shape{1}), args), deadline + kMargin));
   if (all_ok != 0 || !mine.ok()) return mine;
-  return absl::FailedPreconditionError("another rank cannot");
+  return absl::AbortedError("another rank cannot");
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> TryNccl(const DeviceGroupOptions& options, absl::Time deadline) {
@@ -65,7 +65,7 @@ absl::StatusOr<DeviceGroup> MakeDeviceGroup(const DeviceGroupOptions& options, a
     }
     why = std::string(failed.message());
   }
-  ASSIGN_OR_RETURN(made.group, OverHost(options, deadline));
+  ASSIGN_OR_RETURN(made.group, OverHost(options, absl::Now() + options.timeout));  // ranks may have waited for NCCL till the deadline
   made.note = absl::StrCat("gradients are summed in the host's memory: ", why);
   return made;
 }

@@ -41,11 +41,16 @@ void FailureBoard::Begin(const Collective& collective) {
 }
 
 absl::Status FailureBoard::Watch() {
-  const auto news = store_->Add(Key("news", -1), 0);
+  const auto news = store_->Add(Key("news"), 0);
   if (!news.ok() || *news == seen_) return absl::OkStatus();  // without the store the job is lost, which its master's link tells
-  TellPosition().IgnoreError();
+  std::string position;
+  {
+    absl::MutexLock lock(&mutex_);
+    position = ToText(position_);
+  }
+  for (int64_t inquiry = seen_ + 1; inquiry <= *news; ++inquiry) store_->Set(PositionKey(inquiry, rank_), position).IgnoreError();
   seen_ = *news;
-  const auto reason = store_->Get(Key("reason", -1), absl::Now() + kGlance);
+  const auto reason = store_->Get(Key("reason"), absl::Now() + kGlance);
   if (!reason.ok()) return absl::OkStatus();
   const char *at = reason->data(), *const end = at + reason->size();
   int32_t code = 0, rank = 0;
@@ -54,23 +59,23 @@ absl::Status FailureBoard::Watch() {
 }
 
 void FailureBoard::GiveUp(const absl::Status& reason) {
-  const auto place = store_->Add(Key("reasons", -1), 1);
+  const auto place = store_->Add(Key("reasons"), 1);
   if (!place.ok() || *place != 1) return;
   std::string text;
   Append(static_cast<int32_t>(reason.code()), text);
   Append(static_cast<int32_t>(rank_), text);
   text.append(std::string(reason.message()));
-  store_->Set(Key("reason", -1), text).IgnoreError();
-  store_->Add(Key("news", -1), 1).IgnoreError();
+  store_->Set(Key("reason"), text).IgnoreError();
+  store_->Add(Key("news"), 1).IgnoreError();
 }
 
 FailureBoard::Missing FailureBoard::Inquire(const Collective& mine, absl::Time deadline) {
-  Ask();
+  const int64_t inquiry = Ask();
   Missing missing;
   const Description& what = mine.description;
   for (int r = 0; r < size_; ++r) {
     if (r == rank_ || (IsPointToPoint(what.kind) && r != what.root)) continue;
-    const std::optional<Position> its = Answer(r, deadline);
+    const std::optional<Position> its = Answer(inquiry, r, deadline);
     const bool here = its && its->begun && !IsPointToPoint(its->description.kind) && !IsPointToPoint(what.kind) &&
                       its->description.sequence >= what.sequence;
     if (!here) AddRank(r, missing.ranks);
@@ -83,35 +88,25 @@ FailureBoard::Missing FailureBoard::Inquire(const Collective& mine, absl::Time d
 }
 
 std::string FailureBoard::InquireWhoIsGone(absl::Time deadline) {
-  Ask();
+  const int64_t inquiry = Ask();
   std::string gone;
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_ && !Answer(r, deadline)) AddRank(r, gone);
+    if (r != rank_ && !Answer(inquiry, r, deadline)) AddRank(r, gone);
   }
   return gone;
 }
 
-void FailureBoard::Ask() {
-  TellPosition().IgnoreError();
-  store_->Add(Key("news", -1), 1).IgnoreError();
-}
+int64_t FailureBoard::Ask() { return store_->Add(Key("news"), 1).value_or(0); }
 
-std::optional<FailureBoard::Position> FailureBoard::Answer(int rank, absl::Time deadline) {
-  const auto text = store_->Get(Key("position", rank), std::max(deadline, absl::Now() + kGlance));
+std::optional<FailureBoard::Position> FailureBoard::Answer(int64_t inquiry, int rank, absl::Time deadline) {
+  const auto text = store_->Get(PositionKey(inquiry, rank), std::max(deadline, absl::Now() + kGlance));
   return text.ok() ? FromText(*text) : std::nullopt;
 }
 
-std::string FailureBoard::Key(const char* what, int rank) const {
-  return rank < 0 ? absl::StrCat(name_, "/failure/", what) : absl::StrCat(name_, "/failure/", what, rank);
-}
+std::string FailureBoard::Key(const char* what) const { return absl::StrCat(name_, "/failure/", what); }
 
-absl::Status FailureBoard::TellPosition() {
-  std::string text;
-  {
-    absl::MutexLock lock(&mutex_);
-    text = ToText(position_);
-  }
-  return store_->Set(Key("position", rank_), text);
+std::string FailureBoard::PositionKey(int64_t inquiry, int rank) const {
+  return absl::StrCat(name_, "/failure/position", rank, "/", inquiry);
 }
 
 std::string FailureBoard::ToText(const Position& position) {

@@ -47,10 +47,11 @@ class FailureBoard {
     Description description;
     std::vector<int64_t> send_counts;
   };
-  void Ask();
-  std::optional<Position> Answer(int rank, absl::Time deadline);
-  std::string Key(const char* what, int rank) const;
-  absl::Status TellPosition();
+  // The number of a new inquiry; 0 if the store does not answer.
+  int64_t Ask();
+  std::optional<Position> Answer(int64_t inquiry, int rank, absl::Time deadline);
+  std::string Key(const char* what) const;
+  std::string PositionKey(int64_t inquiry, int rank) const;
   static std::string ToText(const Position& position);
   static std::optional<Position> FromText(const std::string& text);
 

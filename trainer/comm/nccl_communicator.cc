@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
 
@@ -15,6 +19,9 @@ namespace {
 
 // For a value that is in the store already, or never.
 constexpr absl::Duration kGlance = absl::Milliseconds(20);
+constexpr absl::Duration kAskStore = absl::Milliseconds(250);
+constexpr absl::Duration kEnding = absl::Seconds(3);  // for NCCL to leave a communicator
+constexpr char kError[] = "error: ";                  // instead of an id
 
 ncclConfig_t NonBlocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -28,7 +35,11 @@ std::string KeyOf(const NcclGroupOptions& options, const char* what) { return ab
 absl::StatusOr<ncclUniqueId> AgreeOnId(const NcclLibrary& nccl, const NcclGroupOptions& options, absl::Time deadline) {
   ncclUniqueId id;
   if (options.rank == 0) {
-    RETURN_IF_ERROR(nccl.StatusOf("ncclGetUniqueId", nccl.get_unique_id(&id), nullptr));
+    const absl::Status made = nccl.StatusOf("ncclGetUniqueId", nccl.get_unique_id(&id), nullptr);
+    if (!made.ok()) {
+      options.store->Set(KeyOf(options, "id"), absl::StrCat(kError, std::string(made.message()))).IgnoreError();
+      return made;
+    }
     RETURN_IF_ERROR(options.store->Set(KeyOf(options, "id"), std::string(id.internal, sizeof(id.internal))));
     return id;
   }
@@ -37,6 +48,7 @@ absl::StatusOr<ncclUniqueId> AgreeOnId(const NcclLibrary& nccl, const NcclGroupO
     return absl::DeadlineExceededError(absl::StrCat("rank 0 of ", options.size, " did not open group '", options.name, "'"));
   }
   RETURN_IF_ERROR(shown.status());
+  if (absl::StartsWith(*shown, kError)) return absl::UnavailableError(absl::StrCat("rank 0: ", shown->substr(sizeof(kError) - 1)));
   if (shown->size() != sizeof(id.internal)) return absl::InternalError("an id of NCCL of another size: are all binaries alike?");
   std::memcpy(id.internal, shown->data(), sizeof(id.internal));
   return id;
@@ -56,6 +68,17 @@ absl::Status NotJoined(const NcclGroupOptions& options) {
 absl::Status NeverFails() { return absl::OkStatus(); }
 absl::Status Ended() { return absl::CancelledError("the communicator was ended"); }
 
+// Calls end(comm), ncclCommAbort or ncclCommDestroy, on a thread that is left behind if it is late.
+bool End(ncclResult_t (*end)(ncclComm_t), ncclComm_t comm, Device device) {
+  const auto done = std::make_shared<absl::Notification>();
+  std::thread([=] {
+    cuda::UseDevice(device.index).IgnoreError();
+    end(comm);  // its result would tell of a communicator that is gone
+    done->Notify();
+  }).detach();
+  return done->WaitForNotificationWithTimeout(kEnding);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Meet(const NcclGroupOptions& options, absl::Time deadline) {
@@ -66,9 +89,15 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Meet(const N
   ncclConfig_t config = NonBlocking();
   ncclComm_t comm = nullptr;
   const ncclResult_t result = nccl->init_rank(&comm, options.size, id, options.rank, &config);
-  RETURN_IF_ERROR(nccl->StatusOf("ncclCommInitRankConfig", result, nullptr));
-  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(nccl, comm, options.device));
-  const absl::Status ready = made->AwaitReady(deadline, NeverFails);
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(nccl, comm, options.device));  // after some errors, too, there is one to end
+  RETURN_IF_ERROR(nccl->StatusOf("ncclCommInitRankConfig", result, comm));
+  absl::Time asked = absl::Now();
+  const auto job_failed = [&]() -> absl::Status {  // which a job's store tells
+    if (absl::Now() - asked < kAskStore) return absl::OkStatus();
+    asked = absl::Now();
+    return options.store->Add(KeyOf(options, "alive"), 0).status();
+  };
+  const absl::Status ready = made->AwaitReady(deadline, job_failed);
   if (absl::IsDeadlineExceeded(ready)) return NotJoined(options);
   RETURN_IF_ERROR(ready);
   return made;
@@ -109,18 +138,30 @@ absl::Status NcclCommunicator::AsyncError() {
   return absl::IsCancelled(status) ? absl::OkStatus() : status;  // ended by this rank itself
 }
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(int color, int key, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(int color, int key, absl::Time deadline,
+                                                                         absl::FunctionRef<absl::Status()> failed) {
+  TANDEM_CHECK_GE(color, 0) << "NCCL's colors";
   ncclConfig_t config = NonBlocking();
-  ncclComm_t child = nullptr;
-  {
+  // NCCL stores the child when its work ends, also if nobody waits for that any more: then the place is left to it.
+  auto child = std::make_unique<ncclComm_t>(nullptr);
+  const auto split = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
     if (comm_ == nullptr) return Ended();
     RETURN_IF_ERROR(cuda::UseDevice(device_.index));
-    RETURN_IF_ERROR(nccl_->StatusOf("ncclCommSplit", nccl_->split(comm_, color, key, &child, &config), comm_));
+    return nccl_->StatusOf("ncclCommSplit", nccl_->split(comm_, color, key, child.get(), &config), comm_);
+  };
+  absl::Status status = split();
+  if (status.ok()) status = AwaitReady(deadline, failed);
+  if (!status.ok() && !Abort()) {
+    child.release();
+    return status;
   }
-  RETURN_IF_ERROR(AwaitReady(deadline, NeverFails));
-  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(nccl_, child, device_));
-  RETURN_IF_ERROR(made->AwaitReady(deadline, NeverFails));
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(nccl_, *child, device_));
+  if (status.ok()) status = made->AwaitReady(deadline, failed);
+  if (!status.ok()) {
+    Abort();
+    return status;
+  }
   return made;
 }
 
@@ -140,13 +181,14 @@ absl::StatusOr<int> NcclCommunicator::Size() {
   return size;
 }
 
-// Its result would tell of a communicator that is gone.
-void NcclCommunicator::Abort() {
+bool NcclCommunicator::Abort() {
+  const ncclComm_t comm = Take();
+  return comm == nullptr || End(nccl_->abort, comm, device_);
+}
+
+ncclComm_t NcclCommunicator::Take() {
   absl::MutexLock lock(&mutex_);
-  if (comm_ == nullptr) return;
-  cuda::UseDevice(device_.index).IgnoreError();
-  nccl_->abort(comm_);
-  comm_ = nullptr;
+  return std::exchange(comm_, nullptr);
 }
 
 void NcclCommunicator::Finish(absl::Time deadline) {
@@ -156,10 +198,11 @@ void NcclCommunicator::Finish(absl::Time deadline) {
     cuda::UseDevice(device_.index).IgnoreError();
     nccl_->finalize(comm_);
   }
-  if (!AwaitReady(deadline, NeverFails).ok()) return Abort();
-  absl::MutexLock lock(&mutex_);
-  nccl_->destroy(comm_);
-  comm_ = nullptr;
+  if (!AwaitReady(deadline, NeverFails).ok()) {
+    Abort();
+    return;
+  }
+  if (const ncclComm_t comm = Take(); comm != nullptr) End(nccl_->destroy, comm, device_);
 }
 
 }  // namespace tandem::comm

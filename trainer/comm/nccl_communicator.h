@@ -31,19 +31,23 @@ class NcclCommunicator {
   absl::Status AwaitReady(absl::Time deadline, absl::FunctionRef<absl::Status()> failed);
   // Ok also while something is being started.
   absl::Status AsyncError();
-  // Collective: the ranks that pass the same color, ordered by (key, rank). REQUIRES: nothing is being submitted.
-  absl::StatusOr<std::unique_ptr<NcclCommunicator>> Split(int color, int key, absl::Time deadline);
+  // Collective: the ranks that pass the same color, ordered by (key, rank). REQUIRES: color >= 0, and nothing is being submitted. After
+  // an error this communicator is aborted.
+  absl::StatusOr<std::unique_ptr<NcclCommunicator>> Split(int color, int key, absl::Time deadline,
+                                                          absl::FunctionRef<absl::Status()> failed);
   absl::StatusOr<int> Rank();
   absl::StatusOr<int> Size();
 
-  // Ends its kernels at once.
-  void Abort();
-  // Waits for its kernels, ends it, or aborts it at the deadline.
+  // Ends its kernels at once. NCCL also waits for other processes of the machine then, some of which may hang: after some seconds it is
+  // left alone with what it still holds. True if it ended.
+  bool Abort();
+  // Waits for its kernels and ends it, or aborts it at the deadline.
   void Finish(absl::Time deadline);
 
  private:
   NcclCommunicator(const NcclLibrary* nccl, ncclComm_t comm, Device device) : nccl_(nccl), device_(device), comm_(comm) {}
   absl::StatusOr<ncclResult_t> State();
+  ncclComm_t Take();  // null if there is none any more
 
   const NcclLibrary* const nccl_;
   const Device device_;

@@ -22,7 +22,7 @@ namespace {
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(250);
 constexpr absl::Duration kInquiry = absl::Seconds(1);     // for peers' watches to answer
 constexpr absl::Duration kFarewell = absl::Seconds(10);   // for the last kernels of a group that ends well
-constexpr absl::Duration kAfterAbort = absl::Seconds(10);  // for kernels of an aborted communicator to leave the device
+constexpr absl::Duration kAfterAbort = absl::Seconds(10);  // for kernels of an aborted communicator to leave the device: they look often
 
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
@@ -48,8 +48,9 @@ class NcclGroup final : public QueuedGroup {
       : QueuedGroup(std::move(name), options.rank, options.size, options.timeout, options.device), options_(options),
         communicator_(std::move(communicator)), board_(options.store, options.name, options.rank, options.size) {
     if (size() > 1) {
+      nothing_ = cuda::AllocateMemory(1, options.device.index);
+      TANDEM_CHECK(nothing_ != nullptr);
       queue_ = std::make_unique<DeviceQueue>(options.device);
-      nothing_ = Buffer::Allocate(1, options.device);
       watch_ = std::thread([this] { Watch(); });
     }
     Open();
@@ -65,6 +66,8 @@ class NcclGroup final : public QueuedGroup {
     if (communicator_ == nullptr) return;
     if (status().ok()) communicator_->Finish(absl::Now() + kFarewell);
     else EndKernels();
+    queue_ = nullptr;
+    cuda::FreeMemory(nothing_, device().index);
   }
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name, absl::Time deadline) override;
@@ -96,7 +99,7 @@ class NcclGroup final : public QueuedGroup {
   const NcclGroupOptions options_;
   const std::unique_ptr<NcclCommunicator> communicator_;  // null in a group of one, as the next two
   std::unique_ptr<DeviceQueue> queue_;
-  std::shared_ptr<Buffer> nothing_;  // what a barrier reduces
+  void* nothing_ = nullptr;  // what a barrier reduces: no block of the cache, which other streams may still use
   FailureBoard board_;
   absl::Mutex watch_mutex_;
   bool closed_ ABSL_GUARDED_BY(watch_mutex_) = false;
@@ -107,12 +110,14 @@ class NcclGroup final : public QueuedGroup {
 
 absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   board_.Begin(collective);
-  if (collective.description.order == SumOrder::TREE && size() > 2) {
+  const Description& what = collective.description;
+  if (what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2) {
     return absl::UnimplementedError("NCCL adds in an order of its own, not in a tree over ranks");
   }
   absl::Status status = queue_->After(collective.ready.get());
   if (status.ok()) status = Submit(collective, deadline);
   if (status.ok()) status = queue_->Await(deadline, [this] { return this->status(); });
+  if (status.ok()) status = this->status();  // kernels of a communicator that the watch aborted end as if they had done their work
   if (status.ok()) return status;
   status = Explain(collective, std::move(status));
   // Before the peers find the communicator aborted and nothing said.
@@ -148,7 +153,7 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Col
     case CollectiveKind::RECV: return nccl.recv(output.data, count, type, what.root, comm, stream);
     case CollectiveKind::BARRIER: break;
   }
-  return nccl.all_reduce(nothing_->data(), nothing_->data(), 1, ncclUint8, ncclMax, comm, stream);
+  return nccl.all_reduce(nothing_, nothing_, 1, ncclUint8, ncclMax, comm, stream);
 }
 
 // Both ends of a pair know its count, and leave out empty messages alike.
@@ -204,7 +209,10 @@ void NcclGroup::Watch() {
       if (closed) return;
       if (absl::Status news = NewsOfPeers(); !news.ok()) Abort(std::move(news));
     } else {
-      if (!told) board_.GiveUp(mine);
+      if (!told) {
+        board_.GiveUp(mine);
+        communicator_->Abort();  // also where no operation runs: peers' communicators wait for this one
+      }
       told = true;
       board_.Watch().IgnoreError();  // answers peers that ask where this rank is
     }
@@ -227,7 +235,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> NcclGroup::Split(int color, int ke
   std::unique_ptr<NcclCommunicator> child;
   if (size() > 1) {
     RETURN_IF_ERROR(Await(Barrier({}), deadline));  // then the worker has nothing that it would submit meanwhile
-    ASSIGN_OR_RETURN(child, communicator_->Split(color, key, deadline));
+    auto made = communicator_->Split(color, key, deadline, [this] { return status(); });
+    if (!made.ok()) {
+      Abort(made.status());
+      return made.status();
+    }
+    child = *std::move(made);
     ASSIGN_OR_RETURN(options.rank, child->Rank());
     ASSIGN_OR_RETURN(options.size, child->Size());
     if (options.size == 1) child->Finish(deadline);

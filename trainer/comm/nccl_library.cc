@@ -1,5 +1,8 @@
 #include "trainer/comm/nccl_library.h"
 
+#include <cstdlib>
+#include <string>
+
 #include "absl/base/const_init.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -48,6 +51,11 @@ absl::StatusOr<const NcclLibrary*> NcclLibrary::Get() {
   static absl::Mutex mutex(absl::kConstInit);
   static const NcclLibrary* loaded = nullptr;
   absl::MutexLock lock(&mutex);
+  // It would overrule what communicators are made with, and then their calls would wait without a deadline.
+  const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
+  if (blocking != nullptr && std::string(blocking) == "1") {
+    return absl::FailedPreconditionError("NCCL_COMM_BLOCKING=1 is set in the environment");
+  }
   if (loaded == nullptr) {
     ASSIGN_OR_RETURN(const NcclLibrary nccl, Load());
     loaded = new NcclLibrary(nccl);

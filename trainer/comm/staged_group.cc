@@ -57,6 +57,12 @@ void StagedGroup::AbortPeers(const absl::Status& reason) { host_->Abort(reason);
 
 // Copies are short and end by themselves: they are waited for even after a failure, since the arrays are then their owner's again.
 absl::Status StagedGroup::Run(const Collective& collective, absl::Time deadline) {
+  absl::Status status = Relay(collective, deadline);
+  if (!status.ok()) queue_->Await(absl::Now() + kHostMargin, NeverFails).IgnoreError();
+  return status;
+}
+
+absl::Status StagedGroup::Relay(const Collective& collective, absl::Time deadline) {
   const ArrayView &to = collective.output, &from = collective.input;
   const bool in_place = to.data != nullptr && to.data == from.data;
   ASSIGN_OR_RETURN(const ArrayView output, output_->Like(to));

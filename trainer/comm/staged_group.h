@@ -25,12 +25,13 @@ class StagedGroup final : public QueuedGroup {
   class Stage;  // page-locked memory that grows
 
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
+  absl::Status Relay(const Collective& collective, absl::Time deadline);
   void AbortPeers(const absl::Status& reason) override;
   Work RunOnHost(const Collective& collective, const ArrayView& output, const ArrayView& input, absl::Duration timeout);
 
   const std::unique_ptr<ProcessGroup> host_;
-  std::unique_ptr<DeviceQueue> queue_;  // null in a group of one, as the stages
-  std::unique_ptr<Stage> input_, output_;
+  std::unique_ptr<Stage> input_, output_;  // null in a group of one, as the queue, which is gone before them
+  std::unique_ptr<DeviceQueue> queue_;
 };
 
 }  // namespace tandem::comm
