@@ -28,9 +28,6 @@ class FailureBoardTest : public testing::Test {
     for (int rank = 0; rank < 3; ++rank) boards_.push_back(std::make_unique<FailureBoard>(&store_, "world", rank, 3));
     boards_[0]->Begin(AllReduceNumber(4));
   }
-  FailureBoard::Missing InquireWhileWatched(const std::vector<int>& watching, const Collective& mine) {
-    return WhileWatched(watching, [&] { return boards_[0]->Inquire(mine, absl::Now() + absl::Milliseconds(300)); });
-  }
   template <class Ask>
   auto WhileWatched(const std::vector<int>& watching, const Ask& ask) {
     std::atomic<bool> done{false};
@@ -47,6 +44,9 @@ class FailureBoardTest : public testing::Test {
     done = true;
     for (std::thread& watch : watches) watch.join();
     return answer;
+  }
+  FailureBoard::Missing InquireWhileWatched(const std::vector<int>& watching, const Collective& mine) {
+    return WhileWatched(watching, [&] { return boards_[0]->Inquire(mine, absl::Now() + absl::Milliseconds(300)); });
   }
 
   rpc::MemoryStore store_;
