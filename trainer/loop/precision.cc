@@ -40,10 +40,15 @@ double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& str
 
 absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed, Stream& stream,
                                           comm::ProcessGroup& group, absl::Time deadline) {
-  if (job.train().precision() != Train::BF16) return Precision();
+  const bool asked = job.train().has_precision();
+  if (asked && job.train().precision() != Train::BF16) return Precision();
   if (resumed != nullptr && resumed->has_compute()) {
     const DType compute = resumed->compute() == Train::BF16 ? DType::BF16 : DType::F32;
     return Precision{.compute = compute, .reason = absl::StrFormat("precision %s: the checkpoint's", NameOf(compute))};
+  }
+  if (!asked) {
+    if (resumed != nullptr || !stream.on_cuda() || !job.model().has_gpt()) return Precision();
+    return Precision{.compute = DType::BF16, .reason = "precision bf16: the default on GPUs"};
   }
   const Gpt& model = job.model().gpt();
   const int64_t tokens = int64_t{job.train().batch_size()} * model.max_length() / group.size() / job.train().accumulate();
@@ -61,7 +66,8 @@ absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManife
 }
 
 void SavePrecision(const Job& job, DType compute, CheckpointManifest* manifest) {
-  if (job.train().precision() != Train::BF16) return;
+  const bool asked = job.train().has_precision() && job.train().precision() == Train::BF16;
+  if (!asked && compute != DType::BF16) return;
   manifest->set_compute(compute == DType::BF16 ? Train::BF16 : Train::F32);
 }
 

@@ -1,4 +1,4 @@
-// What a run's matrix products are computed in. bf16 pays where the processor has tiles for it and loses where it has not: the
+// What a run's matrix products are computed in. It is the default of language models on GPUs; elsewhere a job asks for it. bf16 pays where the processor has tiles for it and loses where it has not: the
 // job's own shapes are measured once, at the start. Checkpoints keep the choice: another start may measure otherwise, and a run
 // that goes on must compute as it did.
 #pragma once

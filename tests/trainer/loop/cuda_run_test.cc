@@ -50,6 +50,8 @@ SequenceData SmallLog() {
 struct Result {
   RunSummary summary;
   std::vector<double> losses;
+
+  auto params_hash() const { return summary.params_hash; }
 };
 
 class CudaRunTest : public ::testing::Test {
@@ -86,8 +88,7 @@ class CudaRunTest : public ::testing::Test {
     environment.group = groups[0].get();
     environment.client = &client;
     environment.output = output->get();
-    environment.compute = DType::F32;
-    if (!bf16_.empty()) environment.compute = DType::BF16;
+    if (!by_default_) environment.compute = bf16_.empty() ? DType::F32 : DType::BF16;
     environment.on_step = [&](const StepRecord& record) { result.losses.push_back(record.loss); };
     const auto summary = RunReplica(*job, data, environment);
     testing::internal::GetCapturedStdout();
@@ -138,6 +139,7 @@ class CudaRunTest : public ::testing::Test {
   }
 
   std::string bf16_;
+  bool by_default_ = false;  // the loop chooses the precision
 };
 
 TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) { ExpectLikeCpu(kLanguageJob, TextData(SmallText()), {}, 2e-5); }
@@ -145,6 +147,24 @@ TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) { ExpectLikeCpu(kLanguageJob,
 TEST_F(CudaRunTest, LanguageModelInBf16TrainsAsOnTheCpu) {
   bf16_ = "BF16";
   ExpectLikeCpu(kLanguageJob, TextData(SmallText()), {"train.precision=BF16"}, 2e-2);
+}
+
+TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith) {
+  const TextData data(SmallText());
+  bf16_ = "BF16";
+  const Result bf16 = Run(kLanguageJob, data, {}, "CUDA");
+  by_default_ = true;
+  EXPECT_EQ(Run(kLanguageJob, data, {}, "CUDA").params_hash(), bf16.params_hash());
+  EXPECT_EQ(RunBroken(kLanguageJob, data, {}, "CUDA", "CUDA").params_hash(), bf16.params_hash());
+  by_default_ = false;
+  bf16_.clear();
+  const Result f32 = Run(kLanguageJob, data, {}, "CUDA"), recommender = Run(kSequenceJob, SmallLog(), {}, "CUDA");
+  by_default_ = true;
+  EXPECT_EQ(Run(kLanguageJob, data, {"train.precision=F32"}, "CUDA").params_hash(), f32.params_hash());
+  EXPECT_EQ(Run(kSequenceJob, SmallLog(), {}, "CUDA").params_hash(), recommender.params_hash());
+  // Begun on a CPU in f32 it stays that.
+  const Result moved = RunBroken(kLanguageJob, data, {}, "CPU", "CUDA");
+  for (size_t i = 0; i < f32.losses.size(); ++i) EXPECT_NEAR(moved.losses[i] / f32.losses[i], 1, 2e-5) << i;
 }
 
 TEST_F(CudaRunTest, TokenRowsOnServersAndAccumulationTrainAsOnTheCpu) {
