@@ -23,7 +23,7 @@ namespace tandem::cli {
 
 namespace {
 
-// Replica `rank`, with the group of its device if it has one.
+// One replica, with a group of its device where it has one and company.
 absl::StatusOr<loop::RunSummary> RunOne(const Job& job, const loop::JobData& data, rpc::Store* store,
                                         loop::ReplicaEnvironment environment) {
   comm::ProcessGroup& group = *environment.group;

@@ -25,7 +25,7 @@ enum class ReduceOp { SUM, MAX, MIN };
 
 // The order in which SUM adds: both are fixed functions of (count, size) and give every rank the same bits.
 enum class SumOrder {
-  ANY,   // the order of a ring (comm/ring_order.h): the fastest
+  ANY,   // the order of a ring (comm/ring_order.h), or NCCL's own: the fastest
   TREE,  // one balanced binary tree over ranks
 };
 

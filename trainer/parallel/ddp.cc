@@ -23,7 +23,9 @@ absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters, comm:
 Ddp::~Ddp() {
   // Of a step that failed: nobody may touch the buckets any more.
   for (Bucket& bucket : buckets_) {
-    for (comm::Work& work : bucket.work) group_->Await(work, absl::InfinitePast()).IgnoreError();
+    for (comm::Work& work : bucket.work) {
+      if (!work.done()) group_->Await(work, absl::InfinitePast()).IgnoreError();
+    }
   }
   for (const auto& parameter : parameters_->all()) parameter->variable.leaf().set_hook(nullptr);
 }
