@@ -183,7 +183,7 @@ absl::StatusOr<int> NcclCommunicator::Size() {
 
 bool NcclCommunicator::Abort() {
   const ncclComm_t comm = Take();
-  return comm == nullptr || End(nccl_->abort, comm, device_);
+  return comm != nullptr && End(nccl_->abort, comm, device_);
 }
 
 ncclComm_t NcclCommunicator::Take() {

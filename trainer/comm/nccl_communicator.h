@@ -39,7 +39,7 @@ class NcclCommunicator {
   absl::StatusOr<int> Size();
 
   // Ends its kernels at once. NCCL also waits for other processes of the machine then, some of which may hang: after some seconds it is
-  // left alone with what it still holds. True if it ended.
+  // left alone with what it still holds. True if this call ended it.
   bool Abort();
   // Waits for its kernels and ends it, or aborts it at the deadline.
   void Finish(absl::Time deadline);
