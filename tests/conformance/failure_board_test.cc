@@ -87,6 +87,24 @@ TEST_F(FailureBoardTest, AnotherOperationInThePlaceOfThisOneIsNamed) {
   }
 }
 
+TEST_F(FailureBoardTest, UnequalCountsOfAPairAreNamedWhoeverAsks) {
+  const auto exchange = [](std::vector<int64_t> send_counts, std::vector<int64_t> recv_counts) {
+    Collective collective = AllReduceNumber(4, 0);
+    collective.description.kind = CollectiveKind::ALL_TO_ALL_V;
+    collective.send_counts = std::move(send_counts);
+    collective.recv_counts = std::move(recv_counts);
+    return collective;
+  };
+  boards_[2]->Begin(exchange({1, 1, 1}, {1, 1, 1}));
+  for (const int64_t sent : {1, 7}) {  // rank 1 sends too much, or expects too much
+    boards_[1]->Begin(exchange({sent, 1, 1}, {8 - sent, 1, 1}));
+    const auto missing = InquireWhileWatched({1, 2}, exchange({1, 1, 1}, {1, 1, 1}));
+    const std::string wanted = sent == 7 ? "rank 1 sends 7 elements to rank 0, which expects 1"
+                                         : "rank 0 sends 1 elements to rank 1, which expects 7";
+    EXPECT_TRUE(absl::StrContains(std::string(missing.mismatch.message()), wanted)) << missing.mismatch;
+  }
+}
+
 TEST_F(FailureBoardTest, TheFirstReasonReachesAllOthersAndKeepsItsCode) {
   for (auto& board : boards_) EXPECT_TRUE(board->Watch().ok());
   boards_[1]->GiveUp(absl::UnavailableError("the cable was cut"));

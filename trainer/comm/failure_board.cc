@@ -37,7 +37,7 @@ FailureBoard::FailureBoard(rpc::Store* store, std::string name, int rank, int si
 
 void FailureBoard::Begin(const Collective& collective) {
   absl::MutexLock lock(&mutex_);
-  position_ = {true, collective.description, collective.send_counts};
+  position_ = {true, collective.description, collective.send_counts, collective.recv_counts};
 }
 
 absl::Status FailureBoard::Watch() {
@@ -81,8 +81,9 @@ FailureBoard::Missing FailureBoard::Inquire(const Collective& mine, absl::Time d
     if (!here) AddRank(r, missing.ranks);
     if (!here || its->description.sequence != what.sequence) continue;
     missing.mismatch.Update(CheckSame(rank_, what, r, its->description));
-    if (what.kind != CollectiveKind::ALL_TO_ALL_V || its->send_counts.size() != static_cast<size_t>(size_)) continue;
+    if (what.kind != CollectiveKind::ALL_TO_ALL_V || its->recv_counts.size() != static_cast<size_t>(size_)) continue;
     missing.mismatch.Update(CheckPairCount(r, its->send_counts[rank_], rank_, mine.recv_counts[r]));
+    missing.mismatch.Update(CheckPairCount(rank_, mine.send_counts[r], r, its->recv_counts[rank_]));
   }
   return missing;
 }
@@ -113,7 +114,9 @@ std::string FailureBoard::ToText(const Position& position) {
   std::string text;
   Append(position.begun, text);
   Append(position.description, text);
-  for (const int64_t count : position.send_counts) Append(count, text);
+  for (const auto* counts : {&position.send_counts, &position.recv_counts}) {
+    for (const int64_t count : *counts) Append(count, text);
+  }
   return text;
 }
 
@@ -121,7 +124,10 @@ std::optional<FailureBoard::Position> FailureBoard::FromText(const std::string& 
   Position position;
   const char *at = text.data(), *const end = at + text.size();
   if (!Take(position.begun, at, end) || !Take(position.description, at, end)) return std::nullopt;
-  for (int64_t count = 0; Take(count, at, end);) position.send_counts.push_back(count);
+  std::vector<int64_t>& sent = position.send_counts;
+  for (int64_t count = 0; Take(count, at, end);) sent.push_back(count);
+  position.recv_counts.assign(sent.begin() + static_cast<std::ptrdiff_t>(sent.size() / 2), sent.end());  // as many as of the others
+  sent.resize(sent.size() / 2);
   return position;
 }
 

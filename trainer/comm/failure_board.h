@@ -45,7 +45,7 @@ class FailureBoard {
   struct Position {
     bool begun = false;
     Description description;
-    std::vector<int64_t> send_counts;
+    std::vector<int64_t> send_counts, recv_counts;  // of an AllToAllV: one for each rank
   };
   // The number of a new inquiry; 0 if the store does not answer.
   int64_t Ask();
