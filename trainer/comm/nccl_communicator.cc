@@ -12,6 +12,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/comm/device_queue.h"
 
 namespace tandem::comm {
 
@@ -65,7 +66,6 @@ absl::Status NotJoined(const NcclGroupOptions& options) {
                                                   "' (NCCL_DEBUG=INFO in the environment makes NCCL tell more)"));
 }
 
-absl::Status NeverFails() { return absl::OkStatus(); }
 absl::Status Ended() { return absl::CancelledError("the communicator was ended"); }
 
 // Calls end(comm), ncclCommAbort or ncclCommDestroy, on a thread that is left behind if it is late.
@@ -165,20 +165,15 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(int co
   return made;
 }
 
-absl::StatusOr<int> NcclCommunicator::Rank() {
-  absl::MutexLock lock(&mutex_);
-  if (comm_ == nullptr) return Ended();
-  int rank = 0;
-  RETURN_IF_ERROR(nccl_->StatusOf("ncclCommUserRank", nccl_->user_rank(comm_, &rank), comm_));
-  return rank;
-}
+absl::StatusOr<int> NcclCommunicator::Rank() { return Ask("ncclCommUserRank", nccl_->user_rank); }
+absl::StatusOr<int> NcclCommunicator::Size() { return Ask("ncclCommCount", nccl_->count); }
 
-absl::StatusOr<int> NcclCommunicator::Size() {
+absl::StatusOr<int> NcclCommunicator::Ask(const char* name, ncclResult_t (*function)(ncclComm_t, int*)) {
   absl::MutexLock lock(&mutex_);
   if (comm_ == nullptr) return Ended();
-  int size = 0;
-  RETURN_IF_ERROR(nccl_->StatusOf("ncclCommCount", nccl_->count(comm_, &size), comm_));
-  return size;
+  int answer = 0;
+  RETURN_IF_ERROR(nccl_->StatusOf(name, function(comm_, &answer), comm_));
+  return answer;
 }
 
 bool NcclCommunicator::Abort() {

@@ -47,6 +47,7 @@ class NcclCommunicator {
  private:
   NcclCommunicator(const NcclLibrary* nccl, ncclComm_t comm, Device device) : nccl_(nccl), device_(device), comm_(comm) {}
   absl::StatusOr<ncclResult_t> State();
+  absl::StatusOr<int> Ask(const char* name, ncclResult_t (*function)(ncclComm_t, int*));
   ncclComm_t Take();  // null if there is none any more
 
   const NcclLibrary* const nccl_;

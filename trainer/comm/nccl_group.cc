@@ -1,10 +1,7 @@
 #include "trainer/comm/nccl_group.h"
 
-#include <algorithm>
-#include <cstring>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -39,8 +36,6 @@ ncclDataType_t TypeOf(DType dtype) {
 ncclRedOp_t OperationOf(ReduceOp op) {
   return op == ReduceOp::SUM ? ncclSum : op == ReduceOp::MAX ? ncclMax : ncclMin;
 }
-
-absl::Status NeverFails() { return absl::OkStatus(); }
 
 class NcclGroup final : public QueuedGroup {
  public:
@@ -191,7 +186,7 @@ absl::Status NcclGroup::Explain(const Collective& collective, absl::Status statu
 
 void NcclGroup::EndKernels() {
   communicator_->Abort();
-  queue_->Await(absl::Now() + kAfterAbort, NeverFails).IgnoreError();
+  queue_->Await(absl::Now() + kAfterAbort).IgnoreError();
 }
 
 void NcclGroup::Watch() {

@@ -154,7 +154,7 @@ absl::Status QueuedGroup::CopyToSelf(const Collective& collective) const {
   DeviceQueue queue(device_);
   RETURN_IF_ERROR(queue.After(collective.ready.get()));
   RETURN_IF_ERROR(queue.Copy(to.data, from.data, from.num_bytes()));
-  return queue.Await(absl::Now() + timeout_, [] { return absl::OkStatus(); });
+  return queue.Await(absl::Now() + timeout_);
 }
 
 void QueuedGroup::Serve() {

@@ -1,5 +1,6 @@
 #include "trainer/comm/staged_group.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,8 +14,6 @@ namespace {
 
 // Longer than the host's own deadline, whose error says who is missing.
 constexpr absl::Duration kHostMargin = absl::Seconds(5);
-
-absl::Status NeverFails() { return absl::OkStatus(); }
 
 }  // namespace
 
@@ -58,7 +57,7 @@ void StagedGroup::AbortPeers(const absl::Status& reason) { host_->Abort(reason);
 // Copies are short and end by themselves: they are waited for even after a failure, since the arrays are then their owner's again.
 absl::Status StagedGroup::Run(const Collective& collective, absl::Time deadline) {
   absl::Status status = Relay(collective, deadline);
-  if (!status.ok()) queue_->Await(absl::Now() + kHostMargin, NeverFails).IgnoreError();
+  if (!status.ok()) queue_->Await(absl::Now() + kHostMargin).IgnoreError();
   return status;
 }
 
@@ -69,10 +68,10 @@ absl::Status StagedGroup::Relay(const Collective& collective, absl::Time deadlin
   ASSIGN_OR_RETURN(const ArrayView input, in_place ? absl::StatusOr<ArrayView>(output) : input_->Like(from));
   RETURN_IF_ERROR(queue_->After(collective.ready.get()));
   if (from.data != nullptr) RETURN_IF_ERROR(queue_->Copy(input.data, from.data, from.num_bytes()));
-  RETURN_IF_ERROR(queue_->Await(deadline, NeverFails));
+  RETURN_IF_ERROR(queue_->Await(deadline));
   RETURN_IF_ERROR(host_->Await(RunOnHost(collective, output, input, deadline - absl::Now()), deadline + kHostMargin));
   if (to.data != nullptr) RETURN_IF_ERROR(queue_->Copy(to.data, output.data, to.num_bytes()));
-  return queue_->Await(absl::Now() + timeout(), NeverFails);
+  return queue_->Await(absl::Now() + timeout());
 }
 
 Work StagedGroup::RunOnHost(const Collective& collective, const ArrayView& output, const ArrayView& input, absl::Duration timeout) {
