@@ -26,14 +26,19 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue);
 // Until all that was submitted so far has run.
 absl::Status WaitForQueue(void* queue);
 
-// A point in a queue. `recorded` points of one queue hold others up (WaitForEvent), or the host.
-void* MakeEvent(int device);
+// A point in a queue. `recorded` points of one queue hold others up (WaitForEvent). A timed one also knows when the queue came to it.
+void* MakeEvent(int device, bool timed);
 void DestroyEvent(void* event);
 absl::Status RecordEvent(void* event, void* queue);
 absl::Status WaitForEvent(void* event, void* queue);
-absl::Status WaitOnHost(void* event);
 // Whether the queue has come to it. Never waits.
 absl::StatusOr<bool> QueryEvent(void* event);
+// From one to the other. REQUIRES: both are timed, and their queues have come to them.
+absl::StatusOr<double> SecondsBetween(void* from, void* to);
+
+// A range of the calling thread's submissions for NVIDIA's tools (NVTX); ranges nest. `name` is a string literal.
+void PushRange(const char* name);
+void PopRange();
 
 // Makes the device the calling thread's, for libraries that work on the thread's device.
 absl::Status UseDevice(int device);

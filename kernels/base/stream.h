@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/base/device.h"
+#include "kernels/base/device_spans.h"
 #include "kernels/base/staging.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/trace.h"
@@ -27,11 +28,14 @@ class Stream {
   bool on_cuda() const { return device_.is_cuda(); }
   ThreadPool& pool() const { return *pool_; }
   void* queue() const { return queue_; }  // a cudaStream_t; null on a CPU
-  // Where kernels report their spans; null: nowhere.
+  // Where kernels report their spans (kernel_span.h); null: nowhere.
   Tracer* tracer() const { return tracer_; }
-  void set_tracer(Tracer* tracer) { tracer_ = tracer; }
+  // Waits for a device, whose spans so far the tracer before gets now.
+  void set_tracer(Tracer* tracer);
+  DeviceSpans* device_spans() const { return device_spans_.get(); }  // null on a CPU and without a tracer
 
-  const absl::Status& status() const { return status_; }
+  // The first error, also of the device's memory.
+  const absl::Status& status() const;
   void Fail(absl::Status status) { status_.Update(status); }
   // Waits until all that was submitted has run; returns status().
   absl::Status Wait();
@@ -46,7 +50,8 @@ class Stream {
   void* queue_ = nullptr;
   std::unique_ptr<Staging> staging_;  // null on a CPU
   Tracer* tracer_ = nullptr;
-  absl::Status status_;
+  std::unique_ptr<DeviceSpans> device_spans_;
+  mutable absl::Status status_;
 };
 
 }  // namespace tandem
