@@ -54,8 +54,9 @@ Variable SequenceRec::SampledSoftmax(Context& context, const Variable& hidden, c
   const Variable scores = ops::AddWhereEqual(context, ops::MatMulTransposed(context, hidden, negative_rows), input.targets,
                                              input.negatives, -1e30);
   const Variable logits = ops::ConcatColumns(context, ops::Reshape(context, positive, Shape{tokens, 1}), scores);
-  Stream& stream = context.stream();
-  return ops::CrossEntropySum(context, logits, Tensor::Zeros(Shape{tokens}, DType::I64).To(stream.device(), stream));
+  const Tensor first = context.Empty(Shape{tokens}, DType::I64);
+  kernels::Fill(first.view(), 0, context.stream());
+  return ops::CrossEntropySum(context, logits, first);
 }
 
 Variable SequenceRec::LossSum(Context& context, const Variable& items, const SequenceInput& input) const {
