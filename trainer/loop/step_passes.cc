@@ -22,7 +22,8 @@ StepPasses::Shapes StepPasses::ShapesOf(StepInput& input) {
 
 std::vector<Tensor> StepPasses::Run(Context& context, StepInput& input, const Variable& rows) {
   Stream& stream = context.stream();
-  const bool may_launch = may_record_ && stream.tracer() == nullptr && stream.status().ok();
+  const bool traced = stream.tracer() != nullptr, may_launch = may_record_ && !traced && stream.status().ok();
+  if (traced) Forget();  // or its step's memory and the graph's would be taken at once
   const Shapes shapes = may_launch ? ShapesOf(input) : Shapes();
   launched_graph_ = may_launch && graph_ != nullptr && shapes == shapes_;
   if (launched_graph_) {
@@ -72,12 +73,18 @@ void StepPasses::Record(Context& context, StepInput& input) {
   });
   if (!graph.ok()) {
     may_record_ = false;
-    losses_.clear();
+    Forget();
     options_.note(absl::StrCat("steps run without CUDA graphs: ", std::string(graph.status().message())));
     return;
   }
   graph_ = *std::move(graph);
   for (const Tensor* tensor : input.Tensors()) inputs_.push_back(*tensor);
+}
+
+void StepPasses::Forget() {
+  inputs_.clear();
+  losses_.clear();
+  graph_ = nullptr;
 }
 
 const std::vector<Tensor>& StepPasses::Launch(Context& context) {

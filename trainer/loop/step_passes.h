@@ -1,8 +1,8 @@
 // The forward and backward passes of a training step: the loss of its parts, and gradients in DDP's buckets. Where a step is nothing but
 // kernels on a CUDA device, those of the next step of the same shapes differ by what they read alone: its batch and its number. So after
 // some such steps one is recorded as a graph (kernels/base/graph.h), and from then on launched: the host then has next to nothing to do.
-// A step of other shapes, or a traced one, runs operation by operation as ever, and has the same bits. A step that cannot be recorded is
-// worth a note, and no other is then.
+// A step of other shapes, or a traced one, runs operation by operation as ever, and has the same bits; after a trace a step is recorded
+// anew. A step that cannot be recorded is worth a note, and no other is then.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -44,15 +44,16 @@ class StepPasses {
   // Whether enough steps like this one have run for one to be recorded.
   bool IsSettled(const Shapes& shapes);
   void Record(Context& context, StepInput& input);
+  void Forget();
   const std::vector<Tensor>& Launch(Context& context);
 
   const StepPassesOptions options_;
   bool may_record_ = options_.may_record;
   bool launched_graph_ = false;
-  Shapes shapes_;     // of the last steps, or recorded
-  int num_alike_ = 0;  // of the last steps, how many had them
-  std::unique_ptr<Graph> graph_;                  // null: nothing is recorded
-  std::vector<Tensor> inputs_, losses_;           // what the graph reads, a copy of each step's arrays, and what it writes
+  Shapes shapes_;      // of the last steps that ran alike, or recorded
+  int num_alike_ = 0;  // how many had them
+  std::unique_ptr<Graph> graph_;         // null: nothing is recorded
+  std::vector<Tensor> inputs_, losses_;  // what the graph reads, which takes the arrays of each step, and what it writes
 };
 
 }  // namespace tandem::loop

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/base/block_cache.h"
 #include "kernels/base/device.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
@@ -64,7 +65,8 @@ SequenceData EvenLog() {
 struct Result {
   RunSummary summary;
   std::vector<double> losses;
-  std::vector<int64_t> launched;  // steps whose passes were one graph
+  std::vector<int64_t> launched;        // steps whose passes were one graph
+  std::vector<uint64_t> system_blocks;  // after each step
   std::string printed;
 
   auto params_hash() const { return summary.params_hash; }
@@ -108,6 +110,7 @@ class CudaRunTest : public ::testing::Test {
     environment.on_step = [&](const StepRecord& record) {
       result.losses.push_back(record.loss);
       if (record.launched_graph) result.launched.push_back(record.step);
+      result.system_blocks.push_back(BlockCache::num_system_blocks());
     };
     const auto summary = RunReplica(*job, data, environment);
     result.printed = testing::internal::GetCapturedStdout();
@@ -245,8 +248,12 @@ TEST_F(CudaRunTest, StepsLaunchedAsGraphsHaveTheBitsOfOthers) {
   ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({"train.precision=BF16"}), kLaunchedOfLongRun);
 }
 
-TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphs) {
-  ExpectGraphsChangeNothing(kLanguageJob, TextData(SmallText()), LongRun({"trace.first_step=9"}), {7, 8, 11, 12, 13, 14});
+TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphsAndEndTheGraph) {
+  const TextData data(SmallText());
+  const std::vector<std::string> sets = LongRun({"trace.first_step=9", "train.eval_every_steps=14"});
+  ExpectGraphsChangeNothing(kLanguageJob, data, sets, {7, 8, 11, 12, 13, 14});
+  const std::vector<uint64_t> blocks = Run(kLanguageJob, data, sets, "CUDA").system_blocks;
+  EXPECT_GT(blocks[10], blocks[9] + 20) << "step 11 was not recorded anew";
 }
 
 TEST_F(CudaRunTest, AStepOfOtherShapesRunsBesideTheGraph) {
