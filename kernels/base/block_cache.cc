@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/large_memory.h"
@@ -101,13 +102,31 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
     FreeIdle();
     data = AllocateBlock(block_bytes);
   }
-  TANDEM_CHECK(data != nullptr) << "no memory for a buffer of " << num_bytes << " bytes";
-  return {data, size_class};
+  TANDEM_CHECK(data != nullptr || device_.is_cuda()) << "no memory for a buffer of " << num_bytes << " bytes";
+  if (data != nullptr) return {data, size_class};
+  NoteShortage(num_bytes);
+  return {Nowhere(), size_class};
+}
+
+void BlockCache::NoteShortage(size_t num_bytes) {
+  absl::MutexLock lock(&mutex_);
+  shortage_.Update(absl::ResourceExhaustedError(
+      absl::StrCat("CUDA device ", device_.index, " has no memory for an array of ", num_bytes, " bytes beside ", used_bytes_ >> 20,
+                   " MiB that are in use; a smaller batch, or more parts of it (train.accumulate), needs less")));
+  short_ = true;
+}
+
+absl::Status BlockCache::TakeShortage() {
+  if (!short_) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  short_ = false;
+  return std::exchange(shortage_, absl::OkStatus());
 }
 
 void BlockCache::Return(Block block) {
   absl::MutexLock lock(&mutex_);
   used_bytes_ -= BytesOf(block.size_class);
+  if (block.data == Nowhere()) return;
   if (!KeepsIdle()) {
     FreeBlock(block.data);
     return;

@@ -10,12 +10,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/device.h"
 
@@ -41,11 +43,16 @@ class BlockCache {
   // Makes `cache` the calling thread's and returns the one that was.
   static std::shared_ptr<BlockCache> Exchange(Device device, std::shared_ptr<BlockCache> cache);
 
-  // Uninitialised memory of at least `num_bytes`, 64-byte aligned. CHECKs that the system gives it, once all idle blocks went back.
+  // Uninitialised memory of at least `num_bytes`, 64-byte aligned. CHECKs that the system gives it, once all idle blocks went back. A
+  // device that has no more gives Nowhere(), which nobody reads: the stream fails with TakeShortage, and drops what is submitted then.
   Block Take(size_t num_bytes);
   void Return(Block block);
   // Gives idle blocks back to the system.
   void FreeIdle();
+  // Why a Take since the last call got Nowhere(), if one did: ResourceExhausted.
+  absl::Status TakeShortage();
+  // An address at which no memory is. Not null, which stands for arrays that are not wanted.
+  static void* Nowhere() { return reinterpret_cast<void*>(uintptr_t{4096}); }
 
   // Blocks that all caches of the process have taken from the system so far.
   static uint64_t num_system_blocks();
@@ -65,6 +72,7 @@ class BlockCache {
   bool KeepsIdle() const;
   void* AllocateBlock(size_t num_bytes);
   void FreeBlock(void* data);
+  void NoteShortage(size_t num_bytes);
   void EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Device device_;
@@ -74,6 +82,8 @@ class BlockCache {
   uint64_t num_returns_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0, used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t most_used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> short_{false};
+  absl::Status shortage_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem

@@ -14,10 +14,10 @@ namespace tandem {
 
 class Buffer {
  public:
-  // Uninitialised memory. CHECKs that the system gives it.
+  // Uninitialised memory. CHECKs that the system gives it; BlockCache::Nowhere() where a device has no more, which its stream reports.
   static std::shared_ptr<Buffer> Allocate(size_t num_bytes, Device device = {});
   // `release` is called once, when the last owner goes.
-  static std::shared_ptr<Buffer> Adopt(void* data, size_t num_bytes, std::function<void()> release);
+  static std::shared_ptr<Buffer> Adopt(void* data, size_t num_bytes, std::function<void()> release, Device device = {});
 
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -25,6 +25,7 @@ class Buffer {
 
   void* data() const { return block_.data; }
   size_t num_bytes() const { return num_bytes_; }
+  bool missing() const { return block_.data == BlockCache::Nowhere(); }
   Device device() const { return device_; }
 
  private:

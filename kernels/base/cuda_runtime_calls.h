@@ -36,14 +36,19 @@ absl::Status LaunchGraph(void* graph, void* queue);
 // REQUIRES: no queue has still to run it.
 void DestroyGraph(void* graph);
 
-// A point in a queue. `recorded` points of one queue hold others up (WaitForEvent), or the host.
-void* MakeEvent(int device);
+// A point in a queue. `recorded` points of one queue hold others up (WaitForEvent). A timed one also knows when the queue came to it.
+void* MakeEvent(int device, bool timed);
 void DestroyEvent(void* event);
 absl::Status RecordEvent(void* event, void* queue);
 absl::Status WaitForEvent(void* event, void* queue);
-absl::Status WaitOnHost(void* event);
 // Whether the queue has come to it. Never waits.
 absl::StatusOr<bool> QueryEvent(void* event);
+// From one to the other. REQUIRES: both are timed, and their queues have come to them.
+absl::StatusOr<double> SecondsBetween(void* from, void* to);
+
+// A range of the calling thread's submissions for NVIDIA's tools (NVTX); ranges nest. `name` is a string literal.
+void PushRange(const char* name);
+void PopRange();
 
 // Makes the device the calling thread's, for libraries that work on the thread's device.
 absl::Status UseDevice(int device);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/base/dtype.h"
+
 namespace tandem {
 
 enum class DeviceKind : uint8_t { CPU, CUDA };
@@ -25,5 +27,8 @@ struct CudaInfo {
   std::string why_none;     // why num_devices is 0
 };
 CudaInfo QueryCuda();
+
+// Floating point operations a second of dense matrix products with operands of `dtype`, at the highest clock; 0: not known, as of CPUs.
+double PeakFlops(Device device, DType dtype);
 
 }  // namespace tandem

@@ -10,8 +10,9 @@ namespace tandem {
 
 class Event {
  public:
+  enum class Kind { UNTIMED, TIMED };
   // REQUIRES: `device` is a CUDA device.
-  explicit Event(Device device);
+  explicit Event(Device device, Kind kind = Kind::UNTIMED);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -22,6 +23,8 @@ class Event {
   absl::Status HoldUp(void* queue) const;
   // An error is that of the device's earlier work.
   absl::StatusOr<bool> Reached() const;
+  // The device's time from here to `later`. REQUIRES: both are TIMED and reached.
+  absl::StatusOr<double> SecondsUntil(const Event& later) const;
 
  private:
   void* const event_;  // a cudaEvent_t

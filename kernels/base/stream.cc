@@ -1,8 +1,7 @@
 #include "kernels/base/stream.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
+#include "kernels/base/block_cache.h"
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
@@ -19,31 +18,46 @@ absl::Status NotWhileRecording(const char* what) {
 
 Stream::Stream(ThreadPool* pool, Device device)
     : pool_(pool), device_(device), queue_(device.is_cuda() ? cuda::MakeQueue(device.index) : nullptr),
-      staging_(device.is_cuda() ? std::make_unique<Staging>(device, queue_) : nullptr) {}
+      staging_(device.is_cuda() ? std::make_unique<Staging>(device, queue_) : nullptr) {
+  if (on_cuda()) BlockCache::Of(device)->TakeShortage().IgnoreError();  // an older stream's
+}
 
 Stream::~Stream() {
   if (!on_cuda()) return;
   cuda::WaitForQueue(queue_).IgnoreError();
+  device_spans_ = nullptr;
   staging_ = nullptr;
   cuda::DestroyQueue(queue_);
+}
+
+void Stream::set_tracer(Tracer* tracer) {
+  if (tracer == tracer_) return;
+  device_spans_ = nullptr;
+  tracer_ = tracer;
+  if (tracer != nullptr && on_cuda()) device_spans_ = std::make_unique<DeviceSpans>(device_, queue_, tracer);
+}
+
+const absl::Status& Stream::status() const {
+  if (on_cuda() && status_.ok()) status_.Update(BlockCache::Of(device_)->TakeShortage());
+  return status_;
 }
 
 absl::Status Stream::Wait() {
   if (recording_) Fail(NotWhileRecording("a wait for the device"));
   else if (on_cuda()) Fail(cuda::WaitForQueue(queue_));
-  return status_;
+  return status();
 }
 
 void Stream::CopyToDevice(void* to, const void* from, size_t num_bytes) {
   TANDEM_CHECK(on_cuda());
   if (recording_) Fail(NotWhileRecording("a copy from the host"));
-  if (status_.ok()) Fail(staging_->Copy(to, from, num_bytes));
+  if (status().ok()) Fail(staging_->Copy(to, from, num_bytes));
 }
 
 absl::Status Stream::CopyToHost(void* to, const void* from, size_t num_bytes) {
   TANDEM_CHECK(on_cuda());
   if (recording_) Fail(NotWhileRecording("a copy to the host"));
-  else Fail(cuda::CopyAsync(to, from, num_bytes, queue_));
+  else if (status().ok()) Fail(cuda::CopyAsync(to, from, num_bytes, queue_));
   return Wait();
 }
 
@@ -51,7 +65,7 @@ const uint64_t* Stream::StepOnDevice(uint64_t step) {
   TANDEM_CHECK(on_cuda());
   const bool is_there = step_memory_ != nullptr && step_ == step;
   if (!is_there && recording_) Fail(NotWhileRecording("a change of the step"));
-  if (!is_there && status_.ok()) {
+  if (!is_there && status().ok()) {
     if (step_memory_ == nullptr) step_memory_ = Buffer::Allocate(sizeof(step), device_);
     CopyToDevice(step_memory_->data(), &step, sizeof(step));
     step_ = step;
@@ -60,7 +74,7 @@ const uint64_t* Stream::StepOnDevice(uint64_t step) {
 }
 
 absl::Status Stream::BeginRecording() {
-  TANDEM_CHECK(on_cuda() && !recording_ && status_.ok()) << status_.ToString();
+  TANDEM_CHECK(on_cuda() && !recording_ && status().ok()) << status().ToString();
   RETURN_IF_ERROR(cuda::BeginRecording(queue_));
   recording_ = true;
   return absl::OkStatus();
@@ -70,7 +84,8 @@ absl::StatusOr<void*> Stream::EndRecording() {
   TANDEM_CHECK(recording_);
   recording_ = false;
   absl::StatusOr<void*> graph = cuda::EndRecording(queue_);
-  const absl::Status submitted = std::exchange(status_, absl::OkStatus());
+  const absl::Status submitted = status();
+  status_ = absl::OkStatus();
   if (submitted.ok() || !graph.ok()) return submitted.ok() ? graph : submitted;
   cuda::DestroyGraph(*graph);
   return submitted;

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/device.h"
+#include "kernels/base/device_spans.h"
 #include "kernels/base/staging.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/base/trace.h"
@@ -30,11 +31,14 @@ class Stream {
   bool on_cuda() const { return device_.is_cuda(); }
   ThreadPool& pool() const { return *pool_; }
   void* queue() const { return queue_; }  // a cudaStream_t; null on a CPU
-  // Where kernels report their spans; null: nowhere.
+  // Where kernels report their spans (kernel_span.h); null: nowhere.
   Tracer* tracer() const { return tracer_; }
-  void set_tracer(Tracer* tracer) { tracer_ = tracer; }
+  // Waits for a device, whose spans so far the tracer before gets now.
+  void set_tracer(Tracer* tracer);
+  DeviceSpans* device_spans() const { return device_spans_.get(); }  // null on a CPU and without a tracer
 
-  const absl::Status& status() const { return status_; }
+  // The first error, also of the device's memory.
+  const absl::Status& status() const;
   void Fail(absl::Status status) { status_.Update(status); }
   // Waits until all that was submitted has run; returns status().
   absl::Status Wait();
@@ -62,7 +66,8 @@ class Stream {
   uint64_t step_ = 0;                    // in step_memory_
   bool recording_ = false;
   Tracer* tracer_ = nullptr;
-  absl::Status status_;
+  std::unique_ptr<DeviceSpans> device_spans_;
+  mutable absl::Status status_;
 };
 
 }  // namespace tandem

@@ -6,9 +6,13 @@ namespace tandem {
 
 namespace {
 
-uint32_t ThisThread() {
+uint32_t NextRow() {
   static std::atomic<uint32_t> next{0};
-  thread_local const uint32_t number = next.fetch_add(1);
+  return next.fetch_add(1);
+}
+
+uint32_t ThisThread() {
+  thread_local const uint32_t number = NextRow();
   return number;
 }
 
@@ -39,6 +43,7 @@ const char* NameOf(SpanKind kind) {
     case SpanKind::COMMIT: return "commit";
     case SpanKind::CHECKPOINT: return "checkpoint";
     case SpanKind::STEP: return "step";
+    case SpanKind::PHASE: return "phase";
     case SpanKind::OTHER: return "other";
   }
   return "?";
@@ -58,6 +63,20 @@ void Tracer::Add(Span span) {
 
 void Tracer::AddConcurrent(Span span) {
   span.thread = kNoThread;
+  absl::MutexLock lock(&mutex_);
+  Keep(span);
+}
+
+uint32_t Tracer::MakeRow(std::string name) {
+  const uint32_t row = NextRow();
+  absl::MutexLock lock(&mutex_);
+  if (thread_names_.size() <= row) thread_names_.resize(row + 1);
+  thread_names_[row] = std::move(name);
+  return row;
+}
+
+void Tracer::AddToRow(uint32_t row, Span span) {
+  span.thread = row;
   absl::MutexLock lock(&mutex_);
   Keep(span);
 }

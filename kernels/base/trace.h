@@ -1,5 +1,5 @@
 // What ran when: spans of time with the work done in them, on the machine's monotonic clock. A tracer belongs to one process or
-// replica and reaches kernels through their Stream; a null tracer costs one branch. trace.json and the time split of
+// replica and reaches kernels through their Stream (kernel_span.h); a null tracer costs one branch. trace.json and the time split of
 // `tandem bench step` are made of its spans.
 // Thread rule: any thread adds; one takes.
 #pragma once
@@ -19,7 +19,7 @@ namespace tandem {
 // What a span spends its time on: the rows of a time split.
 enum class SpanKind : uint8_t {
   GEMM, ATTENTION, NORM, ACTIVATION, DROPOUT, ELEMENTWISE, REDUCE, LOSS, EMBEDDING, OPTIMIZER,  // kernels
-  COLLECTIVE, PULL, PUSH, COMMIT, CHECKPOINT, STEP, OTHER,
+  COLLECTIVE, PULL, PUSH, COMMIT, CHECKPOINT, STEP, PHASE /* of a step */, OTHER,
 };
 const char* NameOf(SpanKind kind);
 
@@ -51,12 +51,15 @@ class Tracer {
   void Add(Span span);
   // The same for a span without a thread.
   void AddConcurrent(Span span);
+  // A row beside those of threads, numbered like them, for what runs elsewhere; and a span on it.
+  uint32_t MakeRow(std::string name);
+  void AddToRow(uint32_t row, Span span);
   // What was added since the last call.
   std::vector<Span> Take();
 
   // Spans dropped so far.
   uint64_t num_dropped() const;
-  // Names by thread number, of those that added a span; empty: it has none.
+  // Names by thread or row number, of those that added a span; empty: it has none.
   std::vector<std::string> ThreadNames() const;
   // 1, 2, ...: numbers for calls that others trace too.
   uint64_t NextCall() { return ++num_calls_; }

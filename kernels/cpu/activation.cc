@@ -1,3 +1,4 @@
+#include "kernels/base/kernel_span.h"
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cuda/kernels.h"
@@ -78,8 +79,8 @@ void WithActivation(Activation activation, const Body& body) {
 
 void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation, Stream& stream) {
   CheckSame(output, x);
+  const KernelSpan span(stream, SpanKind::ACTIVATION, "activation", 0, 2.0 * static_cast<double>(x.num_bytes()));
   if (stream.on_cuda()) return cuda::ActivationForward(output, x, activation, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ACTIVATION, "activation", 0, 2.0 * static_cast<double>(x.num_bytes()));
   WithStorageType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     WithActivation(activation, [&](auto function) {
@@ -92,9 +93,9 @@ void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_outpu
                         Activation activation, Stream& stream) {
   CheckSame(grad_input, grad_output);
   CheckSame(grad_input, x);
+  const KernelSpan span(stream, SpanKind::ACTIVATION, "activation_backward", 0,
+                        3.0 * static_cast<double>(x.num_bytes()));
   if (stream.on_cuda()) return cuda::ActivationBackward(grad_input, grad_output, x, activation, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ACTIVATION, "activation_backward", 0,
-                       3.0 * static_cast<double>(x.num_bytes()));
   WithStorageType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     WithActivation(activation, [&](auto function) {

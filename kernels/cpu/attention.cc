@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/cpu/attention_amx.h"
 #include "kernels/cpu/attention_vector.h"
 #include "kernels/cpu/attention_walk.h"
@@ -103,27 +104,35 @@ struct PairWork {
 };
 constexpr PairWork kForwardWork{2, 15, kDropoutBitsInstructions + 2}, kBackwardWork{5, 16, kDropoutBitsInstructions + 3};
 
-TraceSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& work, double bytes, Stream& stream) {
-  if (stream.tracer() == nullptr) return TraceSpan(nullptr, SpanKind::ATTENTION, name);
+double PairsOf(double length, bool causal) { return causal ? length * (length + 1) / 2 : length * length; }
+
+// Pairs in sight, of one head. On a device, where the lengths lie, as if all sequences were as long as the longest may be.
+double NumPairs(const AttentionArgs& args, const Stream& stream) {
+  if (stream.on_cuda()) {
+    const double longest = static_cast<double>(std::max<int64_t>(1, args.max_length));
+    return static_cast<double>(args.q.shape[0]) / longest * PairsOf(longest, args.causal);
+  }
   const int64_t* offsets = args.offsets.as<int64_t>();
   double pairs = 0;
-  for (int64_t b = 0; b + 1 < args.offsets.num_elements(); ++b) {
-    const double length = static_cast<double>(offsets[b + 1] - offsets[b]);
-    pairs += args.causal ? length * (length + 1) / 2 : length * length;
-  }
-  pairs *= static_cast<double>(args.q.shape[1]);
+  for (int64_t b = 0; b + 1 < args.offsets.num_elements(); ++b) pairs += PairsOf(static_cast<double>(offsets[b + 1] - offsets[b]), args.causal);
+  return pairs;
+}
+
+KernelSpan SpanOf(const char* name, const AttentionArgs& args, const PairWork& work, double bytes, Stream& stream) {
+  if (stream.tracer() == nullptr) return KernelSpan(stream, SpanKind::ATTENTION, name);
+  const double pairs = NumPairs(args, stream) * static_cast<double>(args.q.shape[1]);
   const int instructions = work.instructions + (args.dropout > 0 ? work.mask_instructions : 0);
-  return TraceSpan(stream.tracer(), SpanKind::ATTENTION, name, 2 * pairs * static_cast<double>(work.products * args.q.shape[2]),
-                   bytes, 2 * pairs * instructions);
+  return KernelSpan(stream, SpanKind::ATTENTION, name, 2 * pairs * static_cast<double>(work.products * args.q.shape[2]), bytes,
+                    2 * pairs * instructions);
 }
 
 }  // namespace
 
 void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
-  if (stream.on_cuda()) return cuda::AttentionForward(args, stream);
   const double bytes = static_cast<double>(4 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  const TraceSpan span = SpanOf("attention_forward", args, kForwardWork, bytes, stream);
+  const KernelSpan span = SpanOf("attention_forward", args, kForwardWork, bytes, stream);
+  if (stream.on_cuda()) return cuda::AttentionForward(args, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     const auto p = ProblemOf<decltype(zero)>(args, args.output, args.log_sum_exp);
     WithProducts(p, [&](auto products) {
@@ -133,9 +142,9 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
 }
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
-  if (stream.on_cuda()) return cuda::AttentionBackward(args, stream);
   const double bytes = static_cast<double>(8 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  const TraceSpan span = SpanOf("attention_backward", args, kBackwardWork, bytes, stream);
+  const KernelSpan span = SpanOf("attention_backward", args, kBackwardWork, bytes, stream);
+  if (stream.on_cuda()) return cuda::AttentionBackward(args, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
     AttentionProblem<S> p = ProblemOf<S>(args, args.output, args.log_sum_exp);
@@ -158,9 +167,9 @@ void CachedAttention(const CachedAttentionArgs& args, Stream& stream) {
   TANDEM_CHECK(args.output.is_dense()) << args.output.strides;
   TANDEM_CHECK_GE(num_keys, num_queries);
   const double pairs = static_cast<double>(num_queries) * (static_cast<double>(2 * num_keys - num_queries + 1) / 2);
-  TraceSpan span(stream.tracer(), SpanKind::ATTENTION, "cached_attention",
-                 4 * pairs * static_cast<double>(args.q.shape[1] * args.q.shape[2]),
-                 static_cast<double>(2 * args.q.num_bytes() + 2 * args.k.num_bytes()));
+  const KernelSpan span(stream, SpanKind::ATTENTION, "cached_attention",
+                        4 * pairs * static_cast<double>(args.q.shape[1] * args.q.shape[2]),
+                        static_cast<double>(2 * args.q.num_bytes() + 2 * args.k.num_bytes()));
   if (num_queries == 0) return;
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);

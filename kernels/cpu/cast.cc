@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/vectorise.h"
@@ -28,9 +29,9 @@ void CastAs(const ArrayView& output, const ArrayView& input, Stream& stream) {
 void Cast(const ArrayView& output, const ArrayView& input, Stream& stream) {
   TANDEM_CHECK_EQ(output.num_elements(), input.num_elements());
   TANDEM_CHECK(output.is_dense() && input.is_dense()) << output.shape << " and " << input.shape;
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "cast", 0,
+                        static_cast<double>(output.num_bytes() + input.num_bytes()));
   if (stream.on_cuda()) return cuda::Cast(output, input, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "cast", 0,
-                       static_cast<double>(output.num_bytes() + input.num_bytes()));
   if (output.dtype == input.dtype) {
     if (output.num_bytes() > 0) std::memcpy(output.data, input.data, output.num_bytes());
     return;

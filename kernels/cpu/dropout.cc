@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/cpu/dropout_bits.h"
 #include "kernels/cpu/map.h"
 #include "kernels/cpu/strips.h"
@@ -95,11 +96,11 @@ void Dropout(const DropoutArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.row_index.num_elements(), rows);
   TANDEM_CHECK(args.row_index.is_dense()) << args.row_index.strides;
   if (!args.mask.empty()) CheckMask(args.mask, rows, columns);
-  if (stream.on_cuda()) return cuda::Dropout(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout", 0,
-                       static_cast<double>(args.x.num_bytes() + args.output.num_bytes() + args.row_index.num_bytes() +
+  const KernelSpan span(stream, SpanKind::DROPOUT, "dropout", 0,
+                        static_cast<double>(args.x.num_bytes() + args.output.num_bytes() + args.row_index.num_bytes() +
                                            args.mask.num_bytes()),
-                       2.0 * kDropoutBitsInstructions * static_cast<double>(args.x.num_elements()));
+                        2.0 * kDropoutBitsInstructions * static_cast<double>(args.x.num_elements()));
+  if (stream.on_cuda()) return cuda::Dropout(args, stream);
   WithStorageType(args.x.dtype, [&](auto zero) {
     ParallelRows(stream, rows, columns * kDropoutCost, [&](int64_t begin, int64_t end) {
       ForwardRows<decltype(zero)>(args, columns, begin, end);
@@ -112,9 +113,9 @@ void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream) {
   const int64_t rows = args.grad_output.shape.num_rows(), columns = args.grad_output.shape[-1];
   TANDEM_CHECK(args.probability >= 0 && args.probability < 1) << args.probability;
   CheckMask(args.mask, rows, columns);
+  const KernelSpan span(stream, SpanKind::DROPOUT, "dropout_backward", 0,
+                        static_cast<double>(args.grad_input.num_bytes() + args.grad_output.num_bytes() + args.mask.num_bytes()));
   if (stream.on_cuda()) return cuda::DropoutBackward(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::DROPOUT, "dropout_backward", 0,
-                       static_cast<double>(args.grad_input.num_bytes() + args.grad_output.num_bytes() + args.mask.num_bytes()));
   WithStorageType(args.grad_output.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto scale = static_cast<Compute<T>>(KeepScale(DropThreshold(args.probability)));

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/cpu/map.h"
 #include "kernels/cuda/kernels.h"
 
@@ -19,8 +20,8 @@ double BytesOf(std::initializer_list<const ArrayView*> views) {
 
 void Fill(const ArrayView& x, double value, Stream& stream) {
   TANDEM_CHECK(x.is_dense()) << x.shape;
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "fill", 0, BytesOf({&x}));
   if (stream.on_cuda()) return cuda::Fill(x, value, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "fill", 0, BytesOf({&x}));
   if (value == 0) {
     if (x.num_bytes() > 0) std::memset(x.data, 0, x.num_bytes());
     return;
@@ -40,8 +41,8 @@ void Fill(const ArrayView& x, double value, Stream& stream) {
 void Copy(const ArrayView& output, const ArrayView& input, Stream& stream) {
   CheckSame(output, input);
   if (output.data == input.data) return;
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "copy", 0, BytesOf({&output, &input}));
   if (stream.on_cuda()) return cuda::Copy(output, input, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "copy", 0, BytesOf({&output, &input}));
   constexpr int64_t kPiece = 1 << 18;
   const int64_t num_bytes = static_cast<int64_t>(output.num_bytes());
   stream.pool().ParallelFor((num_bytes + kPiece - 1) / kPiece, [&](int64_t piece) {
@@ -55,8 +56,8 @@ void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream) {
   TANDEM_CHECK(output.dtype == input.dtype && output.shape == input.shape && output.shape.num_dims() == 2)
       << NameOf(output.dtype) << " " << output.shape << " and " << NameOf(input.dtype) << " " << input.shape;
   TANDEM_CHECK(output.strides[1] == 1 && input.strides[1] == 1) << output.strides << " and " << input.strides;
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "copy_rows", 0, BytesOf({&output, &input}));
   if (stream.on_cuda()) return cuda::CopyRows(output, input, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "copy_rows", 0, BytesOf({&output, &input}));
   const size_t element = SizeOf(output.dtype), width = static_cast<size_t>(output.shape[1]) * element;
   for (int64_t r = 0; r < output.shape[0] && width > 0; ++r) {
     std::memcpy(static_cast<char*>(output.data) + static_cast<size_t>(r * output.strides[0]) * element,
@@ -67,8 +68,8 @@ void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream) {
 void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream) {
   CheckDense(output, a);
   CheckDense(output, b);
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add", 0, BytesOf({&output, &a, &b}));
   if (stream.on_cuda()) return cuda::Add(output, a, b, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "add", 0, BytesOf({&output, &a, &b}));
   WithStorageTypes(a.dtype, b.dtype, [&](auto zero_a, auto zero_b) {
     using A = decltype(zero_a);
     using B = decltype(zero_b);
@@ -79,8 +80,8 @@ void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream
 
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream) {
   CheckSame(output, x);
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_scaled", 0, BytesOf({&output, &output, &x}));
   if (stream.on_cuda()) return cuda::AddScaled(output, x, scale, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "add_scaled", 0, BytesOf({&output, &output, &x}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
     Map<T>(output, stream, 1, [s = static_cast<Compute<T>>(scale)](auto old, auto v) { return old + s * v; }, output.as<T>(),
@@ -90,8 +91,8 @@ void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream
 
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream) {
   CheckSame(output, x);
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "scale", 0, BytesOf({&output, &x}));
   if (stream.on_cuda()) return cuda::Scale(output, x, scale, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "scale", 0, BytesOf({&output, &x}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
     Map<T>(output, stream, 1, [s = static_cast<Compute<T>>(scale)](auto v) { return s * v; }, x.as<T>());
@@ -101,8 +102,8 @@ void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& st
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream) {
   CheckSame(output, a);
   CheckSame(output, b);
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "multiply", 0, BytesOf({&output, &a, &b}));
   if (stream.on_cuda()) return cuda::Multiply(output, a, b, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "multiply", 0, BytesOf({&output, &a, &b}));
   WithStorageType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
     Map<T>(output, stream, 1, [](auto x, auto y) { return x * y; }, a.as<T>(), b.as<T>());
@@ -113,8 +114,8 @@ void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias,
   CheckSame(output, x);
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(bias.num_elements(), columns);
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_bias", 0, BytesOf({&output, &x, &bias}));
   if (stream.on_cuda()) return cuda::AddBias(output, x, bias, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::ELEMENTWISE, "add_bias", 0, BytesOf({&output, &x, &bias}));
   WithStorageTypes(x.dtype, bias.dtype, [&](auto zero, auto bias_zero) {
     using T = decltype(zero);
     using B = decltype(bias_zero);
@@ -126,6 +127,35 @@ void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias,
         for (int64_t r = begin; r < end; ++r) {
 #pragma GCC ivdep
           for (int64_t c = 0; c < columns; ++c) out[r * columns + c] = Store<T>(Load(from[r * columns + c]) + Load(add[c]));
+        }
+      });
+    });
+  });
+}
+
+void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
+                   Stream& stream) {
+  CheckSame(output, x);
+  const int64_t rows = x.shape[0], columns = x.shape[1];
+  TANDEM_CHECK_EQ(row_id.num_elements(), rows);
+  TANDEM_CHECK_EQ(column_id.num_elements(), columns);
+  const KernelSpan span(stream, SpanKind::ELEMENTWISE, "add_where_equal", 0, BytesOf({&output, &x}));
+  if (stream.on_cuda()) return cuda::AddWhereEqual(output, x, row_id, column_id, value, stream);
+  const int64_t *row_ids = row_id.as<int64_t>(), *column_ids = column_id.as<int64_t>();
+  WithStorageType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const T* from = x.as<T>();
+    T* out = output.as<T>();
+    const auto add = static_cast<Compute<T>>(value);
+    ParallelRows(stream, rows, columns, [=](int64_t begin, int64_t end) {
+      Vectorised([=] {
+        for (int64_t r = begin; r < end; ++r) {
+          const int64_t id = row_ids[r];
+#pragma GCC ivdep
+          for (int64_t c = 0; c < columns; ++c) {
+            const Compute<T> element = Load(from[r * columns + c]);
+            out[r * columns + c] = Store<T>(column_ids[c] == id ? element + add : element);
+          }
         }
       });
     });

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
@@ -45,13 +46,13 @@ void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView
   TANDEM_CHECK(output.dtype == table.dtype);
   const int64_t count = index.num_elements(), num_rows = table.shape.num_rows(), columns = table.shape[-1];
   TANDEM_CHECK_EQ(output.num_elements(), count * columns);
+  const KernelSpan span(stream, SpanKind::EMBEDDING, "gather_rows", 0,
+                        static_cast<double>(2 * output.num_bytes() + index.num_bytes()));
   if (stream.on_cuda()) return cuda::GatherRows(output, table, index, stream);
   const int64_t* row = index.as<int64_t>();
   for (int64_t r = 0; r < count; ++r) {
     TANDEM_CHECK(row[r] >= 0 && row[r] < num_rows) << "index " << row[r] << " of row " << r << ", table " << num_rows;
   }
-  const TraceSpan span(stream.tracer(), SpanKind::EMBEDDING, "gather_rows", 0,
-                       static_cast<double>(2 * output.num_bytes() + index.num_bytes()));
   const size_t row_bytes = static_cast<size_t>(columns) * SizeOf(table.dtype);
   if (row_bytes == 0) return;
   ParallelRows(stream, count, columns, [&](int64_t begin, int64_t end) {
@@ -67,9 +68,9 @@ void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayV
   TANDEM_CHECK(output.is_dense() && rows.is_dense() && index.is_dense());
   const int64_t count = index.num_elements(), num_rows = output.shape.num_rows(), columns = output.shape[-1];
   TANDEM_CHECK_EQ(rows.num_elements(), count * columns);
+  const KernelSpan span(stream, SpanKind::EMBEDDING, "scatter_add_rows", 0,
+                        static_cast<double>(rows.num_bytes() + index.num_bytes() + (accumulate ? 2 : 1) * output.num_bytes()));
   if (stream.on_cuda()) return cuda::ScatterAddRows(output, rows, index, accumulate, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::EMBEDDING, "scatter_add_rows", 0,
-                       static_cast<double>(rows.num_bytes() + index.num_bytes() + (accumulate ? 2 : 1) * output.num_bytes()));
   int64_t* start = Scratch<int64_t>(ScratchSlot::CALLER, num_rows + 2 + count);
   int64_t* order = start + num_rows + 2;
   SortByIndex(index.as<int64_t>(), count, num_rows, start, order);

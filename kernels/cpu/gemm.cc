@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
 #include "kernels/cast.h"
 #include "kernels/cpu/packed_matmul.h"
@@ -262,9 +263,9 @@ void Gemm(const GemmArgs& args, Stream& stream) {
   CheckArgs(args);
   const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
   if (args.c.num_elements() == 0) return;
+  const KernelSpan span(stream, SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
+                        static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
   if (stream.on_cuda()) return cuda::Gemm(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
-                       static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
   if (args.a.dtype == DType::F64) return MultiplyReference(args, stream);
   if (k == 0) return StoreEmptySums(args);
   const ProductTarget c{.data = args.c.data, .dtype = args.c.dtype,

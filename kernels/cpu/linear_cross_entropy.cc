@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
 #include "kernels/cast.h"
 #include "kernels/cpu/lanes.h"
@@ -180,7 +181,7 @@ class LinearCrossEntropyRun {
   }
 
   void PackWeight() {
-    const TraceSpan span(stream_.tracer(), SpanKind::GEMM, "linear_cross_entropy");
+    const KernelSpan span(stream_, SpanKind::GEMM, "linear_cross_entropy");
     const T* weight = args_.weight.as<T>();
     const bool table = args_.weight_is_table;
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
@@ -250,7 +251,7 @@ class LinearCrossEntropyRun {
   void WeightGradient(int64_t begin, int64_t rows) {
     const bool with_weight = !args_.grad_weight.empty();
     const double flops = with_weight ? 2.0 * static_cast<double>(rows * dim_ * classes_) : 0;
-    const TraceSpan span(stream_.tracer(), SpanKind::GEMM, "linear_cross_entropy", flops);
+    const KernelSpan span(stream_, SpanKind::GEMM, "linear_cross_entropy", flops);
     if (with_weight) TransposeHidden(begin, rows);
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
       const int64_t columns = width(block);

@@ -1,5 +1,6 @@
 #include "kernels/loss.h"
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
@@ -57,14 +58,14 @@ void CrossEntropy(const CrossEntropyArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.target.num_elements(), rows);
   TANDEM_CHECK_EQ(args.loss.num_elements(), rows);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == rows * columns) << args.grad.shape;
+  const KernelSpan span(stream, SpanKind::LOSS, "cross_entropy", 0,
+                        static_cast<double>(args.logits.num_bytes() + args.target.num_bytes() + args.loss.num_bytes() +
+                                           args.grad.num_bytes()));
   if (stream.on_cuda()) return cuda::CrossEntropy(args, stream);
   const int64_t* target = args.target.as<int64_t>();
   for (int64_t r = 0; r < rows; ++r) {
     TANDEM_CHECK(target[r] >= 0 && target[r] < columns) << "target " << target[r] << " of row " << r << ", classes " << columns;
   }
-  const TraceSpan span(stream.tracer(), SpanKind::LOSS, "cross_entropy", 0,
-                       static_cast<double>(args.logits.num_bytes() + args.target.num_bytes() + args.loss.num_bytes() +
-                                           args.grad.num_bytes()));
   WithStorageType(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T* x = args.logits.as<T>();
@@ -89,10 +90,10 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
   TANDEM_CHECK_EQ(args.label.num_elements(), n);
   TANDEM_CHECK_EQ(args.loss.num_elements(), n);
   TANDEM_CHECK(args.grad.empty() || args.grad.num_elements() == n) << args.grad.shape;
-  if (stream.on_cuda()) return cuda::BinaryCrossEntropy(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::LOSS, "binary_cross_entropy", 0,
-                       static_cast<double>(args.logits.num_bytes() + args.label.num_bytes() + args.loss.num_bytes() +
+  const KernelSpan span(stream, SpanKind::LOSS, "binary_cross_entropy", 0,
+                        static_cast<double>(args.logits.num_bytes() + args.label.num_bytes() + args.loss.num_bytes() +
                                            args.grad.num_bytes()));
+  if (stream.on_cuda()) return cuda::BinaryCrossEntropy(args, stream);
   WithFloatType(args.logits.dtype, [&](auto zero) {
     using T = decltype(zero);
     const T *x = args.logits.as<T>(), *label = args.label.as<T>();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
 #include "kernels/cpu/column_partials.h"
 #include "kernels/cpu/lanes.h"
@@ -263,28 +264,28 @@ void NormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
 }  // namespace
 
 void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream) {
+  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_forward", 0, BytesOf(args.x, args.output));
   if (stream.on_cuda()) return cuda::LayerNormForward(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::NORM, "layer_norm_forward", 0, BytesOf(args.x, args.output));
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
   NormForward(args.x, args.gamma, args.beta, args.output, args.mean, args.inverse, args.epsilon, stream);
 }
 
 void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
+  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
   if (stream.on_cuda()) return cuda::LayerNormBackward(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::NORM, "layer_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
   NormBackward(args, stream);
 }
 
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
+  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_forward", 0, BytesOf(args.x, args.output));
   if (stream.on_cuda()) return cuda::RmsNormForward(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::NORM, "rms_norm_forward", 0, BytesOf(args.x, args.output));
   NormForward(args.x, args.gamma, {}, args.output, {}, args.inverse, args.epsilon, stream);
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream) {
+  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
   if (stream.on_cuda()) return cuda::RmsNormBackward(args, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::NORM, "rms_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
   NormBackward({.grad_output = args.grad_output, .x = args.x, .gamma = args.gamma, .mean = {}, .inverse = args.inverse,
                 .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}},
                stream);

@@ -1,5 +1,6 @@
 #include "kernels/reduce.h"
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
 #include "kernels/cpu/column_partials.h"
 #include "kernels/cpu/lanes.h"
@@ -31,7 +32,7 @@ constexpr auto Square = [](double v) { return v * v; };
 
 template <class Term>
 double BlockSum(const ArrayView& x, Stream& stream, const Term& term) {
-  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "sum", 0, static_cast<double>(x.num_bytes()));
+  const KernelSpan span(stream, SpanKind::REDUCE, "sum", 0, static_cast<double>(x.num_bytes()));
   const int64_t n = x.num_elements(), num_blocks = (n + kSumBlock - 1) / kSumBlock;
   double* partial = Scratch<double>(ScratchSlot::CALLER, num_blocks);
   WithFloatType(x.dtype, [&](auto zero) {
@@ -52,9 +53,9 @@ void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Str
   TANDEM_CHECK(output.is_dense() && x.is_dense());
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(output.num_elements(), columns);
+  const KernelSpan span(stream, SpanKind::REDUCE, "column_sum", 0,
+                        static_cast<double>(x.num_bytes() + output.num_bytes()));
   if (stream.on_cuda()) return cuda::ColumnSum(output, x, accumulate, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "column_sum", 0,
-                       static_cast<double>(x.num_bytes() + output.num_bytes()));
   WithStorageType(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     using C = Compute<T>;
@@ -72,9 +73,9 @@ void RowDot(const ArrayView& output, const ArrayView& a, const ArrayView& b, Str
   TANDEM_CHECK(a.shape == b.shape) << a.shape << " and " << b.shape;
   const int64_t rows = a.shape.num_rows(), columns = a.shape[-1];
   TANDEM_CHECK_EQ(output.num_elements(), rows);
+  const KernelSpan span(stream, SpanKind::REDUCE, "row_dot", 0,
+                        static_cast<double>(output.num_bytes() + a.num_bytes() + b.num_bytes()));
   if (stream.on_cuda()) return cuda::RowDot(output, a, b, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "row_dot", 0,
-                       static_cast<double>(output.num_bytes() + a.num_bytes() + b.num_bytes()));
   WithStorageTypes(a.dtype, b.dtype, [&](auto zero_a, auto zero_b) {
     using A = decltype(zero_a);
     using B = decltype(zero_b);
@@ -99,9 +100,9 @@ void ScaleRows(const ArrayView& output, const ArrayView& x, const ArrayView& sca
   TANDEM_CHECK_EQ(output.num_elements(), x.num_elements());
   const int64_t rows = x.shape.num_rows(), columns = x.shape[-1];
   TANDEM_CHECK_EQ(scale.num_elements(), rows);
+  const KernelSpan span(stream, SpanKind::REDUCE, "scale_rows", 0,
+                        static_cast<double>((accumulate ? 2 : 1) * output.num_bytes() + x.num_bytes() + scale.num_bytes()));
   if (stream.on_cuda()) return cuda::ScaleRows(output, x, scale, accumulate, stream);
-  const TraceSpan span(stream.tracer(), SpanKind::REDUCE, "scale_rows", 0,
-                       static_cast<double>((accumulate ? 2 : 1) * output.num_bytes() + x.num_bytes() + scale.num_bytes()));
   WithStorageTypes(output.dtype, x.dtype, [&](auto zero_out, auto zero_x) {
     using O = decltype(zero_out);
     using X = decltype(zero_x);

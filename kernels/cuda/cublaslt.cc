@@ -205,6 +205,7 @@ absl::StatusOr<void*> CublasLt::WorkspaceOf(void* queue) {
   std::shared_ptr<Buffer>& workspace = workspaces_[queue];
   if (workspace == nullptr) {
     std::shared_ptr<Buffer> memory = Buffer::Allocate(kWorkspaceBytes, {DeviceKind::CUDA, device_});
+    if (memory->missing()) return absl::ResourceExhaustedError("the device has no memory for cuBLASLt's workspace");
     // Kernels of another queue may still use what its owner gave back (block_cache.h).
     RETURN_IF_ERROR(tandem::cuda::CudaStatus(cudaDeviceSynchronize(), "earlier work on CUDA device ", device_));
     workspace = std::move(memory);

@@ -28,6 +28,27 @@ struct TimesConstant {
   __device__ float operator()(float x) const { return scale * x; }
 };
 
+// 1 where the row's number is the column's, 0 elsewhere.
+struct Matches {
+  static constexpr int kWidth = 8;
+  const int64_t *row_id, *column_id;
+  int64_t columns;
+
+  bool TakesWidth(int width) const { return columns % width == 0; }
+  __device__ int64_t PlaceOf(int64_t i) const { return i; }
+  template <bool kPacks, int kCount>
+  __device__ void Read(int64_t place, int64_t left, float (&x)[kCount]) const {
+    const int64_t id = row_id[place / columns], first = place % columns;
+    TANDEM_UNROLL
+    for (int e = 0; e < kCount; ++e) x[e] = e < left && column_id[first + e] == id ? 1.0f : 0.0f;
+  }
+};
+
+struct PlusWhere {
+  float value;
+  __device__ float operator()(float x, float match) const { return match != 0 ? x + value : x; }
+};
+
 struct Times {
   __device__ float operator()(float a, float b) const { return a * b; }
 };
@@ -82,6 +103,15 @@ void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, S
   WithDeviceType(output.dtype, [&](auto zero) {
     using T = decltype(zero);
     Map<T>({"multiply", output}, stream, Times{}, Elements<T>{a.as<T>()}, Elements<T>{b.as<T>()});
+  });
+}
+
+void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
+                   Stream& stream) {
+  const Matches matches{row_id.as<int64_t>(), column_id.as<int64_t>(), x.shape[1]};
+  WithDeviceType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    Map<T>({"add_where_equal", output}, stream, PlusWhere{static_cast<float>(value)}, Elements<T>{x.as<T>()}, matches);
   });
 }
 

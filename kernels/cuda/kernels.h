@@ -30,6 +30,8 @@ void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias, Stream& stream);
+void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
+                   Stream& stream);
 void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation, Stream& stream);
 void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Activation activation,
                         Stream& stream);

@@ -1,5 +1,6 @@
 #include "kernels/loss.h"
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/loss_plan.h"
 #include "kernels/cuda/row.cuh"
@@ -139,23 +140,32 @@ class LinearCrossEntropyRun {
     const bool table = args_.weight_is_table, later = begin > 0;
     const ArrayView hidden = Rows(args_.hidden, begin, rows), logits(logits_->data(), DType::F32, {rows, classes_});
     const ArrayView grads = with_gradients_ ? ArrayView(grads_->data(), DTypeOf<T>(), {rows, classes_}) : ArrayView();
-    Gemm({.a = hidden, .b = args_.weight, .c = logits, .transpose_b = table, .bias = args_.bias}, stream_);
-    LaunchCrossEntropy<float, T>(
-        "linear_cross_entropy",
-        {.logits = logits, .target = Rows(args_.target, begin, rows), .loss = Rows(args_.loss, begin, rows), .grad = grads},
-        stream_);
+    Multiply({.a = hidden, .b = args_.weight, .c = logits, .transpose_b = table, .bias = args_.bias});
+    Losses({.logits = logits, .target = Rows(args_.target, begin, rows), .loss = Rows(args_.loss, begin, rows), .grad = grads});
     if (!args_.grad_hidden.empty()) {
-      Gemm({.a = grads, .b = args_.weight, .c = Rows(args_.grad_hidden, begin, rows), .transpose_b = !table}, stream_);
+      Multiply({.a = grads, .b = args_.weight, .c = Rows(args_.grad_hidden, begin, rows), .transpose_b = !table});
     }
     if (!args_.grad_weight.empty()) {
-      Gemm({.a = table ? grads : hidden,
-            .b = table ? hidden : grads,
-            .c = args_.grad_weight,
-            .transpose_a = true,
-            .accumulate = later},
-           stream_);
+      Multiply({.a = table ? grads : hidden,
+                .b = table ? hidden : grads,
+                .c = args_.grad_weight,
+                .transpose_a = true,
+                .accumulate = later});
     }
     if (!args_.grad_bias.empty()) ColumnSum(args_.grad_bias, grads, later, stream_);
+  }
+
+  // Spans of the names that the CPU's have.
+  void Multiply(const GemmArgs& gemm) {
+    const int64_t depth = gemm.a.num_elements() / gemm.c.shape[0];
+    const double flops = 2.0 * static_cast<double>(gemm.c.num_elements() * depth);
+    const KernelSpan span(stream_, SpanKind::GEMM, "linear_cross_entropy", flops);
+    cuda::Gemm(gemm, stream_);
+  }
+  void Losses(const CrossEntropyArgs& losses) {
+    const KernelSpan span(stream_, SpanKind::LOSS, "linear_cross_entropy", 0,
+                          static_cast<double>(losses.logits.num_bytes() + losses.grad.num_bytes()));
+    LaunchCrossEntropy<float, T>("linear_cross_entropy", losses, stream_);
   }
 
   const LinearCrossEntropyArgs& args_;

@@ -23,6 +23,8 @@ CudaInfo QueryCuda() {
   return info;
 }
 
+double PeakFlops(Device, DType) { return 0; }
+
 namespace cuda {
 
 void* AllocateMemory(size_t, int) { Refuse("AllocateMemory"); }
@@ -41,12 +43,15 @@ absl::StatusOr<void*> EndRecording(void*) { Refuse("EndRecording"); }
 absl::Status LaunchGraph(void*, void*) { Refuse("LaunchGraph"); }
 void DestroyGraph(void*) { Refuse("DestroyGraph"); }
 
-void* MakeEvent(int) { Refuse("MakeEvent"); }
+void* MakeEvent(int, bool) { Refuse("MakeEvent"); }
 void DestroyEvent(void*) { Refuse("DestroyEvent"); }
 absl::Status RecordEvent(void*, void*) { Refuse("RecordEvent"); }
 absl::Status WaitForEvent(void*, void*) { Refuse("WaitForEvent"); }
-absl::Status WaitOnHost(void*) { Refuse("WaitOnHost"); }
 absl::StatusOr<bool> QueryEvent(void*) { Refuse("QueryEvent"); }
+absl::StatusOr<double> SecondsBetween(void*, void*) { Refuse("SecondsBetween"); }
+
+void PushRange(const char*) { Refuse("PushRange"); }
+void PopRange() { Refuse("PopRange"); }
 
 absl::Status UseDevice(int) { Refuse("UseDevice"); }
 
@@ -65,6 +70,7 @@ void AddScaled(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("Ad
 void Scale(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("Scale"); }
 void Multiply(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("Multiply"); }
 void AddBias(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("AddBias"); }
+void AddWhereEqual(const ArrayView&, const ArrayView&, const ArrayView&, const ArrayView&, double, Stream&) { Refuse("AddWhereEqual"); }
 void ActivationForward(const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationForward"); }
 void ActivationBackward(const ArrayView&, const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationBackward"); }
 void Dropout(const DropoutArgs&, Stream&) { Refuse("Dropout"); }

@@ -1,3 +1,5 @@
+#include <nvtx3/nvToolsExt.h>
+
 #include <algorithm>
 #include <atomic>
 
@@ -41,6 +43,29 @@ CudaInfo QueryCuda() {
   if (info.num_devices == 0) info.why_none = WhyNoDevice(error, info.runtime_version);
   cudaGetLastError();  // what was just told is not to be met again
   return info;
+}
+
+// NVIDIA's white papers of the architectures: multiplications and additions of a multiprocessor in one cycle, in tensor cores (bf16, dense,
+// with f32 sums) and outside of them (f32).
+double PeakFlops(Device device, DType dtype) {
+  struct Architecture {
+    int major, minor;
+    double bf16, f32;
+  };
+  constexpr Architecture kArchitectures[] = {{8, 0, 2048, 128}, {8, 6, 1024, 256}, {8, 9, 1024, 256}, {9, 0, 4096, 256}, {10, 0, 8192, 256}};
+  const auto attribute = [&](cudaDeviceAttr name) {
+    int value = 0;
+    if (cudaDeviceGetAttribute(&value, name, device.index) != cudaSuccess) cudaGetLastError();
+    return value;
+  };
+  if (!device.is_cuda()) return 0;
+  const int major = attribute(cudaDevAttrComputeCapabilityMajor), minor = attribute(cudaDevAttrComputeCapabilityMinor);
+  for (const Architecture& a : kArchitectures) {
+    if (a.major != major || a.minor != minor) continue;
+    const double kilohertz = attribute(cudaDevAttrClockRate);
+    return (dtype == DType::BF16 ? a.bf16 : a.f32) * attribute(cudaDevAttrMultiProcessorCount) * kilohertz * 1e3;
+  }
+  return 0;
 }
 
 namespace cuda {
@@ -164,11 +189,12 @@ void DestroyGraph(void* graph) {
   cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 }
 
-void* MakeEvent(int device) {
+void* MakeEvent(int device, bool timed) {
   const DeviceGuard guard = Standing(device);
   cudaEvent_t event = nullptr;
   CheckMade("making an event", device,
-            guard.error() == cudaSuccess ? cudaEventCreateWithFlags(&event, cudaEventDisableTiming) : guard.error());
+            guard.error() == cudaSuccess ? cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming)
+                                         : guard.error());
   return event;
 }
 
@@ -187,11 +213,6 @@ absl::Status WaitForEvent(void* event, void* queue) {
   return CudaStatus(cudaStreamWaitEvent(AsStream(queue), AsEvent(event), 0), "waiting for an event of another stream");
 }
 
-absl::Status WaitOnHost(void* event) {
-  const DeviceGuard guard = StandingAnywhere();
-  return CudaStatus(cudaEventSynchronize(AsEvent(event)), "waiting for an event");
-}
-
 absl::StatusOr<bool> QueryEvent(void* event) {
   const DeviceGuard guard = StandingAnywhere();
   const cudaError_t error = cudaEventQuery(AsEvent(event));
@@ -199,6 +220,16 @@ absl::StatusOr<bool> QueryEvent(void* event) {
   RETURN_IF_ERROR(CudaStatus(error, "work on a CUDA device"));
   return true;
 }
+
+absl::StatusOr<double> SecondsBetween(void* from, void* to) {
+  const DeviceGuard guard = StandingAnywhere();
+  float milliseconds = 0;
+  RETURN_IF_ERROR(CudaStatus(cudaEventElapsedTime(&milliseconds, AsEvent(from), AsEvent(to)), "the time between two events"));
+  return milliseconds * 1e-3;
+}
+
+void PushRange(const char* name) { nvtxRangePushA(name); }
+void PopRange() { nvtxRangePop(); }
 
 absl::Status UseDevice(int device) { return CudaStatus(cudaSetDevice(device), "choosing CUDA device ", device); }
 

@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -19,10 +20,18 @@ namespace tandem {
 
 CudaInfo QueryCuda() { return {.built_in = true, .runtime_version = 0, .num_devices = 1, .why_none = ""}; }
 
+double PeakFlops(Device, DType) { return 1e12; }
+
 namespace cuda {
 
 // Copies and waits that still go well; from then on all fail, as those of a device that met an error do. Negative: no end.
 std::atomic<int> emulated_calls_before_failure = -1;
+
+// What the device still has; what is freed does not come back. Negative: no end.
+std::atomic<int64_t> emulated_bytes_left = -1;
+
+// Ranges that the calling thread has begun and not ended.
+thread_local int emulated_ranges = 0;
 
 namespace {
 
@@ -85,6 +94,7 @@ struct EmulatedEvent {
   std::mutex mutex;
   std::shared_ptr<EmulatedQueue> queue;
   int64_t number = 0;
+  std::chrono::steady_clock::time_point when;
 
   std::pair<std::shared_ptr<EmulatedQueue>, int64_t> Place() {
     const std::lock_guard lock(mutex);
@@ -95,6 +105,10 @@ struct EmulatedEvent {
 }  // namespace
 
 void* AllocateMemory(size_t num_bytes, int) {
+  if (emulated_bytes_left >= 0 && (emulated_bytes_left -= static_cast<int64_t>(num_bytes)) < 0) {
+    emulated_bytes_left = 0;
+    return nullptr;
+  }
   constexpr size_t kAlignment = 256;
   void* memory = std::aligned_alloc(kAlignment, (num_bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (memory == nullptr) return nullptr;
@@ -166,7 +180,7 @@ absl::Status LaunchGraph(void* graph, void* queue) {
 }
 void DestroyGraph(void* graph) { delete static_cast<EmulatedGraph*>(graph); }
 
-void* MakeEvent(int) { return new EmulatedEvent; }
+void* MakeEvent(int, bool) { return new EmulatedEvent; }
 void DestroyEvent(void* event) { delete static_cast<EmulatedEvent*>(event); }
 absl::Status RecordEvent(void* event, void* queue) {
   if (IsRecorded(queue)) return Spoil(queue, "recording an event");  // CUDA lets it name a place in the graph; nobody wants that here
@@ -174,6 +188,7 @@ absl::Status RecordEvent(void* event, void* queue) {
   const std::lock_guard lock(recorded.mutex);
   recorded.queue = queue == nullptr ? nullptr : static_cast<EmulatedQueue*>(queue)->self;
   recorded.number = queue == nullptr ? 0 : recorded.queue->submitted.load();
+  recorded.when = std::chrono::steady_clock::now();  // kernels have run by then
   return absl::OkStatus();
 }
 absl::Status WaitForEvent(void* event, void* queue) {
@@ -182,18 +197,19 @@ absl::Status WaitForEvent(void* event, void* queue) {
   if (recorded != nullptr && recorded.get() != queue) recorded->WaitFor(number);  // a queue's own places need no waiting
   return absl::OkStatus();
 }
-absl::Status WaitOnHost(void* event) {
-  absl::Status called = Called();
-  const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
-  if (called.ok() && recorded != nullptr) recorded->WaitFor(number);
-  return called;
-}
 // Fails with the device, but is not counted: how often someone asks is chance.
 absl::StatusOr<bool> QueryEvent(void* event) {
   if (emulated_calls_before_failure == 0) return Failure();
   const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
   return recorded == nullptr || recorded->completed >= number;
 }
+absl::StatusOr<double> SecondsBetween(void* from, void* to) {
+  return std::chrono::duration<double>(static_cast<EmulatedEvent*>(to)->when - static_cast<EmulatedEvent*>(from)->when).count();
+}
+
+void PushRange(const char*) { ++emulated_ranges; }
+void PopRange() { --emulated_ranges; }
+
 absl::Status UseDevice(int) { return absl::OkStatus(); }
 
 }  // namespace cuda

@@ -58,21 +58,22 @@ else
   row "compute-sanitizer" "" "skipped: not installed"
 fi
 
-# GPT-2's shape with the preset's 8,192 symbols; ours and PyTorch's train the same layers.
-gpt2=(--set model.gpt.layers=12 --set model.gpt.dim=768 --set model.gpt.heads=12 --set model.gpt.max_length=1024 --set train.batch_size=16)
 for dtype in bf16 f32; do
-  if timeout 120 "$folder/tandem_gpu" bench step --preset gpt --dtype $dtype --threads 1 --steps 20 --set device=CUDA "${gpt2[@]}" >"$work/log" 2>&1; then
-    row "GPT-2 124M shape, batch 16 x 1,024, $dtype, tokens/s" "$(awk '/tokens\/s/ { print $5 }' "$work/log")" "tandem"
+  if timeout 120 "$folder/tandem_gpu" bench step --preset gpt2 --dtype $dtype --steps 20 --set device=CUDA >"$work/log" 2>&1; then
+    row "GPT-2 124M, batch 16 x 1,024, $dtype, tokens/s" "$(awk '/tokens\/s/ { print $5; exit }' "$work/log")" "tandem"
+    cat "$work/log"  # the kernels, beside the device's own rates
   else
-    row "GPT-2 124M shape, $dtype" "" "FAILED"
+    row "GPT-2 124M, $dtype" "" "FAILED"
     tail -n 15 "$work/log"
   fi
 done
 if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-  timeout 180 python3 "$here/peer_gpt2.py" >"$work/log" 2>&1
-  while IFS=$'\t' read -r name value; do row "$name" "$value" "PyTorch"; done < <(grep -P '\t' "$work/log")
+  for peer in peer_gpt2.py peer_ops.py; do
+    timeout 180 python3 "$here/$peer" >"$work/log" 2>&1 || { row "$peer" "" "FAILED"; tail -n 15 "$work/log"; }
+    while IFS=$'\t' read -r name value; do row "$name" "$value" "PyTorch"; done < <(grep -P '\t' "$work/log")
+  done
 else
-  row "GPT-2 124M shape, PyTorch" "" "skipped: no torch with CUDA"
+  row "GPT-2 124M, PyTorch" "" "skipped: no torch with CUDA"
 fi
 
 if [[ -n ${TEXT:-} ]]; then

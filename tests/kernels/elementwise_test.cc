@@ -152,6 +152,22 @@ TEST(ElementwiseTest, BiasIsAddedToEveryRowOfAllLeadingDims) {
   for (int64_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], x[i] + bias[i % 5]);
 }
 
+TEST(ElementwiseTest, AddWhereEqualAddsInPairsOfOneNumber) {
+  TestStream stream(3);
+  for (const int64_t rows : {0, 1, 5, 130}) {
+    for (const int64_t columns : {0, 1, 7, 64, 65}) {
+      Array<float> x = RandomArray<float>({rows, columns}, 1), y(x.shape);
+      Array<int64_t> row_id({rows}), column_id({columns});
+      for (int64_t r = 0; r < rows; ++r) row_id[r] = r % 6;
+      for (int64_t c = 0; c < columns; ++c) column_id[c] = c % 9;
+      AddWhereEqual(y, x, row_id, column_id, -1e30, stream);
+      for (int64_t i = 0; i < x.size(); ++i) {
+        ASSERT_EQ(y[i], row_id[i / columns] == column_id[i % columns] ? x[i] - 1e30f : x[i]) << i << " of " << rows << " by " << columns;
+      }
+    }
+  }
+}
+
 class ActivationTest : public testing::TestWithParam<Activation> {};
 
 TEST_P(ActivationTest, F32MatchesF64) {

@@ -411,6 +411,26 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   EXPECT_NE(result.str().find("\"params_hash\":\"00000000000000010000000000000002\""), std::string::npos);
 }
 
+TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
+  for (const double mfu : {0.0, 0.413}) {
+    const support::TempFolder folder;
+    ::testing::internal::CaptureStdout();
+    auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::TEXT);
+    ASSERT_TRUE(output.ok());
+    ASSERT_TRUE((*output)->BeginAnew().ok());
+    loop::StepRecord record{.step = 10};
+    record.mfu = mfu;
+    (*output)->Step(record, 10);
+    output->reset();
+    const std::string printed = ::testing::internal::GetCapturedStdout();
+    std::stringstream metrics;
+    metrics << std::ifstream(folder.path() + "/metrics.jsonl").rdbuf();
+    EXPECT_EQ(printed.find("MFU 41%") != std::string::npos, mfu > 0) << printed;
+    EXPECT_EQ(metrics.str().find("\"mfu\":0.413") != std::string::npos, mfu > 0) << metrics.str();
+    EXPECT_EQ(metrics.str().find("mfu") != std::string::npos, mfu > 0);
+  }
+}
+
 TEST(RunOutputTest, ANewRunStartsWithoutTheCheckpointsOfAnother) {
   const support::TempFolder folder;
   std::filesystem::create_directories(folder.path() + "/checkpoints/step-00000900");

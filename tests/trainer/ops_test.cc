@@ -40,6 +40,8 @@ TEST(OpsGradientTest, AddScaleReshapeConcat) {
   CheckGradients([&](Context& c) { return ops::Add(c, a, ops::Scale(c, b, -2.5)); }, {a, b});
   CheckGradients([&](Context& c) { return ops::ConcatColumns(c, d, a); }, {a, d});
   CheckGradients([&](Context& c) { return ops::Reshape(c, a, Shape{2, 3}); }, {a});
+  const Tensor rows = Tensor::FromVector<int64_t>({1, 2, 3}), columns = Tensor::FromVector<int64_t>({3, 1});
+  CheckGradients([&](Context& c) { return ops::AddWhereEqual(c, a, rows, columns, -2); }, {a});
 }
 
 TEST(OpsGradientTest, Activations) {

@@ -41,8 +41,8 @@ class RemoteTest : public ::testing::Test {
 
   ps::TableHost host_{2};
   ps::LocalClient client_{host_, 0, 1};
-  remote::RemoteEmbedding items_{&client_, 1, 2};
   StepFixture fixture_;
+  remote::RemoteEmbedding items_{&client_, 1, 2, &fixture_.stream()};
 };
 
 TEST(UniqueIdsTest, MergesSortsAndIndexes) {
@@ -68,7 +68,8 @@ TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {
     optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &none);
     remote::DistOptimizer optimizer({.dense = {.learning_rate = 0.5}, .tables = {{1, {.learning_rate = 0.5}}}}, &dense,
                                     &client_);
-    const auto result = optimizer.Step(context, autograd, /*count=*/4, /*want_norm=*/true);
+    optimizer.AwaitPushes(context, autograd);
+    const auto result = optimizer.Step(context, /*count=*/4, /*want_norm=*/true);
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_NEAR(result->grad_norm, std::sqrt(4.0 + 4 + 1 + 1) / 4, 1e-6);
   }
@@ -101,7 +102,8 @@ TEST_F(RemoteTest, ClippingScalesDenseAndSparseTogether) {
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
   remote::DistOptimizer optimizer(
       {.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}, .max_grad_norm = 1}, &dense, &client_);
-  const auto result = optimizer.Step(context, autograd, 1, false);
+  optimizer.AwaitPushes(context, autograd);
+  const auto result = optimizer.Step(context, 1, false);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_TRUE(optimizer.AwaitCommit(absl::Now() + absl::Seconds(5)).ok());
   const double norm = std::sqrt(2 * 9.0 + 2 * 16.0);
@@ -123,7 +125,8 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
   remote::DistOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense,
                                   &client_);
-  const auto result = optimizer.Step(context, autograd, 1, false);
+  optimizer.AwaitPushes(context, autograd);
+  const auto result = optimizer.Step(context, 1, false);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->skipped);
   ASSERT_TRUE(optimizer.AwaitCommit(absl::Now() + absl::Seconds(5)).ok());
@@ -140,7 +143,7 @@ TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
   remote::DistOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
   context.stream().Fail(absl::InternalError("attention_backward [8, 64]: an illegal address"));
-  EXPECT_EQ(optimizer.Step(context, autograd, 1, false).status(), context.stream().status());
+  EXPECT_EQ(optimizer.Step(context, 1, false).status(), context.stream().status());
   EXPECT_EQ(w.value().At(0), 1);
   // Nothing to wait for: the servers' step stays open.
   ASSERT_TRUE(optimizer.AwaitCommit(absl::InfinitePast()).ok());
@@ -156,7 +159,8 @@ TEST_F(RemoteTest, AFailedPullFailsTheContextAndNothingIsApplied) {
   ParameterSet none(1, DType::F32);
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &none);
   remote::DistOptimizer optimizer({}, &dense, &client_);
-  EXPECT_EQ(optimizer.Step(context, autograd, 1, false).status().code(), absl::StatusCode::kUnavailable);
+  optimizer.AwaitPushes(context, autograd);
+  EXPECT_EQ(optimizer.Step(context, 1, false).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

@@ -10,9 +10,14 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/dtype.h"
+#include "kernels/base/event.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/stream.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/cpu/fma_peak.h"
 #include "kernels/cpu/onednn_matmul.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
 
 namespace tandem::cli {
 
@@ -68,6 +73,55 @@ Ceilings MeasureCeilings(int threads) {
     char* from = static_cast<char*>(memory[static_cast<size_t>(t)]->data());
     std::memcpy(from + kCopyBytes, from, kCopyBytes);
   });
+  return ceilings;
+}
+
+namespace {
+
+// Work a second of `submit`, on the device's clock; the median of some repeats.
+template <class Submit>
+absl::StatusOr<double> DeviceRate(Stream& stream, double work, const Submit& submit) {
+  std::vector<double> rates;
+  Event begin(stream.device(), Event::Kind::TIMED), end(stream.device(), Event::Kind::TIMED);
+  for (int repeat = -1; repeat < kRepeats; ++repeat) {  // the first warms up
+    RETURN_IF_ERROR(begin.Record(stream.queue()));
+    submit();
+    RETURN_IF_ERROR(end.Record(stream.queue()));
+    RETURN_IF_ERROR(stream.Wait());
+    ASSIGN_OR_RETURN(const double seconds, begin.SecondsUntil(end));
+    if (repeat >= 0) rates.push_back(work / seconds);
+  }
+  std::sort(rates.begin(), rates.end());
+  return rates[kRepeats / 2];
+}
+
+absl::StatusOr<double> DeviceMatmulRate(Stream& stream, DType dtype, int64_t size) {
+  const size_t num_bytes = static_cast<size_t>(size * size) * SizeOf(dtype);
+  std::shared_ptr<Buffer> memory[3];
+  ArrayView views[3];
+  for (int i = 0; i < 3; ++i) {
+    memory[i] = Buffer::Allocate(num_bytes, stream.device());
+    views[i] = ArrayView(memory[i]->data(), dtype, {size, size});
+    kernels::Fill(views[i], 0.5, stream);
+  }
+  const auto side = static_cast<double>(size);
+  return DeviceRate(stream, 2 * side * side * side, [&] { kernels::Gemm({.a = views[0], .b = views[1], .c = views[2]}, stream); });
+}
+
+}  // namespace
+
+absl::StatusOr<Ceilings> MeasureDeviceCeilings(Device device) {
+  constexpr int64_t kCopyElements = 128 << 20;  // far beyond every cache
+  ThreadPool pool(1);
+  Stream stream(&pool, device);
+  Ceilings ceilings;
+  ASSIGN_OR_RETURN(ceilings.bf16_matmul, DeviceMatmulRate(stream, DType::BF16, 8192));
+  ASSIGN_OR_RETURN(ceilings.f32_matmul, DeviceMatmulRate(stream, DType::F32, 4096));
+  ceilings.f32_fma = std::max(PeakFlops(device, DType::F32), ceilings.f32_matmul);  // the first is 0 for a device that is not known
+  const auto from = Buffer::Allocate(kCopyElements * sizeof(float), device), to = Buffer::Allocate(kCopyElements * sizeof(float), device);
+  const ArrayView x(from->data(), DType::F32, {kCopyElements}), y(to->data(), DType::F32, {kCopyElements});
+  kernels::Fill(x, 0, stream);
+  ASSIGN_OR_RETURN(ceilings.copy_bytes, DeviceRate(stream, 2.0 * sizeof(float) * kCopyElements, [&] { kernels::Copy(y, x, stream); }));
   return ceilings;
 }
 

@@ -1,15 +1,20 @@
 // What this machine can do at best, measured beside what is compared with it.
 #pragma once
 
+#include "absl/status/statusor.h"
+#include "kernels/base/device.h"
+
 namespace tandem::cli {
 
-// Of `threads` threads together.
 struct Ceilings {
-  double f32_matmul = 0, bf16_matmul = 0;  // floating point operations a second, 512 x 512 x 512 by oneDNN
+  double f32_matmul = 0, bf16_matmul = 0;  // floating point operations a second
   double f32_fma = 0;                      // the same of multiply-adds in registers
-  double copy_bytes = 0;                   // bytes read plus bytes written a second, copying 32 MB
+  double copy_bytes = 0;                   // bytes read plus bytes written a second
 };
+// Of `threads` threads of the CPU together: 512 x 512 x 512 by oneDNN, copies of 32 MB.
 Ceilings MeasureCeilings(int threads);
+// Of a CUDA device: 8,192 x 8,192 x 8,192 by cuBLASLt (f32: 4,096), copies of 512 MiB; f32_fma by NVIDIA's figures.
+absl::StatusOr<Ceilings> MeasureDeviceCeilings(Device device);
 Ceilings Mean(const Ceilings& a, const Ceilings& b);
 
 }  // namespace tandem::cli

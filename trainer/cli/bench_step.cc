@@ -54,7 +54,7 @@ struct Measured {
   std::string dtype;
   double samples_per_second = 0, tokens_per_second = 0, step_seconds = 0;
   Device device;
-  StepProfile profile;  // of a CPU, as the ceilings
+  StepProfile profile;
   Ceilings ceilings;
 };
 
@@ -78,6 +78,7 @@ StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
       profile.step_seconds += seconds;
       continue;
     }
+    if (trace.names(static_cast<int>(span->kind())) == NameOf(SpanKind::PHASE)) continue;
     while (!open.empty() && (open.back()->thread() != span->thread() ||
                              open.back()->begin_ns() + open.back()->duration_ns() <= span->begin_ns())) {
       open.pop_back();
@@ -92,6 +93,10 @@ StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
     ++share.calls;
   }
   return profile;
+}
+
+absl::StatusOr<Ceilings> CeilingsOf(Device device, int threads) {
+  return device.is_cuda() ? MeasureDeviceCeilings(device) : MeasureCeilings(threads);
 }
 
 absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, int num_steps) {
@@ -113,7 +118,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.threads = threads;
   measured.dtype = bf16 ? "bf16" : "f32";
   measured.device = device;
-  const Ceilings before = device.is_cuda() ? Ceilings() : MeasureCeilings(threads);
+  ASSIGN_OR_RETURN(const Ceilings before, CeilingsOf(device, threads));
   std::vector<double> samples, tokens;
   ps::TableHost host(1);
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
@@ -135,16 +140,20 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.samples_per_second = Median(samples);
   measured.tokens_per_second = Median(tokens);
   measured.step_seconds = job.train().batch_size() / measured.samples_per_second;
-  if (!device.is_cuda()) measured.ceilings = Mean(before, MeasureCeilings(threads));  // clocks change from one second to the next
+  ASSIGN_OR_RETURN(const Ceilings after, CeilingsOf(device, threads));
+  measured.ceilings = Mean(before, after);  // clocks change from one second to the next
   return measured;
 }
 
 // The least time the work takes at the measured ceilings; 0 if the span did not say its work.
 double LeastSeconds(const std::string& name, const Share& share, const Measured& m) {
   const bool is_gemm = name.rfind("gemm/", 0) == 0, is_attention = name.rfind("attention/", 0) == 0;
-  const bool in_tiles = m.dtype == "bf16" && (is_gemm || (is_attention && kernels::HasAmx()));
+  const bool on_cuda = m.device.is_cuda();
+  const bool in_tiles = m.dtype == "bf16" && (is_gemm || (is_attention && (on_cuda || kernels::HasAmx())));
   const double flops_per_second = in_tiles ? m.ceilings.bf16_matmul : is_gemm ? m.ceilings.f32_matmul : m.ceilings.f32_fma;
-  return std::max(share.flops / flops_per_second + share.other_flops / m.ceilings.f32_fma,
+  // A device has units of their own for exponentials, beside its tensor cores.
+  const double other_seconds = on_cuda ? 0 : share.other_flops / m.ceilings.f32_fma;
+  return std::max(share.flops / flops_per_second + other_seconds,
                   is_gemm ? 0 : share.bytes / m.ceilings.copy_bytes);
 }
 
@@ -153,7 +162,6 @@ void Print(const Measured& m) {
               m.threads, m.threads == 1 ? "" : "s", m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3,
               DeviceName(m.device));
   std::fflush(stdout);
-  if (m.device.is_cuda()) return;
   std::printf("  ceilings of this run: f32 matmul %.0f, bf16 matmul %.0f, f32 fma %.0f GFLOP/s, copy %.1f GB/s\n",
               m.ceilings.f32_matmul * 1e-9, m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9, m.ceilings.copy_bytes * 1e-9);
   std::map<std::string, double> kinds;
@@ -221,12 +229,15 @@ struct Combination {
 
 // What is to be measured. Refuses bf16 for a job that was asked for by name and has none.
 absl::StatusOr<std::vector<Combination>> Plan(const BenchStepOptions& options, const std::vector<BenchJob>& benches) {
-  const std::vector<int> threads = options.threads.empty() ? std::vector<int>{1, 2} : options.threads;
   const auto asked = [&](const char* dtype) {
     return options.dtypes.empty() || std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;
   };
   std::vector<Combination> plan;
   for (const BenchJob& bench : benches) {
+    ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(bench.job, /*place=*/0, /*num_trainers=*/1));
+    // Threads of the CPU change nothing on a device.
+    const std::vector<int> both{1, 2}, one{1};
+    const std::vector<int>& threads = !options.threads.empty() ? options.threads : place.device.is_cuda() ? one : both;
     const bool has_bf16 = bench.job.model().has_gpt();
     if (!has_bf16 && asked("bf16") && !options.dtypes.empty() && !options.presets.empty()) {
       return absl::InvalidArgumentError(absl::StrCat("--dtype bf16 with ", bench.job.name(), ", a sequence_rec; allowed: f32"));

@@ -45,10 +45,10 @@ absl::StatusOr<std::vector<int64_t>> EncodePrompt(const std::optional<std::strin
 }
 
 // All token rows in the order of the symbols, if servers held them.
-absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t vocabulary_size) {
+absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t vocabulary_size, Stream& stream) {
   if (saved.manifest.job().placement() != Job::PS) return Variable();
   ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, /*num_workers=*/1, kTimeout));
-  const auto table = loop::MakeEmbeddingTable(saved.manifest.job(), tables->client());
+  const auto table = loop::MakeEmbeddingTable(saved.manifest.job(), tables->client(), &stream);
   auto pulled = table->Pull(/*step=*/0, /*create=*/false, loop::AllRowIds(vocabulary_size));
   ASSIGN_OR_RETURN(const Tensor rows, pulled->Await(absl::Now() + kTimeout));
   return Variable::Constant(rows);
@@ -69,10 +69,10 @@ absl::Status Run(const GenerateOptions& options) {
   ParameterSet parameters(job.seed(), DType::F32);
   const models::Gpt gpt(loop::GptOptionsOf(job, vocabulary->size()), parameters);
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
-  ASSIGN_OR_RETURN(const Variable rows, TokenRows(saved, vocabulary->size()));
-
   ThreadPool pool(1);
   Stream stream(&pool);
+  ASSIGN_OR_RETURN(const Variable rows, TokenRows(saved, vocabulary->size(), stream));
+
   models::GptDecoder decoder(&gpt, rows, &stream);
   const models::SamplingOptions sampling{.temperature = options.temperature, .top_k = options.top_k, .top_p = options.top_p};
   const RandomKey key{options.seed, StableHash("generate")};

@@ -17,7 +17,7 @@ inline int64_t PlaceOf(uint64_t id) { return static_cast<int64_t>(id) - 1; }
 // The ids of the whole table in order.
 std::vector<uint64_t> AllRowIds(int64_t count);
 
-// The table of a resolved job; null if the embedding is a dense parameter. `client` outlives it.
-std::unique_ptr<remote::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::Client* client);
+// The table of a resolved job; null if the embedding is a dense parameter. `client`, and `stream`, which computes, outlive it.
+std::unique_ptr<remote::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::Client* client, Stream* stream);
 
 }  // namespace tandem::loop

@@ -45,9 +45,10 @@ void Progress::Step(const StepRecord& r, int64_t total_steps) {
   const std::string eta = done > 0 ? DurationText(since_first_.Seconds() / done * left) : "-";
   const double total = std::max(1e-9, r.compute_ms + r.collective_ms + r.pull_ms + r.push_ms);
   auto percent = [total](double ms) { return static_cast<int>(std::lround(100 * ms / total)); };
+  const std::string mfu = r.mfu > 0 ? absl::StrFormat("MFU %.0f%%  ", 100 * r.mfu) : "";
   const std::string line = absl::StrFormat(
-      "step %d/%d  loss %.4f  %s samples/s  %s tokens/s  compute %d%% collectives %d%% pull %d%% push %d%%  ETA %s", r.step,
-      total_steps, r.loss, CountText(r.samples_per_second), CountText(r.tokens_per_second), percent(r.compute_ms),
+      "step %d/%d  loss %.4f  %s samples/s  %s tokens/s  %scompute %d%% collectives %d%% pull %d%% push %d%%  ETA %s", r.step,
+      total_steps, r.loss, CountText(r.samples_per_second), CountText(r.tokens_per_second), mfu, percent(r.compute_ms),
       percent(r.collective_ms), percent(r.pull_ms), percent(r.push_ms), eta);
   if (terminal_) {
     std::printf("\r\033[K%s", line.c_str());

@@ -1,7 +1,6 @@
 #include "trainer/loop/sequence_rec_task.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,11 +8,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "trainer/data/ranking.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/evaluation_blocks.h"
 #include "trainer/loop/job_options.h"
+#include "trainer/models/model_flops.h"
 
 namespace tandem::loop {
 
@@ -60,6 +61,15 @@ std::string DumpLine(const RankedExample& example) {
   std::string rank = absl::StrFormat("%.1f", example.rank);  // ties count half
   if (rank.back() == '0') rank.resize(rank.size() - 2);
   return absl::StrCat(example.user, "\t", example.target, "\t", rank, "\t", absl::StrJoin(example.top, ","));
+}
+
+// `candidates`: rows of the head's product with all hidden states; 0: a loss by pairs, which costs next to nothing.
+double FlopsOf(const data::SequenceBatch& batch, const models::SequenceRecOptions& options, int64_t candidates) {
+  double pairs = 0;
+  for (size_t s = 0; s + 1 < batch.offsets.size(); ++s) pairs += models::CausalPairs(batch.offsets[s + 1] - batch.offsets[s]);
+  const auto tokens = static_cast<double>(batch.num_tokens());
+  return models::BlocksFlops({options.layers, options.dim, options.ffn_dim, tokens, pairs}) +
+         models::ProductFlops(tokens, options.dim, candidates);
 }
 
 bool UsesBce(const Job& job) { return job.model().sequence_rec().loss() == BCE; }
@@ -109,7 +119,10 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
   };
   input->global_samples = batches[0].global_samples;
   input->global_targets = input->global_tokens = batches[0].global_targets;
+  const int64_t candidates = options.loss == models::SequenceLossKind::FULL_SOFTMAX ? data_->num_embeddings()
+                                                                                  : static_cast<int64_t>(shared.size());
   for (const data::SequenceBatch& batch : batches) {
+    input->flops += FlopsOf(batch, options, candidates);
     models::SequenceInput& part = input->parts.emplace_back();
     part.rows = PackedRowsOf(batch, options.max_length);
     part.inputs = index(batch.inputs);
@@ -123,8 +136,8 @@ Variable SequenceRecTask::LossSum(Context& context, const StepInput& input, int 
   return model_.LossSum(context, table_ != nullptr ? rows : items_, static_cast<const SequenceStep&>(input).parts[part]);
 }
 
-absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Duration timeout, Stream& stream) const {
-  if (table_ == nullptr) return items_.value().ToHost(stream);
+absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Duration timeout) const {
+  if (table_ == nullptr) return items_.value();
   auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(data_->num_embeddings()));
   return pulled->Await(absl::Now() + timeout);
 }
@@ -162,11 +175,11 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
 }
 
 absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
-  ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout, *args.stream));
+  ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout));
   // Row i of the scoring table is item i: row 0, padding, is zero and never ranked.
-  Tensor items = Tensor::Zeros(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32);
-  std::memcpy(items.Rows(1, items.dim(0)).raw(), rows.raw(), rows.num_bytes());
-  items = items.To(args.stream->device(), *args.stream);
+  const Tensor items = Tensor::Empty(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32, args.stream->device());
+  kernels::Fill(items.Rows(0, 1).view(), 0, *args.stream);
+  kernels::Copy(items.Rows(1, items.dim(0)).view(), rows.view(), *args.stream);
 
   const data::Split data_split = split == EvaluationSplit::VALID ? data::Split::VALID : data::Split::TEST;
   std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives() != nullptr ? full.size() : 0, 0);

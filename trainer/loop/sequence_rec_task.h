@@ -25,7 +25,7 @@ class SequenceRecTask : public Task {
 
  private:
   // Row i - 1 is item i's, whether they are pulled or a parameter.
-  absl::StatusOr<Tensor> AllItems(absl::Duration timeout, Stream& stream) const;
+  absl::StatusOr<Tensor> AllItems(absl::Duration timeout) const;
   // Writes the ranks of a block of the evaluated users to their places.
   void RankUsers(data::Split split, const data::BatchShare& block, const Tensor& items, const EvaluationArgs& args,
                  std::vector<double>& full, std::vector<double>& sampled) const;

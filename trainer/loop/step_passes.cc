@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/kernel_span.h"
 #include "trainer/autograd/engine.h"
 
 namespace tandem::loop {
@@ -49,11 +50,17 @@ std::vector<Tensor> StepPasses::RunEach(Context& context, const StepInput& input
   std::vector<Tensor> losses;
   for (int part = 0; part < options_.num_parts; ++part) {
     options_.ddp->BeginPass(part);
-    const Variable loss = options_.task->LossSum(context, input, part, rows);
+    const Variable loss = Forward(context, input, part, rows);
     losses.push_back(loss.value());
+    const KernelSpan span(context.stream(), SpanKind::PHASE, "backward");
     Backward(context, loss);
   }
   return losses;
+}
+
+Variable StepPasses::Forward(Context& context, const StepInput& input, int part, const Variable& rows) const {
+  const KernelSpan span(context.stream(), SpanKind::PHASE, "forward");
+  return options_.task->LossSum(context, input, part, rows);
 }
 
 bool StepPasses::IsSettled(const Shapes& shapes) {

@@ -40,6 +40,7 @@ class StepPasses {
   using Shapes = std::vector<Shape>;
   static Shapes ShapesOf(StepInput& input);
 
+  Variable Forward(Context& context, const StepInput& input, int part, const Variable& rows) const;
   std::vector<Tensor> RunEach(Context& context, const StepInput& input, const Variable& rows);
   // Whether enough steps like this one have run for one to be recorded.
   bool IsSettled(const Shapes& shapes);

@@ -30,6 +30,7 @@ struct StepInput {
   int64_t global_samples = 0;  // of the whole batch, all replicas
   int64_t global_tokens = 0;
   int64_t global_targets = 0;  // what the summed loss is divided by
+  double flops = 0;  // of the share's products, forward and backward (models/model_flops.h)
 
   // The arrays of all parts, in a fixed order. Prepare leaves them in the host's memory.
   virtual std::vector<Tensor*> Tensors() { return {}; }

@@ -9,6 +9,7 @@
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/evaluation_blocks.h"
 #include "trainer/loop/job_options.h"
+#include "trainer/models/model_flops.h"
 
 namespace tandem::loop {
 
@@ -43,6 +44,13 @@ models::GptInput InputOf(const data::WindowBatch& batch, int64_t max_length) {
           .targets = Tensor::FromVector(batch.targets)};
 }
 
+double FlopsOf(const data::WindowBatch& batch, const models::GptOptions& options) {
+  const auto tokens = static_cast<double>(batch.inputs.size());
+  const double pairs = static_cast<double>(batch.num_samples()) * models::CausalPairs(options.max_length);
+  return models::BlocksFlops({options.layers, options.dim, options.ffn_dim, tokens, pairs}) +
+         models::ProductFlops(tokens, options.dim, options.vocabulary_size);
+}
+
 }  // namespace
 
 TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment)
@@ -62,6 +70,7 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
     const data::WindowBatch batch = sampler_.TrainBatch(step, group_->rank(), group_->size(), part, num_parts);
     input->global_samples = batch.global_samples;
     input->global_targets = input->global_tokens = batch.global_targets;
+    input->flops += FlopsOf(batch, model_.options());
     input->parts.push_back(InputOf(batch, job_.model().gpt().max_length()));
     if (table_ != nullptr) part_ids.push_back(RowIdsOf(batch.inputs));
   }
@@ -102,7 +111,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   if (table_ != nullptr) {
     auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(model_.options().vocabulary_size));
     ASSIGN_OR_RETURN(const Tensor values, pulled->Await(absl::Now() + args.timeout));
-    rows = Variable::Constant(values.To(args.stream->device(), *args.stream));
+    rows = Variable::Constant(values);
   }
   std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
   const int64_t block_windows = std::max<int64_t>(1, kEvaluationTokens / job_.model().gpt().max_length());

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/kernel_span.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/embedding_table.h"
@@ -11,6 +12,7 @@
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/run_trace.h"
+#include "trainer/loop/step_clock.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/step_passes.h"
 #include "trainer/loop/trace_file.h"
@@ -37,7 +39,7 @@ class Replica {
         pool_(job.runtime().threads()),
         stream_(&pool_, environment.device),
         parameters_(job.seed(), DType::F32, &stream_),
-        table_(MakeEmbeddingTable(job, environment.client)),
+        table_(MakeEmbeddingTable(job, environment.client, &stream_)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
         dense_(DenseOptionsOf(job), &parameters_),
         total_steps_(TotalSteps(job, task_->steps_per_epoch())),
@@ -73,6 +75,7 @@ class Replica {
   absl::Status MakeUpEvaluation();
   // Collective. REQUIRES: the last commit is applied.
   absl::Status SaveCheckpoint();
+  void FillTimes(StepRecord& record);
   // The next step's input, with its rows on their way.
   PendingStep PullNext(int64_t step);
   absl::StatusOr<RunSummary> Summarise(const std::string& status);
@@ -100,6 +103,8 @@ class Replica {
   remote::DistOptimizer optimizer_;
   RunState state_;
   DType compute_ = DType::F32;  // of the training steps
+  double peak_flops_ = 0;       // with them, of a device whose peak is known
+  StepClock clock_{&stream_};
   std::unique_ptr<parallel::Ddp> ddp_;
   std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<RunTrace> trace_;
@@ -135,6 +140,7 @@ absl::Status Replica::SetPrecision() {
     ASSIGN_OR_RETURN(precision, ChoosePrecision(job_, resumed, stream_, *environment_.group, Deadline()));
   }
   compute_ = precision.compute;
+  peak_flops_ = PeakFlops(stream_.device(), compute_);
   if (compute_ == DType::BF16) parameters_.MakeShadows(stream_);
   if (environment_.output != nullptr && !precision.reason.empty()) environment_.output->Note(precision.reason);
   return absl::OkStatus();
@@ -200,21 +206,20 @@ Replica::PendingStep Replica::PullNext(int64_t step) {
 }
 
 absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
-  Stopwatch watch;
   Variable rows;
   if (table_) rows = table_->Enter(context, *pending_.rows, autograd, job_.train().accumulate() - 1);
-  record.pull_ms = watch.Lap() * 1e3;
+  clock_.Mark(StepClock::PULL);
   if (context.failed()) return context.status();
   const std::vector<Tensor> losses = passes_->Run(context, *pending_.input, rows);
   record.launched_graph = passes_->launched_graph();
+  clock_.Mark(StepClock::COMPUTE);
   double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
   for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
-  record.compute_ms = watch.Lap() * 1e3;
   ddp_->Finish(context);
   context.Fail(stream_.status());
   if (context.failed()) return context.status();
   RETURN_IF_ERROR(ShareLoss(loss_sum, context.deadline(), record));
-  record.collective_ms = watch.Lap() * 1e3;
+  clock_.Mark(StepClock::COLLECTIVE);
   return absl::OkStatus();
 }
 
@@ -231,11 +236,11 @@ absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord
 
 absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm,
                              StepRecord& record) {
-  Stopwatch watch;
-  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
-                   optimizer_.Step(context, autograd, NumTargets(*pending_.input), want_norm));
-  record.push_ms = result.push_seconds * 1e3;
-  record.compute_ms += (watch.Seconds() - result.push_seconds) * 1e3;
+  const KernelSpan span(stream_, SpanKind::PHASE, "commit");
+  optimizer_.AwaitPushes(context, autograd);
+  clock_.Mark(StepClock::PUSH);
+  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result, optimizer_.Step(context, NumTargets(*pending_.input), want_norm));
+  clock_.Mark(StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
   skipped_ += result.skipped;
@@ -245,7 +250,8 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
 absl::Status Replica::TrainStep(int64_t step) {
   TakeNote(trace_->BeforeStep(step, Deadline()));
   Stopwatch watch;
-  const TraceSpan span(stream_.tracer(), SpanKind::STEP, "step");
+  const KernelSpan span(stream_, SpanKind::STEP, "step");
+  clock_.Begin();
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
   StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
@@ -263,9 +269,12 @@ absl::Status Replica::TrainStep(int64_t step) {
     return status;
   }
   const int64_t samples = pending_.input->global_samples, tokens = pending_.input->global_tokens;
+  const double flops = pending_.input->flops;
   // The next rows' pull follows the commit to the servers and waits there for it to be applied.
   pending_ = step < total_steps_ ? PullNext(step + 1) : PendingStep();
+  if (log) FillTimes(record);
   const double seconds = watch.Seconds();
+  record.mfu = peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
   record.samples_per_second = static_cast<double>(samples) / seconds;
   record.tokens_per_second = static_cast<double>(tokens) / seconds;
   samples_ += samples;
@@ -275,6 +284,14 @@ absl::Status Replica::TrainStep(int64_t step) {
   if (log && environment_.output != nullptr) environment_.output->Step(record, total_steps_);
   if (environment_.on_step) environment_.on_step(record);
   return absl::OkStatus();
+}
+
+void Replica::FillTimes(StepRecord& record) {
+  const auto milliseconds = clock_.Milliseconds();
+  record.compute_ms = milliseconds[StepClock::COMPUTE];
+  record.collective_ms = milliseconds[StepClock::COLLECTIVE];
+  record.pull_ms = milliseconds[StepClock::PULL];
+  record.push_ms = milliseconds[StepClock::PUSH];
 }
 
 absl::StatusOr<bool> Replica::StopAgreed() {

@@ -19,18 +19,6 @@ nn::BlockOptions BlockOptionsOf(const SequenceRecOptions& options) {
           .residual = linear};
 }
 
-// A negative that happens to be the target must not push its own score down: -1e30 removes it from the softmax.
-Tensor AccidentalHits(const Tensor& targets, const Tensor& negatives, DType dtype) {
-  Tensor mask = Tensor::Zeros(Shape{targets.dim(0), negatives.dim(0)}, dtype);
-  const int64_t *target = targets.data<int64_t>(), *negative = negatives.data<int64_t>();
-  for (int64_t t = 0; t < targets.dim(0); ++t) {
-    for (int64_t n = 0; n < negatives.dim(0); ++n) {
-      if (target[t] == negative[n]) mask.Set(t * negatives.dim(0) + n, -1e30);
-    }
-  }
-  return mask;
-}
-
 }  // namespace
 
 SequenceInput SequenceInput::To(Device device, Stream& stream) const {
@@ -62,12 +50,11 @@ Variable SequenceRec::SampledSoftmax(Context& context, const Variable& hidden, c
   const int64_t tokens = hidden.shape()[0];
   const Variable positive = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.targets));
   const Variable negative_rows = ops::GatherRows(context, items, input.negatives);
-  const Variable scores = ops::MatMulTransposed(context, hidden, negative_rows);
+  // A negative that happens to be the target must not push its own score down: -1e30 removes it from the softmax.
+  const Variable scores = ops::AddWhereEqual(context, ops::MatMulTransposed(context, hidden, negative_rows), input.targets,
+                                             input.negatives, -1e30);
+  const Variable logits = ops::ConcatColumns(context, ops::Reshape(context, positive, Shape{tokens, 1}), scores);
   Stream& stream = context.stream();
-  const Tensor hits = AccidentalHits(input.targets.ToHost(stream), input.negatives.ToHost(stream), hidden.dtype());
-  const Variable mask = Variable::Constant(hits.To(stream.device(), stream));
-  const Variable logits = ops::ConcatColumns(context, ops::Reshape(context, positive, Shape{tokens, 1}),
-                                             ops::Add(context, scores, mask));
   return ops::CrossEntropySum(context, logits, Tensor::Zeros(Shape{tokens}, DType::I64).To(stream.device(), stream));
 }
 

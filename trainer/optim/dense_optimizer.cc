@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/base/kernel_span.h"
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
 
@@ -101,8 +102,8 @@ void DenseOptimizer::UpdateOnDevice(uint64_t step, double learning_rate, double 
 void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) {
   // Read: weights, slots, gradients; written: weights, slots.
   const double bytes_each = static_cast<double>(SizeOf(parameters_->dtype())) * (3.0 + 2.0 * slot_names().size());
-  const TraceSpan span(stream.tracer(), SpanKind::OPTIMIZER, "dense_update", 0,
-                       bytes_each * static_cast<double>(parameters_->num_elements()));
+  const KernelSpan span(stream, SpanKind::OPTIMIZER, "dense_update", 0,
+                        bytes_each * static_cast<double>(parameters_->num_elements()));
   if (stream.on_cuda()) return UpdateOnDevice(step, learning_rate, gradient_scale, stream);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
     if (parameters_->dtype() == DType::F64) UpdateRun<double>(runs_[r], step, learning_rate, gradient_scale);
@@ -111,8 +112,8 @@ void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient
 }
 
 double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
-  const TraceSpan span(stream.tracer(), SpanKind::OPTIMIZER, "gradient_norm", 0,
-                       static_cast<double>(SizeOf(parameters_->dtype())) * parameters_->num_elements());
+  const KernelSpan span(stream, SpanKind::OPTIMIZER, "gradient_norm", 0,
+                        static_cast<double>(SizeOf(parameters_->dtype())) * parameters_->num_elements());
   if (stream.on_cuda()) return kernels::GradientSquaredNorm(DeviceRuns(), stream);
   std::vector<double> partials(runs_.size(), 0);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {

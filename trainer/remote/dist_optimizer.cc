@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 
 namespace tandem::remote {
@@ -19,15 +18,14 @@ absl::Status DistOptimizer::AwaitCommit(absl::Time deadline) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, DistAutogradContext& autograd,
-                                                              double count, bool want_norm) {
-  StepResult result;
-  Stopwatch watch;
+void DistOptimizer::AwaitPushes(Context& context, DistAutogradContext& autograd) {
   autograd.AwaitPushes(context);
   if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
-  result.push_seconds = watch.Lap();
-  if (context.failed()) return context.status();
+}
 
+absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, double count, bool want_norm) {
+  if (context.failed()) return context.status();
+  StepResult result;
   const double dense_squared = dense_->GradientSquaredNorm(context.stream());
   RETURN_IF_ERROR(context.stream().status());  // the norm of a device that failed means nothing
   double scale = count > 0 ? 1.0 / count : 0.0;

@@ -34,11 +34,12 @@ class DistOptimizer {
     double learning_rate = 0;
     double grad_norm = 0;     // of the mean gradient; 0 if not asked for
     bool skipped = false;
-    double push_seconds = 0;  // waiting for acknowledgements and the previous commit
   };
+  // Waits for the acknowledgements of the step's pushes and for the last commit; the first failure fails the context.
+  void AwaitPushes(Context& context, DistAutogradContext& autograd);
   // Dense gradients are summed over replicas already. `count` is the global number of targets. The commit travels on when this
-  // returns: a pull for the next step waits for it at the server. All replicas pass the same `want_norm`.
-  absl::StatusOr<StepResult> Step(Context& context, DistAutogradContext& autograd, double count, bool want_norm);
+  // returns: a pull for the next step waits for it at the server. All replicas pass the same `want_norm`. REQUIRES: AwaitPushes.
+  absl::StatusOr<StepResult> Step(Context& context, double count, bool want_norm);
   // Waits until the last commit has been applied.
   absl::Status AwaitCommit(absl::Time deadline);
 

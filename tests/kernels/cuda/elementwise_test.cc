@@ -180,6 +180,25 @@ TEST_F(ElementwiseDeviceTest, BiasIsAddedToEveryRowOfAllLeadingDims) {
   CheckBias<BFloat16, BFloat16>(device(), cpu());
 }
 
+TEST_F(ElementwiseDeviceTest, AddWhereEqualAddsInPairsOfOneNumber) {
+  for (const int64_t rows : {0, 1, 3, 700}) {
+    for (const int64_t columns : {0, 1, 3, 8, 17, 64}) {
+      Array<float> x = RandomArray<float>({rows, columns}, 1), wanted(x.shape);
+      Array<int64_t> row_id({rows}), column_id({columns});
+      for (int64_t r = 0; r < rows; ++r) row_id[r] = r % 6 - 2;
+      for (int64_t c = 0; c < columns; ++c) column_id[c] = c % 9 - 2;
+      AddWhereEqual(wanted, x, row_id, column_id, -1e30, cpu());
+      const OnDevice<float> device_x(x, device()), output(Poisoned<float>(x.shape), device());
+      const OnDevice<int64_t> device_rows(row_id, device()), device_columns(column_id, device());
+      cuda::AddWhereEqual(output, device_x, device_rows, device_columns, -1e30, device());
+      ExpectSameBits(output.Get(), wanted);
+      const Placed<float> moved(x, 1, device());
+      cuda::AddWhereEqual(output, moved, device_rows, device_columns, -1e30, device());
+      ExpectSameBits(output.Get(), wanted);
+    }
+  }
+}
+
 TEST_F(ElementwiseDeviceTest, CastRoundsToTheNearestEven) {
   for (int64_t n : kSizes) {
     Array<float> x = RandomArray<float>({n}, 1, 100);

@@ -69,6 +69,8 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
   ParameterSet parameters(1, DType::F32);
   const models::Gpt gpt(loop::GptOptionsOf(job, vocabulary->size()), parameters);
   EXPECT_TRUE(checkpoint::LoadParameters(*saved, parameters).ok());
+  ThreadPool pool(1);
+  Stream stream(&pool);
   Variable rows;
   ps::TableHost host(1);
   ps::LocalClient client(host, 0, 1);
@@ -78,10 +80,8 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
     EXPECT_TRUE(checkpoint::LoadRows(*saved, client, deadline).ok());
     std::vector<uint64_t> ids;
     for (int64_t symbol = 0; symbol < vocabulary->size(); ++symbol) ids.push_back(static_cast<uint64_t>(symbol + 1));
-    rows = Variable::Constant(*remote::RemoteEmbedding(&client, 1, 16).Pull(0, /*create=*/false, ids)->Await(deadline));
+    rows = Variable::Constant(*remote::RemoteEmbedding(&client, 1, 16, &stream).Pull(0, /*create=*/false, ids)->Await(deadline));
   }
-  ThreadPool pool(1);
-  Stream stream(&pool);
   models::GptDecoder decoder(&gpt, rows, &stream);
   std::string text = prompt;
   std::vector<int64_t> next = vocabulary->Encode(prompt)->numbers;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "kernels/base/block_cache.h"
 #include "kernels/base/device.h"
@@ -68,6 +69,8 @@ struct Result {
   std::vector<int64_t> launched;        // steps whose passes were one graph
   std::vector<uint64_t> system_blocks;  // after each step
   std::string printed;
+  StepRecord last;
+  RoleTrace trace;  // of the trainer
 
   auto params_hash() const { return summary.params_hash; }
 };
@@ -109,9 +112,11 @@ class CudaRunTest : public ::testing::Test {
     if (!by_default_) environment.compute = bf16_.empty() ? DType::F32 : DType::BF16;
     environment.on_step = [&](const StepRecord& record) {
       result.losses.push_back(record.loss);
+      result.last = record;
       if (record.launched_graph) result.launched.push_back(record.step);
       result.system_blocks.push_back(BlockCache::num_system_blocks());
     };
+    environment.on_trace = [&](const std::vector<RoleTrace>& traces) { result.trace = traces[0]; };
     const auto summary = RunReplica(*job, data, environment);
     result.printed = testing::internal::GetCapturedStdout();
     EXPECT_TRUE(summary.ok()) << summary.status();
@@ -289,6 +294,49 @@ TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
   ASSERT_NE(note, std::string::npos) << run.printed;
   EXPECT_EQ(run.printed.find("without CUDA graphs", note + 40), std::string::npos) << "once is enough: " << run.printed;
   EXPECT_EQ(without.printed.find("without CUDA graphs"), std::string::npos) << without.printed;
+}
+
+// The device's kernels lie in the phases of the traced step, on the device's own row; the host's waits are not among them.
+TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
+  const Result run = Run(kLanguageJob, TextData(SmallText()), {"placement=PS", "trace.first_step=2", "trace.steps=1"}, "CUDA");
+  uint32_t row = 0;
+  for (const TraceThread& thread : run.trace.threads()) {
+    if (thread.name() == "cuda:0") row = thread.number();
+  }
+  ASSERT_NE(row, 0u);
+  std::map<std::string, std::vector<const RecordedSpan*>> spans;
+  for (const RecordedSpan& span : run.trace.spans()) {
+    if (span.thread() == row) spans[run.trace.names(static_cast<int>(span.name()))].push_back(&span);
+  }
+  for (const char* name : {"step", "forward", "backward", "commit", "dense_update", "gradient_norm"}) ASSERT_EQ(spans[name].size(), 1u) << name;
+  const auto inside = [&](const char* kernel, const char* phase) {
+    EXPECT_FALSE(spans[kernel].empty()) << kernel;
+    const RecordedSpan& outer = *spans[phase][0];
+    for (const RecordedSpan* span : spans[kernel]) {
+      EXPECT_GE(span->begin_ns(), outer.begin_ns()) << kernel;
+      EXPECT_LE(span->begin_ns() + span->duration_ns(), outer.begin_ns() + outer.duration_ns()) << kernel;
+    }
+  };
+  inside("attention_forward", "forward");
+  inside("linear_cross_entropy", "forward");
+  inside("attention_backward", "backward");
+  inside("scatter_add_rows", "backward");
+  inside("dense_update", "commit");
+  inside("gemm", "step");
+}
+
+TEST_F(CudaRunTest, ItsStepsSayWhereTheirTimeGoesAndWhatOfThePeakTheyReach) {
+  const Result run = Run(kSequenceJob, SmallLog(), {"placement=PS", "train.log_every_steps=4"}, "CUDA");
+  EXPECT_GT(run.last.compute_ms, 0);
+  EXPECT_GE(run.last.pull_ms, 0);
+  EXPECT_GE(run.last.push_ms, 0);
+  const double step_ms = 1e3 * 12 / run.last.samples_per_second;
+  EXPECT_LE(run.last.compute_ms + run.last.collective_ms + run.last.pull_ms + run.last.push_ms, step_ms);
+  EXPECT_GT(run.last.compute_ms + run.last.collective_ms + run.last.pull_ms + run.last.push_ms, 0.5 * step_ms);
+  if (PeakFlops({DeviceKind::CUDA, 0}, DType::F32) > 0) {
+    EXPECT_GT(run.last.mfu, 0);
+    EXPECT_LT(run.last.mfu, 1);
+  }
 }
 
 TEST_F(CudaRunTest, GpusAreTheDefaultWhereThereAreEnoughAndAreSharedOnDemand) {

@@ -1,11 +1,13 @@
 // A device that fails, at every place of a run in turn: the run ends with the device's error, an older run in the folder stays until
-// training begins, and no evaluation, checkpoint or summary has anything of the failed device in it. On the emulated device.
+// training begins, and no evaluation, checkpoint or summary has anything of the failed device in it. The same for a device that has too
+// little memory. On the emulated device.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include "ps/client_local.h"
 #include "ps/table_host.h"
@@ -20,6 +22,7 @@ namespace tandem {
 
 namespace cuda {
 extern std::atomic<int> emulated_calls_before_failure;
+extern std::atomic<int64_t> emulated_bytes_left;
 }
 
 namespace loop {
@@ -125,6 +128,37 @@ TEST(DeviceFailureTest, DeviceThatFailsUnderAGraphFailsTheRun) {
     ASSERT_LT(calls, 10000);
   }
   EXPECT_GT(calls, 100);
+}
+
+// Of a thread that has no memory of earlier runs.
+absl::StatusOr<RunSummary> TrainWithin(const std::string& out, int64_t num_bytes) {
+  absl::StatusOr<RunSummary> summary;
+  std::thread([&] {
+    cuda::emulated_bytes_left = num_bytes;
+    summary = Train(out, kNever);
+  }).join();
+  return summary;
+}
+
+TEST(DeviceFailureTest, ADeviceWithoutMemoryEndsTheRunAndNothingElse) {
+  const support::TempFolder folder;
+  constexpr int64_t kPlenty = int64_t{1} << 40;
+  const auto whole = TrainWithin(folder / "whole", kPlenty);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const int64_t needed = kPlenty - cuda::emulated_bytes_left;
+  constexpr int kRuns = 60;
+  for (int run = 0; run < kRuns; ++run) {
+    SCOPED_TRACE(run);
+    const auto summary = TrainWithin(folder / std::to_string(run), needed * run / kRuns);
+    ASSERT_FALSE(summary.ok());
+    EXPECT_EQ(summary.status().code(), absl::StatusCode::kResourceExhausted) << summary.status();
+    EXPECT_NE(summary.status().ToString().find("memory"), std::string::npos) << summary.status();
+    EXPECT_FALSE(std::filesystem::exists(folder / (std::to_string(run) + "/checkpoints/step-00000002")));
+  }
+  const auto enough = TrainWithin(folder / "enough", needed);
+  cuda::emulated_bytes_left = -1;
+  ASSERT_TRUE(enough.ok()) << enough.status();
+  EXPECT_EQ(enough->params_hash, whole->params_hash);
 }
 
 }  // namespace

@@ -30,6 +30,14 @@ Variable Scale(Context& context, const Variable& x, double factor) {
                 }});
 }
 
+Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id, const Tensor& column_id, double value) {
+  Tensor y = context.Empty(x.shape(), x.dtype());
+  kernels::AddWhereEqual(y.view(), x.value().view(), row_id.view(), column_id.view(), value, context.stream());
+  return Record(context, "add_where_equal", y, {.inputs = {x}, .backward_input = [](Context&, const Tensor& gradient) {
+                  return std::vector<Tensor>{gradient};
+                }});
+}
+
 Variable Reshape(Context& context, const Variable& x, Shape shape) {
   return Record(context, "reshape", x.value().Reshape(shape),
                 {.inputs = {x}, .backward_input = [shape = x.shape()](Context&, const Tensor& gradient) {

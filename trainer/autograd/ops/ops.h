@@ -19,6 +19,8 @@ Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b
 // F32 and BF16 give F32: an activation joins the residual stream.
 Variable Add(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);
+// x [R, C] plus `value` where row_id[r] == column_id[c]; i64 [R] and [C].
+Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id, const Tensor& column_id, double value);
 // The same elements under another shape, without a copy.
 Variable Reshape(Context& context, const Variable& x, Shape shape);
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation);

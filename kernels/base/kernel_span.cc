@@ -1,0 +1,29 @@
+#include "kernels/base/kernel_span.h"
+
+#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/base/device_spans.h"
+
+namespace tandem {
+
+void KernelSpan::Begin() {
+  if (!stream_.on_cuda()) {
+    number_ = 0;
+    span_.begin_ns = MonotonicNanoseconds();
+    return;
+  }
+  cuda::PushRange(span_.name);
+  if (stream_.device_spans() != nullptr) number_ = stream_.device_spans()->Begin(span_);
+}
+
+// A stream's tracer may end inside a span, which is lost then.
+void KernelSpan::End() {
+  if (!stream_.on_cuda()) {
+    span_.end_ns = MonotonicNanoseconds();
+    if (stream_.tracer() != nullptr) stream_.tracer()->Add(span_);
+    return;
+  }
+  if (number_ != kNone && stream_.device_spans() != nullptr) stream_.device_spans()->End(number_);
+  cuda::PopRange();
+}
+
+}  // namespace tandem
