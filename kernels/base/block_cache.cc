@@ -47,9 +47,9 @@ size_t BlockCache::BytesOf(int size_class) {
   return kUnit * (static_cast<size_t>(size_class - kClassesPerDoubling * doublings + 1) << doublings);
 }
 
-const std::shared_ptr<BlockCache>& BlockCache::Of(Device device) {
+std::shared_ptr<BlockCache>& BlockCache::OfThread(Device device) {
   if (!device.is_cuda()) {
-    thread_local const std::shared_ptr<BlockCache> cache = std::make_shared<BlockCache>();
+    thread_local std::shared_ptr<BlockCache> cache = std::make_shared<BlockCache>();
     return cache;
   }
   thread_local std::map<int, std::shared_ptr<BlockCache>> caches;
@@ -57,6 +57,13 @@ const std::shared_ptr<BlockCache>& BlockCache::Of(Device device) {
   if (cache == nullptr) cache = std::make_shared<BlockCache>(device);
   return cache;
 }
+
+std::shared_ptr<BlockCache> BlockCache::Exchange(Device device, std::shared_ptr<BlockCache> cache) {
+  TANDEM_CHECK(cache != nullptr && cache->device_ == device) << "a cache of another device";
+  return std::exchange(OfThread(device), std::move(cache));
+}
+
+bool BlockCache::KeepsIdle() const { return kKeepIdle || keep_ == Keep::ALL; }
 
 void* BlockCache::AllocateBlock(size_t num_bytes) {
   return device_.is_cuda() ? cuda::AllocateMemory(num_bytes, device_.index) : AllocateArray(num_bytes);
@@ -89,11 +96,10 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
   }
   SystemBlocks().fetch_add(1, std::memory_order_relaxed);
   // Under a sanitizer the block ends where the request does.
-  const size_t block_bytes = kKeepIdle ? BytesOf(size_class) : num_bytes;
+  const size_t block_bytes = KeepsIdle() ? BytesOf(size_class) : num_bytes;
   void* data = AllocateBlock(block_bytes);
-  if (data == nullptr) {
-    absl::MutexLock lock(&mutex_);
-    while (idle_bytes_ > 0) EvictOldest();
+  if (data == nullptr && keep_ != Keep::ALL) {
+    FreeIdle();
     data = AllocateBlock(block_bytes);
   }
   TANDEM_CHECK(data != nullptr || device_.is_cuda()) << "no memory for a buffer of " << num_bytes << " bytes";
@@ -121,13 +127,19 @@ void BlockCache::Return(Block block) {
   absl::MutexLock lock(&mutex_);
   used_bytes_ -= BytesOf(block.size_class);
   if (block.data == Nowhere()) return;
-  if (!kKeepIdle) {
+  if (!KeepsIdle()) {
     FreeBlock(block.data);
     return;
   }
   idle_bytes_ += BytesOf(block.size_class);
   idle_[block.size_class].push_back({block.data, ++num_returns_});
-  while (idle_bytes_ > 2 * most_used_bytes_) EvictOldest();
+  while (keep_ != Keep::ALL && idle_bytes_ > 2 * most_used_bytes_) EvictOldest();
+}
+
+void BlockCache::FreeIdle() {
+  TANDEM_CHECK(keep_ != Keep::ALL) << "recorded kernels use its blocks";
+  absl::MutexLock lock(&mutex_);
+  while (idle_bytes_ > 0) EvictOldest();
 }
 
 void BlockCache::EvictOldest() {

@@ -4,7 +4,8 @@
 // A block of a CUDA device may be handed out again while kernels that read it are still to run: the next user's run after them, for a
 // thread computes on one stream. Whoever uses a block on another stream lets that wait for the thread's stream first, and keeps the
 // buffer until the thread's stream waits for that use.
-// Idle blocks hold at most twice the bytes that were ever in use at once; the one that has rested longest goes first.
+// Idle blocks hold at most twice the bytes that were ever in use at once; the one that has rested longest goes first. A graph's cache
+// (graph.h) keeps every block while it lives: its kernels come back to their addresses.
 // Thread rule: any thread; a buffer shares the ownership of its cache, which may outlive its thread.
 #pragma once
 
@@ -29,19 +30,25 @@ class BlockCache {
     int size_class = 0;
   };
 
-  explicit BlockCache(Device device = {}) : device_(device) {}
+  enum class Keep { SOME, ALL };  // of the idle blocks
+
+  explicit BlockCache(Device device = {}, Keep keep = Keep::SOME) : device_(device), keep_(keep) {}
   BlockCache(const BlockCache&) = delete;
   BlockCache& operator=(const BlockCache&) = delete;
   // Every block is idle by now: the others' buffers own the cache.
   ~BlockCache();
 
   // The calling thread's, of the device.
-  static const std::shared_ptr<BlockCache>& Of(Device device);
+  static const std::shared_ptr<BlockCache>& Of(Device device) { return OfThread(device); }
+  // Makes `cache` the calling thread's and returns the one that was.
+  static std::shared_ptr<BlockCache> Exchange(Device device, std::shared_ptr<BlockCache> cache);
 
   // Uninitialised memory of at least `num_bytes`, 64-byte aligned. CHECKs that the system gives it, once all idle blocks went back. A
   // device that has no more gives Nowhere(), which nobody reads: the stream fails with TakeShortage, and drops what is submitted then.
   Block Take(size_t num_bytes);
   void Return(Block block);
+  // Gives idle blocks back to the system.
+  void FreeIdle();
   // Why a Take since the last call got Nowhere(), if one did: ResourceExhausted.
   absl::Status TakeShortage();
   // An address at which no memory is. Not null, which stands for arrays that are not wanted.
@@ -60,13 +67,16 @@ class BlockCache {
   static constexpr int kNumClasses = 4 * 42;
   static int ClassOf(size_t num_bytes);
   static size_t BytesOf(int size_class);
+  static std::shared_ptr<BlockCache>& OfThread(Device device);
 
+  bool KeepsIdle() const;
   void* AllocateBlock(size_t num_bytes);
   void FreeBlock(void* data);
   void NoteShortage(size_t num_bytes);
   void EvictOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Device device_;
+  const Keep keep_;
   absl::Mutex mutex_;
   std::array<std::vector<Idle>, kNumClasses> idle_ ABSL_GUARDED_BY(mutex_);  // of a class: stacks, the oldest at the bottom
   uint64_t num_returns_ ABSL_GUARDED_BY(mutex_) = 0;

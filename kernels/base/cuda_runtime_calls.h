@@ -26,6 +26,16 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue);
 // Until all that was submitted so far has run.
 absl::Status WaitForQueue(void* queue);
 
+// What `queue` is given until EndRecording is recorded and does not run. Other queues, other threads and requests for memory go on as
+// ever; waits for the queue, and copies to or from host memory that is not pinned, spoil the recording.
+absl::Status BeginRecording(void* queue);
+// Ends it in any case. A graph (a cudaGraphExec_t), which DestroyGraph destroys.
+absl::StatusOr<void*> EndRecording(void* queue);
+// Submits all that was recorded, with the arguments that it had.
+absl::Status LaunchGraph(void* graph, void* queue);
+// REQUIRES: no queue has still to run it.
+void DestroyGraph(void* graph);
+
 // A point in a queue. `recorded` points of one queue hold others up (WaitForEvent). A timed one also knows when the queue came to it.
 void* MakeEvent(int device, bool timed);
 void DestroyEvent(void* event);

@@ -6,9 +6,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/buffer.h"
 #include "kernels/base/device.h"
 #include "kernels/base/device_spans.h"
 #include "kernels/base/staging.h"
@@ -43,12 +46,25 @@ class Stream {
   void CopyToDevice(void* to, const void* from, size_t num_bytes);
   // Copies to the host's memory, waits, and returns status(). REQUIRES: on_cuda().
   absl::Status CopyToHost(void* to, const void* from, size_t num_bytes);
+  // Where kernels read the number of the training step: device memory that holds `step` for what is submitted from now on, until another
+  // step is asked for; anything after the stream failed. Kernels that were recorded (graph.h) read what it holds when they run.
+  // REQUIRES: on_cuda().
+  const uint64_t* StepOnDevice(uint64_t step);
 
  private:
+  friend class Graph;
+  // What is submitted in between does not run, and its errors are EndRecording's, not the stream's. The host can neither wait for what
+  // only comes later nor copy: that is such an error. REQUIRES: on_cuda(), status().ok().
+  absl::Status BeginRecording();
+  absl::StatusOr<void*> EndRecording();
+
   ThreadPool* pool_;
   Device device_;
   void* queue_ = nullptr;
   std::unique_ptr<Staging> staging_;  // null on a CPU
+  std::shared_ptr<Buffer> step_memory_;  // null: no kernel has asked for the step
+  uint64_t step_ = 0;                    // in step_memory_
+  bool recording_ = false;
   Tracer* tracer_ = nullptr;
   std::unique_ptr<DeviceSpans> device_spans_;
   mutable absl::Status status_;

@@ -59,7 +59,7 @@ void CheckRows(const ArrayView& q, std::initializer_list<const ArrayView*> views
   }
 }
 
-AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp) {
+AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, Stream& stream) {
   constexpr double kLog2E = 1.44269504088896340736;
   const Shape& shape = args.q.shape;
   const int64_t num_sequences = args.offsets.num_elements() - 1;
@@ -74,7 +74,8 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp) 
   TANDEM_CHECK(args.dropout >= 0 && args.dropout < 1) << args.dropout;
   TANDEM_CHECK(args.dropout == 0 || args.max_length > 0) << args.max_length;
   const uint32_t threshold = DropThreshold(args.dropout);
-  const DropoutMask mask{FoldKey(args.key), args.step, args.max_length, threshold << 16, static_cast<float>(KeepScale(threshold))};
+  const uint64_t* const step = threshold == 0 ? nullptr : stream.StepOnDevice(args.step);
+  const DropoutMask mask{FoldKey(args.key), step, args.max_length, threshold << 16, static_cast<float>(KeepScale(threshold))};
   const auto scale = static_cast<float>(args.scale);
   return {args.offsets.as<int64_t>(), args.row_index.as<int64_t>(), shape[0], num_sequences, static_cast<int>(shape[1]),
           static_cast<int>(shape[2]), args.causal, scale, scale * static_cast<float>(kLog2E), mask};
@@ -99,7 +100,7 @@ void AttentionForward(const AttentionForwardArgs& args, bool tall, Stream& strea
   CheckRows(args.q, {&args.q, &args.k, &args.v, &args.output});
   WithDeviceType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
-    const ForwardProblem<S> p{ShapeOf(args, args.log_sum_exp), RowsOf<const S>(args.q), RowsOf<const S>(args.k),
+    const ForwardProblem<S> p{ShapeOf(args, args.log_sum_exp, stream), RowsOf<const S>(args.q), RowsOf<const S>(args.k),
                               RowsOf<const S>(args.v), RowsOf<S>(args.output), args.log_sum_exp.as<float>()};
     const bool packs = AllTakePacks<S>(p.shape, {&args.q, &args.k, &args.v, &args.output});
     if constexpr (std::is_same_v<S, BFloat16>) {
@@ -114,7 +115,7 @@ void AttentionBackward(const AttentionBackwardArgs& args, bool tall, Stream& str
   CheckRows(args.q, {&args.q, &args.k, &args.v, &args.output, &args.grad_output, &args.grad_q, &args.grad_k, &args.grad_v});
   WithDeviceType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);
-    const AttentionShape shape = ShapeOf(args, args.log_sum_exp);
+    const AttentionShape shape = ShapeOf(args, args.log_sum_exp, stream);
     const int64_t num_rows = shape.num_tokens * shape.num_heads;
     const std::shared_ptr<Buffer> scratch = DeviceScratch(stream, static_cast<size_t>(num_rows) * sizeof(RowStatistics));
     auto* const statistics = static_cast<RowStatistics*>(scratch->data());

@@ -19,7 +19,8 @@ struct TokenRows {
 };
 
 struct DropoutMask {
-  uint64_t folded_key, step;
+  uint64_t folded_key;
+  const uint64_t* step;  // null without dropout
   int64_t max_length;
   uint32_t limit;  // an element is dropped iff its bits, in the upper half of a word, are below; 0: no dropout
   float keep_scale;
@@ -113,8 +114,8 @@ __device__ inline KeyRun FindKeyRun(const AttentionShape& shape, int64_t token, 
 }
 
 // A bit for each element of a Philox block: whether it is kept.
-__device__ inline uint32_t KeptOfBlock(const DropoutMask& mask, uint64_t block) {
-  const Philox4 words = PhiloxBlock(mask.folded_key, mask.step, block);
+__device__ inline uint32_t KeptOfBlock(const DropoutMask& mask, uint64_t step, uint64_t block) {
+  const Philox4 words = PhiloxBlock(mask.folded_key, step, block);
   uint32_t kept = 0;
   for (int w = 0; w < 4; ++w) {
     kept |= static_cast<uint32_t>(words[w] << 16 >= mask.limit) << (2 * w);
@@ -129,19 +130,20 @@ __device__ inline uint32_t KeptBits(const AttentionShape& shape, int64_t token, 
   static_assert(kCount % 8 == 0 && kCount <= 32);
   const uint64_t row = static_cast<uint64_t>(__ldg(shape.row_index + token)) * static_cast<uint64_t>(shape.num_heads);
   const uint64_t base = (row + static_cast<uint64_t>(head)) * static_cast<uint64_t>(shape.mask.max_length);
+  const uint64_t step = __ldg(shape.mask.step);
   uint64_t bits = 0;
   if (run.contiguous) {
     const uint64_t element = base + static_cast<uint64_t>(run.place + first);
     const int phase = static_cast<int>(element % 8);
 #pragma unroll 2
-    for (int b = 0; b < kCount / 8; ++b) bits |= uint64_t{KeptOfBlock(shape.mask, element / 8 + b)} << (8 * b);
-    if (phase != 0) bits |= uint64_t{KeptOfBlock(shape.mask, element / 8 + kCount / 8)} << kCount;
+    for (int b = 0; b < kCount / 8; ++b) bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + b)} << (8 * b);
+    if (phase != 0) bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + kCount / 8)} << kCount;
     bits >>= phase;
   } else {
 #pragma unroll 1
     for (int i = 0; i < kCount && first + i < run.count; ++i) {
       const uint64_t element = base + static_cast<uint64_t>(__ldg(run.row_index + first + i) % shape.mask.max_length);
-      bits |= uint64_t{KeptOfBlock(shape.mask, element / 8) >> (element % 8) & 1} << i;
+      bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8) >> (element % 8) & 1} << i;
     }
   }
   return static_cast<uint32_t>(bits & ((uint64_t{1} << kCount) - 1));

@@ -13,7 +13,8 @@ struct DropoutShape {
 };
 
 struct DropoutStream {
-  uint64_t folded_key, step;
+  uint64_t folded_key;
+  const uint64_t* step;
   uint32_t threshold;
   float scale;
 };
@@ -22,7 +23,7 @@ __device__ inline float KeepOrZero(bool kept, float x, float scale) { return kep
 
 // Bit e: element e of the block is kept.
 __device__ inline uint32_t KeptBits(const DropoutStream& random, uint64_t block) {
-  const Philox4 words = PhiloxBlock(random.folded_key, random.step, block);
+  const Philox4 words = PhiloxBlock(random.folded_key, __ldg(random.step), block);
   uint32_t kept = 0;
   TANDEM_UNROLL
   for (int w = 0; w < 4; ++w) {
@@ -135,7 +136,7 @@ struct DropGradient {
 
 void Dropout(const DropoutArgs& args, Stream& stream) {
   const uint32_t threshold = DropThreshold(args.probability);
-  const DropoutStream random{FoldKey(args.key), args.step, threshold, static_cast<float>(KeepScale(threshold))};
+  const DropoutStream random{FoldKey(args.key), stream.StepOnDevice(args.step), threshold, static_cast<float>(KeepScale(threshold))};
   WithDeviceType(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool whole_blocks = args.x.shape[-1] % kBlockElements == 0;

@@ -38,6 +38,11 @@ absl::Status CopyAsync(void*, const void*, size_t, void*) { Refuse("CopyAsync");
 absl::Status SetBytesAsync(void*, int, size_t, void*) { Refuse("SetBytesAsync"); }
 absl::Status WaitForQueue(void*) { Refuse("WaitForQueue"); }
 
+absl::Status BeginRecording(void*) { Refuse("BeginRecording"); }
+absl::StatusOr<void*> EndRecording(void*) { Refuse("EndRecording"); }
+absl::Status LaunchGraph(void*, void*) { Refuse("LaunchGraph"); }
+void DestroyGraph(void*) { Refuse("DestroyGraph"); }
+
 void* MakeEvent(int, bool) { Refuse("MakeEvent"); }
 void DestroyEvent(void*) { Refuse("DestroyEvent"); }
 absl::Status RecordEvent(void*, void*) { Refuse("RecordEvent"); }

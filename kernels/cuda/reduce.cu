@@ -1,6 +1,5 @@
 #include <limits>
 
-#include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/map.cuh"
 #include "kernels/cuda/total.cuh"
@@ -189,8 +188,7 @@ double SumOfPartials(const double* partials, int64_t count, const Operation& ope
   double* total = static_cast<double*>(memory->data());
   Launch(stream, operation, Grid{1, kReduceThreads}, SumOfPartialsKernel<double>, partials, count, total);
   double found = std::numeric_limits<double>::quiet_NaN();
-  if (stream.status().ok()) stream.Fail(tandem::cuda::CopyAsync(&found, total, sizeof(found), stream.queue()));
-  return stream.Wait().ok() ? found : std::numeric_limits<double>::quiet_NaN();
+  return stream.CopyToHost(&found, total, sizeof(found)).ok() ? found : std::numeric_limits<double>::quiet_NaN();
 }
 
 void Sum(const ArrayView& output, const ArrayView& x, Stream& stream) {

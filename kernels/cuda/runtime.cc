@@ -162,6 +162,33 @@ absl::Status WaitForQueue(void* queue) {
   return CudaStatus(cudaStreamSynchronize(AsStream(queue)), "work on a CUDA device");
 }
 
+// Relaxed: a thread may ask for memory while it records, and threads that do not record are not watched at all.
+absl::Status BeginRecording(void* queue) {
+  const DeviceGuard guard = StandingAnywhere();
+  return CudaStatus(cudaStreamBeginCapture(AsStream(queue), cudaStreamCaptureModeRelaxed), "beginning to record a stream");
+}
+
+absl::StatusOr<void*> EndRecording(void* queue) {
+  const DeviceGuard guard = StandingAnywhere();
+  cudaGraph_t recorded = nullptr;
+  RETURN_IF_ERROR(CudaStatus(cudaStreamEndCapture(AsStream(queue), &recorded), "recording a stream"));
+  cudaGraphExec_t graph = nullptr;
+  const cudaError_t error = cudaGraphInstantiate(&graph, recorded, 0);
+  cudaGraphDestroy(recorded);
+  RETURN_IF_ERROR(CudaStatus(error, "making a graph of what was recorded"));
+  return static_cast<void*>(graph);
+}
+
+absl::Status LaunchGraph(void* graph, void* queue) {
+  const DeviceGuard guard = StandingAnywhere();
+  return CudaStatus(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), AsStream(queue)), "launching a graph");
+}
+
+void DestroyGraph(void* graph) {
+  const DeviceGuard guard = StandingAnywhere();
+  cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
+}
+
 void* MakeEvent(int device, bool timed) {
   const DeviceGuard guard = Standing(device);
   cudaEvent_t event = nullptr;

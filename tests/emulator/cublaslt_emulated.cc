@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/base/bfloat16.h"
+#include "tests/emulator/emulated_queue.h"
 
 extern "C" {
 EmulatedCublasLt emulated_cublaslt;
@@ -74,6 +75,36 @@ bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& c
   return (ta ? a.columns : a.rows) == d.rows && (tb ? b.columns : b.rows) == *depth &&
          (tb ? b.rows : b.columns) == d.columns && c == d;
 }
+// c = scale a b + keep c + bias, in the memory of the host.
+struct Product {
+  const void *a_data, *b_data, *c_data, *bias;
+  void* d_data;
+  Operation op;
+  Layout a, b, c, d;
+  int64_t depth;
+  float scale, keep;
+  void* workspace;
+  uint64_t workspace_bytes;
+
+  void Run() const {
+    if (workspace_bytes > 0) std::memset(workspace, 0x5a, workspace_bytes);
+    const bool ta = op.transpose_a == CUBLAS_OP_T, tb = op.transpose_b == CUBLAS_OP_T;
+    const int64_t a_row = ta ? a.leading : 1, a_depth = ta ? 1 : a.leading;
+    const int64_t b_depth = tb ? b.leading : 1, b_column = tb ? 1 : b.leading;
+    for (int64_t j = 0; j < static_cast<int64_t>(d.columns); ++j) {
+      for (int64_t i = 0; i < static_cast<int64_t>(d.rows); ++i) {
+        float sum = 0;
+        for (int64_t k = 0; k < depth; ++k) {
+          sum += Load(a_data, a.type, i * a_row + k * a_depth) * Load(b_data, b.type, k * b_depth + j * b_column);
+        }
+        sum *= scale;
+        if (keep != 0) sum += keep * Load(c_data, c.type, i + j * c.leading);
+        if (bias != nullptr) sum += static_cast<const float*>(bias)[i];
+        Store(d_data, d.type, i + j * d.leading, sum);
+      }
+    }
+  }
+};
 bool TypesFit(const Operation& op, const Layout& a, const Layout& b, const Layout& d) {
   if (a.type != b.type || (d.type != a.type && d.type != CUDA_R_32F)) return false;
   return op.epilogue == CUBLASLT_EPILOGUE_DEFAULT || d.type == CUDA_R_32F;  // biases are F32 here, and of the type of d there
@@ -186,7 +217,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                               cublasLtMatrixLayout_t a_layout, const void* b_data, cublasLtMatrixLayout_t b_layout,
                               const void* beta, const void* c_data, cublasLtMatrixLayout_t c_layout, void* d_data,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algorithm, void* workspace,
-                              size_t workspace_bytes, cudaStream_t) {
+                              size_t workspace_bytes, cudaStream_t stream) {
   ++emulated_cublaslt.num_products;
   const Operation& op = *As<Operation>(operation);
   const Layout &a = *As<Layout>(a_layout), &b = *As<Layout>(b_layout), &c = *As<Layout>(c_layout), &d = *As<Layout>(d_layout);
@@ -206,24 +237,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   if (packed.workspace_bytes > 0) {
     const bool enough = workspace != nullptr && workspace_bytes >= packed.workspace_bytes;
     if (!enough || !Divides(256, workspace)) return CUBLAS_STATUS_INVALID_VALUE;
-    std::memset(workspace, 0x5a, packed.workspace_bytes);
   }
   const float scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
   if (keep != 0 && c_data != d_data) return CUBLAS_STATUS_INVALID_VALUE;
-  const int64_t a_row = op.transpose_a == CUBLAS_OP_T ? a.leading : 1, a_depth = op.transpose_a == CUBLAS_OP_T ? 1 : a.leading;
-  const int64_t b_depth = op.transpose_b == CUBLAS_OP_T ? b.leading : 1, b_column = op.transpose_b == CUBLAS_OP_T ? 1 : b.leading;
-  for (int64_t j = 0; j < static_cast<int64_t>(d.columns); ++j) {
-    for (int64_t i = 0; i < static_cast<int64_t>(d.rows); ++i) {
-      float sum = 0;
-      for (int64_t k = 0; k < static_cast<int64_t>(depth); ++k) {
-        sum += Load(a_data, a.type, i * a_row + k * a_depth) * Load(b_data, b.type, k * b_depth + j * b_column);
-      }
-      sum *= scale;
-      if (keep != 0) sum += keep * Load(c_data, c.type, i + j * c.leading);
-      if (biased) sum += static_cast<const float*>(op.bias)[i];
-      Store(d_data, d.type, i + j * d.leading, sum);
-    }
-  }
+  const Product product{a_data, b_data, c_data, biased ? op.bias : nullptr, d_data, op, a, b, c, d, static_cast<int64_t>(depth),
+                        scale, keep, workspace, packed.workspace_bytes};
+  reinterpret_cast<EmulatedQueue*>(stream)->Give([product] { product.Run(); });
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/device_guard.h"
 #include "kernels/base/dynamic_library.h"
+#include "kernels/base/graph.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/emulator/cublaslt_emulated.h"
 #include "tests/kernels/random_arrays.h"
@@ -67,6 +68,22 @@ TEST_F(CublasLtTest, WorkspaceOfAQueueWaitsOnceForWhoeverHadItsMemoryBefore) {
   EXPECT_EQ(emulated_device_waits, before + 1);
   Multiply(2, 3, 2000);
   EXPECT_EQ(emulated_device_waits, before + 1);
+}
+
+TEST_F(CublasLtTest, RecordedProductRunsWithEveryLaunchAndAsksForNothing) {
+  Multiply(2, 3, 1700);  // with a workspace
+  const int choices = library_.num_choices, waits = emulated_device_waits;
+  Array<float> a({2, 1700}, 1), b({1700, 3}, 1), c({2, 3}, -1);
+  const auto graph = Graph::Record(stream_, [&] { cuda::Gemm({.a = a, .b = b, .c = c}, stream_); });
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  EXPECT_EQ(c[0], -1);
+  for (const float value : {2.0f, 3.0f}) {
+    for (int64_t i = 0; i < a.size(); ++i) a[i] = value;
+    (*graph)->Launch();
+    EXPECT_EQ(c[5], 1700 * value);
+  }
+  EXPECT_EQ(library_.num_choices, choices);
+  EXPECT_EQ(emulated_device_waits, waits);
 }
 
 TEST_F(CublasLtTest, DescriptorsAreDestroyed) {

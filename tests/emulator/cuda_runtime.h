@@ -13,6 +13,10 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <tuple>
+#include <type_traits>
+
+#include "tests/emulator/emulated_queue.h"
 
 #define __global__
 #define __device__
@@ -156,6 +160,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     return cudaErrorInvalidConfiguration;
   }
   if (config->dynamicSmemBytes > tandem::emulator::SharedLimit(reinterpret_cast<const void*>(kernel))) return cudaErrorInvalidConfiguration;
-  tandem::emulator::RunGrid(grid, block, config->dynamicSmemBytes, [&] { kernel(static_cast<Parameters>(arguments)...); });
+  // Copied, as a launch copies them: the kernel may run later, and more than once.
+  const std::tuple<std::decay_t<Parameters>...> given(static_cast<Parameters>(arguments)...);
+  const auto run = [grid, block, shared_bytes = config->dynamicSmemBytes, kernel, given] {
+    tandem::emulator::RunGrid(grid, block, shared_bytes, [&] { std::apply(kernel, given); });
+  };
+  if (config->stream == nullptr) run();
+  else static_cast<EmulatedQueue*>(config->stream)->Give(run);
   return cudaSuccess;
 }

@@ -1,5 +1,6 @@
 // What a cudaStream_t of the emulated device points to. The device does at once what a queue is given, except collectives of the
-// stand-in for NCCL: those finish later, by themselves, and a queue counts them so that what comes after can wait for them.
+// stand-in for NCCL: those finish later, by themselves, and a queue counts them so that what comes after can wait for them. While it is
+// recorded it keeps what it is given; what CUDA does not allow then spoils the recording.
 // A shared library that is loaded finds the same layout here and nothing else: there is no code to link.
 // Thread rule: any thread.
 #pragma once
@@ -7,9 +8,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
+#include <vector>
 
 struct EmulatedQueue {
   // Collectives given to this queue so far, and how many of the first of them are done. Changed by Submit and Complete only.
@@ -18,6 +22,7 @@ struct EmulatedQueue {
   // The number of one more collective; the first is number 1.
   int64_t Submit() {
     const std::lock_guard lock(mutex);
+    spoilt = recording;  // the stand-in knows no recorded collectives
     return ++submitted;
   }
   // Collectives of different communicators may end out of order when they are aborted; `completed` counts without gaps.
@@ -34,8 +39,16 @@ struct EmulatedQueue {
   }
   void WaitUntilIdle() { WaitFor(submitted); }
 
+  // Of kernels, and of copies within the device's memory.
+  void Give(std::function<void()> work) {
+    if (!recording) work();
+    else if (!spoilt) recorded.push_back(std::move(work));
+  }
+
   std::mutex mutex;
   std::condition_variable changed;
   std::set<int64_t> early;              // done before others that were submitted earlier
   std::shared_ptr<EmulatedQueue> self;  // the owner's; events keep a queue alive beyond it
+  bool recording = false, spoilt = false;
+  std::vector<std::function<void()>> recorded;
 };

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/base/event.h"
 #include "kernels/base/thread_pool.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -58,12 +60,15 @@ __global__ void PlaceKernel(int* places) {
   places[block * blockDim.x * blockDim.y * blockDim.z + thread] += 1;
 }
 
+__global__ void SetKernel(int value, int* to) { to[threadIdx.x] = value; }
+
 class EmulatorTest : public ::testing::Test {
  protected:
   template <class... Parameters, class... Arguments>
   void Run(const Grid& grid, void (*kernel)(Parameters...), Arguments... arguments) {
     Launch(stream_, {"test", ArrayView()}, grid, kernel, arguments...);
   }
+  void* queue() const { return stream_.queue(); }
 
  private:
   ThreadPool pool_{1};
@@ -121,6 +126,41 @@ TEST_F(EmulatorTest, EveryThreadOfEveryBlockRunsOnce) {
   std::vector<int> places(2 * 3 * 4 * 4 * 2 * 5, 0);
   Run(grid, PlaceKernel, places.data());
   EXPECT_EQ(places, std::vector<int>(places.size(), 1));
+}
+
+TEST_F(EmulatorTest, RecordedKernelsKeepTheirArgumentsAndRunWithEveryLaunch) {
+  std::vector<int> to(4, -1);
+  ASSERT_TRUE(tandem::cuda::BeginRecording(queue()).ok());
+  int value = 7;
+  Run({1, 3}, SetKernel, value, to.data());
+  value = 8;
+  const auto graph = tandem::cuda::EndRecording(queue());
+  ASSERT_TRUE(graph.ok()) << graph.status().ToString();
+  EXPECT_EQ(to[0], -1);
+  for (int launch = 0; launch < 2; ++launch) {
+    to.assign(4, -1);
+    ASSERT_TRUE(tandem::cuda::LaunchGraph(*graph, queue()).ok());
+    EXPECT_EQ(to, (std::vector<int>{7, 7, 7, -1}));
+  }
+  tandem::cuda::DestroyGraph(*graph);
+}
+
+TEST_F(EmulatorTest, WhatCudaDoesNotRecordSpoilsTheRecording) {
+  const std::shared_ptr<Buffer> memory = Buffer::Allocate(64, {DeviceKind::CUDA, 0});
+  int host = 3;
+  Event event({DeviceKind::CUDA, 0});
+  const std::vector<std::function<absl::Status()>> calls{
+      [&] { return tandem::cuda::WaitForQueue(queue()); },
+      [&] { return tandem::cuda::CopyAsync(memory->data(), &host, sizeof(host), queue()); },
+      [&] { return tandem::cuda::CopyAsync(&host, memory->data(), sizeof(host), queue()); },
+      [&] { return event.HoldUp(queue()); }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    ASSERT_TRUE(tandem::cuda::BeginRecording(queue()).ok());
+    EXPECT_NE(calls[i]().ToString().find("cudaErrorStreamCapture"), std::string::npos) << i;
+    const auto graph = tandem::cuda::EndRecording(queue());
+    EXPECT_NE(graph.status().ToString().find("cudaErrorStreamCaptureInvalidated"), std::string::npos) << i;
+    EXPECT_TRUE(calls[i]().ok()) << "when nothing is recorded any more";
+  }
 }
 
 using EmulatorDeathTest = EmulatorTest;

@@ -1,5 +1,6 @@
 #include "kernels/base/storage.h"
 #include "kernels/cuda/kernels.h"
+#include "tests/emulator/emulated_queue.h"
 
 // The emulator's products: what cuBLASLt does on a device, as plain loops over the memory of the host.
 namespace tandem::kernels::cuda {
@@ -30,10 +31,13 @@ void Multiply(const GemmArgs& args) {
 
 void Gemm(const GemmArgs& args, Stream& stream) {
   if (!stream.status().ok()) return;
-  if (args.a.dtype == DType::F32) return Multiply<float, float>(args);
-  TANDEM_CHECK(args.a.dtype == DType::BF16) << "no product of " << NameOf(args.a.dtype) << " on a CUDA device";
-  if (args.c.dtype == DType::F32) return Multiply<BFloat16, float>(args);
-  Multiply<BFloat16, BFloat16>(args);
+  const bool is_f32 = args.a.dtype == DType::F32;
+  TANDEM_CHECK(is_f32 || args.a.dtype == DType::BF16) << "no product of " << NameOf(args.a.dtype) << " on a CUDA device";
+  static_cast<EmulatedQueue*>(stream.queue())->Give([args, is_f32] {
+    if (is_f32) Multiply<float, float>(args);
+    else if (args.c.dtype == DType::F32) Multiply<BFloat16, float>(args);
+    else Multiply<BFloat16, BFloat16>(args);
+  });
 }
 
 }  // namespace tandem::kernels::cuda

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
+#include "kernels/base/status_macros.h"
 #include "kernels/cuda/launch.cuh"
 #include "tests/emulator/emulated_queue.h"
 
@@ -47,6 +49,46 @@ void WaitInTurn(void* queue) {
   if (queue != nullptr) static_cast<EmulatedQueue*>(queue)->WaitUntilIdle();
 }
 
+// Blocks of the device's memory, by address: what is not in one of them is the host's.
+struct DeviceBlocks {
+  std::mutex mutex;
+  std::map<const char*, size_t> blocks;
+
+  void Add(void* memory, size_t num_bytes) {
+    const std::lock_guard lock(mutex);
+    blocks[static_cast<const char*>(memory)] = num_bytes;
+  }
+  void Remove(void* memory) {
+    const std::lock_guard lock(mutex);
+    blocks.erase(static_cast<const char*>(memory));
+  }
+  bool Hold(const void* place) {
+    const std::lock_guard lock(mutex);
+    auto after = blocks.upper_bound(static_cast<const char*>(place));
+    if (after == blocks.begin()) return false;
+    const auto& [begin, num_bytes] = *std::prev(after);
+    return static_cast<const char*>(place) < begin + num_bytes;
+  }
+};
+DeviceBlocks& Blocks() {
+  static auto* const blocks = new DeviceBlocks;
+  return *blocks;
+}
+
+EmulatedQueue& QueueOf(void* queue) { return *static_cast<EmulatedQueue*>(queue); }
+
+// What CUDA refuses on a queue that is recorded, and the recording with it.
+absl::Status Spoil(void* queue, const char* what, const char* error = "cudaErrorStreamCaptureUnsupported") {
+  QueueOf(queue).spoilt = true;
+  return absl::InternalError(absl::StrCat(what, ": ", error, ", operation not permitted when stream is capturing"));
+}
+bool IsRecorded(void* queue) { return queue != nullptr && QueueOf(queue).recording; }
+
+// A cudaGraphExec_t.
+struct EmulatedGraph {
+  std::vector<std::function<void()>> work;
+};
+
 // The place of a queue at which it was recorded last; a queue that is gone is past all of its places.
 struct EmulatedEvent {
   std::mutex mutex;
@@ -69,10 +111,15 @@ void* AllocateMemory(size_t num_bytes, int) {
   }
   constexpr size_t kAlignment = 256;
   void* memory = std::aligned_alloc(kAlignment, (num_bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (memory != nullptr) std::memset(memory, 0xff, num_bytes);
+  if (memory == nullptr) return nullptr;
+  std::memset(memory, 0xff, num_bytes);
+  Blocks().Add(memory, num_bytes);
   return memory;
 }
-void FreeMemory(void* memory, int) { std::free(memory); }
+void FreeMemory(void* memory, int) {
+  Blocks().Remove(memory);
+  std::free(memory);
+}
 void* AllocatePinnedMemory(size_t num_bytes) { return std::malloc(num_bytes); }
 void FreePinnedMemory(void* memory) { std::free(memory); }
 
@@ -86,6 +133,11 @@ void DestroyQueue(void* queue) {
   const std::shared_ptr<EmulatedQueue> last = std::move(static_cast<EmulatedQueue*>(queue)->self);
 }
 absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue) {
+  if (IsRecorded(queue)) {
+    if (!Blocks().Hold(to) || !Blocks().Hold(from)) return Spoil(queue, "copying to or from the host");
+    QueueOf(queue).Give([=] { std::memmove(to, from, num_bytes); });
+    return absl::OkStatus();
+  }
   const absl::Status called = Called();
   WaitInTurn(queue);
   if (called.ok() && num_bytes > 0) std::memmove(to, from, num_bytes);
@@ -94,18 +146,44 @@ absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue
 }
 absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
   WaitInTurn(queue);
-  if (num_bytes > 0) std::memset(to, value, num_bytes);
+  if (num_bytes > 0) QueueOf(queue).Give([=] { std::memset(to, value, num_bytes); });
   return absl::OkStatus();
 }
 absl::Status WaitForQueue(void* queue) {
+  if (IsRecorded(queue)) return Spoil(queue, "work on a CUDA device");
   absl::Status called = Called();
   if (called.ok()) WaitInTurn(queue);  // a failed device does not keep the host waiting
   return called;
 }
 
+absl::Status BeginRecording(void* queue) {
+  TANDEM_CHECK(!IsRecorded(queue)) << "cudaErrorIllegalState";
+  QueueOf(queue).recording = true;
+  QueueOf(queue).spoilt = false;
+  return absl::OkStatus();
+}
+absl::StatusOr<void*> EndRecording(void* queue) {
+  EmulatedQueue& recorded = QueueOf(queue);
+  TANDEM_CHECK(recorded.recording) << "cudaErrorIllegalState";
+  recorded.recording = false;
+  auto graph = std::make_unique<EmulatedGraph>();
+  graph->work.swap(recorded.recorded);
+  if (recorded.spoilt) return absl::InternalError("recording a stream: cudaErrorStreamCaptureInvalidated");
+  return static_cast<void*>(graph.release());
+}
+absl::Status LaunchGraph(void* graph, void* queue) {
+  if (IsRecorded(queue)) return Spoil(queue, "launching a graph");  // CUDA makes it a part of the other; nobody wants that here
+  RETURN_IF_ERROR(Called());
+  WaitInTurn(queue);
+  for (const auto& work : static_cast<EmulatedGraph*>(graph)->work) work();
+  return absl::OkStatus();
+}
+void DestroyGraph(void* graph) { delete static_cast<EmulatedGraph*>(graph); }
+
 void* MakeEvent(int, bool) { return new EmulatedEvent; }
 void DestroyEvent(void* event) { delete static_cast<EmulatedEvent*>(event); }
 absl::Status RecordEvent(void* event, void* queue) {
+  if (IsRecorded(queue)) return Spoil(queue, "recording an event");  // CUDA lets it name a place in the graph; nobody wants that here
   auto& recorded = *static_cast<EmulatedEvent*>(event);
   const std::lock_guard lock(recorded.mutex);
   recorded.queue = queue == nullptr ? nullptr : static_cast<EmulatedQueue*>(queue)->self;
@@ -114,6 +192,7 @@ absl::Status RecordEvent(void* event, void* queue) {
   return absl::OkStatus();
 }
 absl::Status WaitForEvent(void* event, void* queue) {
+  if (IsRecorded(queue)) return Spoil(queue, "waiting for an event of another stream", "cudaErrorStreamCaptureIsolation");
   const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
   if (recorded != nullptr && recorded.get() != queue) recorded->WaitFor(number);  // a queue's own places need no waiting
   return absl::OkStatus();

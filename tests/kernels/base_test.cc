@@ -179,6 +179,29 @@ TEST(BlockCacheTest, EveryByteOfEverySizeBelongsToOneBufferAlone) {
   }
 }
 
+// The addresses of some blocks of each size, given back before those of the next.
+std::set<void*> BlocksOf(BlockCache& cache, size_t each, int count) {
+  std::vector<BlockCache::Block> blocks;
+  for (int i = 0; i < count; ++i) blocks.push_back(cache.Take(each));
+  std::set<void*> places;
+  for (const BlockCache::Block& block : blocks) {
+    places.insert(block.data);
+    cache.Return(block);
+  }
+  return places;
+}
+
+TEST(BlockCacheTest, CacheThatKeepsAllNeverGivesABlockBack) {
+  BlockCache cache({}, BlockCache::Keep::ALL);
+  const std::set<void*> large = BlocksOf(cache, 4 << 20, 1), middle = BlocksOf(cache, 1 << 20, 4);
+  BlocksOf(cache, 256 << 10, 4);  // 9 MiB: more than twice what was ever in use
+  EXPECT_EQ(SystemBlocksDuring([&] {
+              EXPECT_EQ(BlocksOf(cache, 4 << 20, 1), large);
+              EXPECT_EQ(BlocksOf(cache, 1 << 20, 4), middle);
+            }),
+            0u);
+}
+
 TEST(BlockCacheTest, MemoryFreedOnAnotherThreadComesHome) {
   SKIP_UNDER_SANITIZERS();
   const size_t size = 23456789;

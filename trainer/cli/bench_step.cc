@@ -27,7 +27,10 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr int kWarmUpSteps = 4, kTracedSteps = 4;
+constexpr int kTracedSteps = 4;
+
+// Steps that come before those which are measured. By then a GPU's step has been recorded (loop/step_passes.h).
+int WarmUpSteps(Device device) { return device.is_cuda() ? 8 : 4; }
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
@@ -101,18 +104,19 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   job.mutable_runtime()->set_threads(threads);
   job.mutable_train()->set_precision(bf16 ? Train::BF16 : Train::F32);
   job.mutable_train()->set_max_epochs(0);
-  job.mutable_train()->set_max_steps(kWarmUpSteps + num_steps + kTracedSteps + 1);  // the evaluation after the last is not traced
+  ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
+  const Device device = place.device;
+  const int warm_up_steps = WarmUpSteps(device);
+  job.mutable_train()->set_max_steps(warm_up_steps + num_steps + kTracedSteps + 1);  // the evaluation after the last is not traced
   job.mutable_train()->set_eval_every_steps(job.train().max_steps());
   job.mutable_train()->set_log_every_steps(static_cast<int>(job.train().max_steps()));
-  job.mutable_trace()->set_first_step(kWarmUpSteps + num_steps + 1);
+  job.mutable_trace()->set_first_step(warm_up_steps + num_steps + 1);
   job.mutable_trace()->set_steps(kTracedSteps);
 
   Measured measured;
   measured.job = job.name();
   measured.threads = threads;
   measured.dtype = bf16 ? "bf16" : "f32";
-  ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
-  const Device device = place.device;
   measured.device = device;
   ASSIGN_OR_RETURN(const Ceilings before, CeilingsOf(device, threads));
   std::vector<double> samples, tokens;
@@ -127,7 +131,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
        .compute = bf16 ? DType::BF16 : DType::F32,
        .on_step =
            [&](const loop::StepRecord& record) {
-             if (record.step <= kWarmUpSteps || record.step > kWarmUpSteps + num_steps) return;
+             if (record.step <= warm_up_steps || record.step > warm_up_steps + num_steps) return;
              samples.push_back(record.samples_per_second);
              tokens.push_back(record.tokens_per_second);
            },

@@ -323,6 +323,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   if (job->checkpoint().timeout_seconds() == 0) job->mutable_checkpoint()->set_timeout_seconds(600);
   if (job->runtime().threads() == 0) job->mutable_runtime()->set_threads(1);
   if (job->runtime().timeout_seconds() == 0) job->mutable_runtime()->set_timeout_seconds(60);
+  if (!job->runtime().has_cuda_graphs()) job->mutable_runtime()->set_cuda_graphs(true);
 }
 
 }  // namespace tandem

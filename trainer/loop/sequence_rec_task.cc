@@ -25,6 +25,15 @@ constexpr int64_t kEvaluationUsers = 256;  // a block of users scored together; 
 
 struct SequenceStep : StepInput {
   std::vector<models::SequenceInput> parts;
+
+  std::vector<Tensor*> Tensors() override {
+    std::vector<Tensor*> all;
+    for (models::SequenceInput& part : parts) {
+      all.insert(all.end(), {&part.rows.offsets, &part.rows.positions, &part.rows.row_index, &part.inputs, &part.targets});
+      all.push_back(&part.negatives);
+    }
+    return all;
+  }
 };
 
 nn::PackedRows PackedRowsOf(const data::SequenceBatch& batch, int64_t max_length) {
@@ -124,8 +133,7 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
 }
 
 Variable SequenceRecTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
-  const models::SequenceInput& here = static_cast<const SequenceStep&>(input).parts[part];
-  return model_.LossSum(context, table_ != nullptr ? rows : items_, here.To(context.stream().device(), context.stream()));
+  return model_.LossSum(context, table_ != nullptr ? rows : items_, static_cast<const SequenceStep&>(input).parts[part]);
 }
 
 absl::StatusOr<Tensor> SequenceRecTask::AllItems(absl::Duration timeout) const {

@@ -31,6 +31,9 @@ struct StepInput {
   int64_t global_tokens = 0;
   int64_t global_targets = 0;  // what the summed loss is divided by
   double flops = 0;  // of the share's products, forward and backward (models/model_flops.h)
+
+  // The arrays of all parts, in a fixed order. Prepare leaves them in the host's memory.
+  virtual std::vector<Tensor*> Tensors() { return {}; }
 };
 
 struct Evaluation {
@@ -55,7 +58,8 @@ class Task {
   virtual int64_t steps_per_epoch() const = 0;
   // `step` counts from 1 over all epochs.
   virtual std::unique_ptr<StepInput> Prepare(int64_t step) const = 0;
-  // The summed loss of part `part` of the input. `rows` are input.ids' rows; undefined without a table.
+  // The summed loss of part `part` of the input, whose arrays lie where the stream computes. `rows` are input.ids' rows; undefined
+  // without a table.
   virtual Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const = 0;
   // Collective over all replicas, which get the same result. No metrics where a task has no such split.
   virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) = 0;

@@ -19,6 +19,14 @@ constexpr int64_t kEvaluationTokens = 8192;  // a block of windows evaluated tog
 
 struct TextStep : StepInput {
   std::vector<models::GptInput> parts;
+
+  std::vector<Tensor*> Tensors() override {
+    std::vector<Tensor*> all;
+    for (models::GptInput& part : parts) {
+      all.insert(all.end(), {&part.rows.offsets, &part.rows.positions, &part.rows.row_index, &part.inputs, &part.targets});
+    }
+    return all;
+  }
 };
 
 std::vector<uint64_t> RowIdsOf(const std::vector<int64_t>& symbols) {
@@ -79,8 +87,7 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
 }
 
 Variable TextTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
-  const models::GptInput& here = static_cast<const TextStep&>(input).parts[part];
-  return model_.LossSum(context, rows, here.To(context.stream().device(), context.stream()));
+  return model_.LossSum(context, rows, static_cast<const TextStep&>(input).parts[part]);
 }
 
 void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,

@@ -6,7 +6,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/kernel_span.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/autograd/engine.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
@@ -15,6 +14,7 @@
 #include "trainer/loop/run_trace.h"
 #include "trainer/loop/step_clock.h"
 #include "trainer/loop/step_loader.h"
+#include "trainer/loop/step_passes.h"
 #include "trainer/loop/trace_file.h"
 #include "trainer/parallel/ddp.h"
 #include "trainer/remote/dist_autograd.h"
@@ -59,7 +59,6 @@ class Replica {
   absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
-  Variable Forward(Context& context, int part, const Variable& rows);
   // Sums the loss over replicas, and learns whether one of them is to stop.
   absl::Status ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record);
   absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
@@ -87,6 +86,7 @@ class Replica {
   // Of rank 0's checkpoint, which may take longer than a peer.
   absl::Duration CheckpointTimeout() const { return absl::Seconds(job_.checkpoint().timeout_seconds()); }
   absl::Status Barrier(const char* name, absl::Duration timeout);
+  std::unique_ptr<StepPasses> MakePasses();
   std::unique_ptr<RunTrace> MakeTrace(int64_t first_step);
   void TakeNote(const absl::Status& trace);
 
@@ -106,6 +106,7 @@ class Replica {
   double peak_flops_ = 0;       // with them, of a device whose peak is known
   StepClock clock_{&stream_};
   std::unique_ptr<parallel::Ddp> ddp_;
+  std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
   PendingStep pending_;  // the next step; destroyed after an abort, so that its pull cannot hold up a failed run
@@ -120,6 +121,7 @@ absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
   comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, gradients, &stream_, {}));
+  passes_ = MakePasses();
   if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
   RETURN_IF_ERROR(SetPrecision());
   RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline()));
@@ -150,6 +152,19 @@ absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
   if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, deadline));
   return Barrier("loaded", CheckpointTimeout());  // nobody pulls before
+}
+
+std::unique_ptr<StepPasses> Replica::MakePasses() {
+  // Neither collectives nor pushes are recorded.
+  const bool kernels_alone = environment_.group->size() == 1 && table_ == nullptr;
+  return std::make_unique<StepPasses>(StepPassesOptions{
+      .task = task_.get(),
+      .ddp = ddp_.get(),
+      .num_parts = job_.train().accumulate(),
+      .may_record = stream_.on_cuda() && kernels_alone && job_.runtime().cuda_graphs(),
+      .note = [this](const std::string& text) {
+        if (environment_.output != nullptr) environment_.output->Note(text);
+      }});
 }
 
 std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {
@@ -191,22 +206,14 @@ Replica::PendingStep Replica::PullNext(int64_t step) {
 }
 
 absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
-  const int num_parts = job_.train().accumulate();
   Variable rows;
-  if (table_) rows = table_->Enter(context, *pending_.rows, autograd, num_parts - 1);
+  if (table_) rows = table_->Enter(context, *pending_.rows, autograd, job_.train().accumulate() - 1);
   clock_.Mark(StepClock::PULL);
   if (context.failed()) return context.status();
-  ddp_->BeginStep(num_parts);
-  std::vector<Tensor> losses;  // read when all is submitted: the host must not wait for a device in between
-  for (int part = 0; part < num_parts; ++part) {
-    ddp_->BeginPass(part);
-    const Variable loss = Forward(context, part, rows);
-    losses.push_back(loss.value());
-    const KernelSpan span(stream_, SpanKind::PHASE, "backward");
-    Backward(context, loss);  // buckets are all-reduced and row gradients pushed on the way
-  }
+  const std::vector<Tensor> losses = passes_->Run(context, *pending_.input, rows);
+  record.launched_graph = passes_->launched_graph();
   clock_.Mark(StepClock::COMPUTE);
-  double loss_sum = 0;
+  double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
   for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
   ddp_->Finish(context);
   context.Fail(stream_.status());
@@ -214,11 +221,6 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
   RETURN_IF_ERROR(ShareLoss(loss_sum, context.deadline(), record));
   clock_.Mark(StepClock::COLLECTIVE);
   return absl::OkStatus();
-}
-
-Variable Replica::Forward(Context& context, int part, const Variable& rows) {
-  const KernelSpan span(stream_, SpanKind::PHASE, "forward");
-  return task_->LossSum(context, *pending_.input, part, rows);
 }
 
 absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record) {

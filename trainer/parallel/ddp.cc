@@ -88,6 +88,15 @@ void Ddp::OnGradient(size_t bucket, Parameter* parameter) {
   LaunchReady();
 }
 
+void Ddp::AcceptGradients() {
+  TANDEM_CHECK_EQ(group_->size(), 1);
+  for (Bucket& bucket : buckets_) {
+    for (Parameter* parameter : bucket.parameters) parameter->variable.leaf().AcceptStorage();
+    bucket.missing = 0;
+  }
+  next_bucket_ = buckets_.size();
+}
+
 void Ddp::LaunchReady() {
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].missing == 0) {
     Bucket& bucket = buckets_[next_bucket_];

@@ -30,6 +30,9 @@ class Ddp {
   void BeginStep(int num_passes);
   // Called before each pass, 0 .. num_passes - 1.
   void BeginPass(int pass) { last_pass_ = pass + 1 == num_passes_; }
+  // In place of the passes: what an earlier step's gave the stream is run again, and fills the buckets. REQUIRES: a group of one rank,
+  // whose passes give nothing but kernels.
+  void AcceptGradients();
   // After the last pass: launches what no gradient reached (as zeros), waits for every bucket, fails the context if one
   // fails. Afterwards all gradients are sums over replicas.
   void Finish(Context& context);

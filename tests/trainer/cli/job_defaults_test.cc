@@ -77,6 +77,7 @@ checkpoint {
 runtime {
   threads: 1
   timeout_seconds: 60
+  cuda_graphs: true
 }
 placement: PS
 trace {
@@ -172,7 +173,8 @@ TEST(JobDefaultsTest, GivenValuesStay) {
                                          "checkpoint.keep=22",
                                          "checkpoint.timeout_seconds=20.5",
                                          "runtime.threads=23",
-                                         "runtime.timeout_seconds=24.5"};
+                                         "runtime.timeout_seconds=24.5",
+                                         "runtime.cuda_graphs=false"};
   EXPECT_EQ(DumpJob(Load(kMinimal, sets)), R"(name: "n"
 seed: 18446744073709551615
 device: CPU
@@ -240,6 +242,7 @@ checkpoint {
 runtime {
   threads: 23
   timeout_seconds: 24.5
+  cuda_graphs: false
 }
 placement: PS
 trace {

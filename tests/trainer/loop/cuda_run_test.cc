@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "kernels/base/block_cache.h"
 #include "kernels/base/device.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
@@ -48,9 +49,26 @@ SequenceData SmallLog() {
   return {data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
 }
 
+// 8 users of each step have as many items: steps of the same shapes, but for the last of an epoch, which has 4.
+constexpr char kEvenSequenceJob[] = R"(
+data { path: "log" }
+placement: REPLICATED
+model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 dropout: 0.2 init_stddev: 0.1 loss: FULL_SOFTMAX } }
+tables { name: "item" dim: 16 learning_rate: 1e-2 init_stddev: 0.1 }
+optimizer { kind: ADAM learning_rate: 1e-2 }
+train { batch_size: 8 max_steps: 22 eval_every_steps: 11 }
+)";
+
+SequenceData EvenLog() {
+  return {data::Generate({.seed = 5, .users = 76, .items = 30, .min_length = 9, .max_length = 9}).log, nullptr, "log"};
+}
+
 struct Result {
   RunSummary summary;
   std::vector<double> losses;
+  std::vector<int64_t> launched;        // steps whose passes were one graph
+  std::vector<uint64_t> system_blocks;  // after each step
+  std::string printed;
   StepRecord last;
   RoleTrace trace;  // of the trainer
 
@@ -78,7 +96,7 @@ class CudaRunTest : public ::testing::Test {
     const auto place = DeviceOf(*job, 0, 1);
     EXPECT_TRUE(place.ok()) << place.status();
     testing::internal::CaptureStdout();
-    auto output = RunOutput::Create(out, LogFormat::JSON);
+    auto output = RunOutput::Create(out, LogFormat::TEXT);
     ps::TableHost host(1);
     ps::LocalClient client(host, 0, 1);
     const auto groups = comm::ThreadGroup::Create(1, "dp");
@@ -95,10 +113,12 @@ class CudaRunTest : public ::testing::Test {
     environment.on_step = [&](const StepRecord& record) {
       result.losses.push_back(record.loss);
       result.last = record;
+      if (record.launched_graph) result.launched.push_back(record.step);
+      result.system_blocks.push_back(BlockCache::num_system_blocks());
     };
     environment.on_trace = [&](const std::vector<RoleTrace>& traces) { result.trace = traces[0]; };
     const auto summary = RunReplica(*job, data, environment);
-    testing::internal::GetCapturedStdout();
+    result.printed = testing::internal::GetCapturedStdout();
     EXPECT_TRUE(summary.ok()) << summary.status();
     if (summary.ok()) result.summary = *summary;
     return result;
@@ -143,6 +163,20 @@ class CudaRunTest : public ::testing::Test {
       ASSERT_EQ(moved.losses.size(), unbroken.losses.size());
       for (size_t i = 0; i < moved.losses.size(); ++i) EXPECT_NEAR(moved.losses[i] / unbroken.losses[i], 1, 2e-5) << first << " " << i;
     }
+  }
+
+  // The same losses, weights and figures with graphs and without, and the steps that were launched as graphs.
+  void ExpectGraphsChangeNothing(const char* text, const JobData& data, std::vector<std::string> sets,
+                                 const std::vector<int64_t>& launched) {
+    const Result with = Run(text, data, sets, "CUDA");
+    sets.push_back("runtime.cuda_graphs=false");
+    const Result without = Run(text, data, sets, "CUDA");
+    EXPECT_EQ(with.launched, launched);
+    EXPECT_EQ(without.launched, std::vector<int64_t>());
+    EXPECT_EQ(with.losses, without.losses);
+    EXPECT_EQ(with.summary.params_hash, without.summary.params_hash);
+    EXPECT_EQ(with.summary.metrics, without.summary.metrics);
+    EXPECT_EQ(with.printed.find("without CUDA graphs"), std::string::npos) << with.printed;
   }
 
   std::string bf16_;
@@ -200,6 +234,66 @@ TEST_F(CudaRunTest, InBf16StoppedAndResumedIsTheUnbrokenRun) {
   const Result unbroken = Run(kLanguageJob, data, sets, "CUDA"), resumed = RunBroken(kLanguageJob, data, sets, "CUDA", "CUDA");
   EXPECT_EQ(resumed.losses, unbroken.losses);
   EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
+}
+
+// Six steps before the recording, beside those that the trace has: the fifth and the sixth.
+std::vector<std::string> LongRun(std::initializer_list<std::string> more) {
+  std::vector<std::string> sets{"model.gpt.dropout=0.2", "train.max_steps=14", "train.eval_every_steps=5"};
+  sets.insert(sets.end(), more);
+  return sets;
+}
+const std::vector<int64_t> kLaunchedOfLongRun{9, 10, 11, 12, 13, 14};
+
+TEST_F(CudaRunTest, StepsLaunchedAsGraphsHaveTheBitsOfOthers) {
+  const TextData data(SmallText());
+  ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({}), kLaunchedOfLongRun);
+  ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({"train.accumulate=2", "model.gpt.tied_embeddings=true"}),
+                            kLaunchedOfLongRun);
+  bf16_ = "BF16";
+  ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({"train.precision=BF16"}), kLaunchedOfLongRun);
+}
+
+TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphsAndEndTheGraph) {
+  const TextData data(SmallText());
+  const std::vector<std::string> sets = LongRun({"trace.first_step=9", "train.eval_every_steps=14"});
+  ExpectGraphsChangeNothing(kLanguageJob, data, sets, {7, 8, 11, 12, 13, 14});
+  const std::vector<uint64_t> blocks = Run(kLanguageJob, data, sets, "CUDA").system_blocks;
+  EXPECT_GT(blocks[10], blocks[9] + 20) << "step 11 was not recorded anew";
+}
+
+TEST_F(CudaRunTest, AStepOfOtherShapesRunsBesideTheGraph) {
+  // Steps 10 and 20 end an epoch. Of the first epoch, steps 1 to 4 and 7 to 9 are alike and not traced.
+  ExpectGraphsChangeNothing(kEvenSequenceJob, EvenLog(), {}, {9, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22});
+}
+
+TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {
+  const TextData data(SmallText());
+  const std::vector<std::string> sets = LongRun({"train.max_steps=24"});
+  const Result unbroken = Run(kLanguageJob, data, sets, "CUDA");
+  const support::TempFolder folder;
+  const Result begun = RunIn(folder / "out", kLanguageJob, data, sets, "CUDA", nullptr, 13);  // asked by two evaluations, too
+  const auto saved = checkpoint::OpenCheckpoint(folder / "out/checkpoints", checkpoint::Choice::NEWEST);
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  const Result resumed = RunIn(folder / "out", kLanguageJob, data, sets, "CUDA", &*saved);
+  EXPECT_EQ(begun.launched, (std::vector<int64_t>{9, 10, 11}));
+  EXPECT_EQ(resumed.launched, (std::vector<int64_t>{20, 21, 22, 23, 24}));
+  EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
+  EXPECT_EQ(resumed.losses.back(), unbroken.losses.back());
+}
+
+TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
+  // The passes of this loss read a gradient on the host.
+  const SequenceData data = EvenLog();
+  const std::vector<std::string> sets{"model.sequence_rec.loss=BCE"};
+  const Result run = Run(kEvenSequenceJob, data, sets, "CUDA");
+  const Result without = Run(kEvenSequenceJob, data, {sets[0], "runtime.cuda_graphs=false"}, "CUDA");
+  EXPECT_EQ(run.launched, std::vector<int64_t>());
+  EXPECT_EQ(run.losses, without.losses);
+  EXPECT_EQ(run.summary.params_hash, without.summary.params_hash);
+  const size_t note = run.printed.find("steps run without CUDA graphs: a copy to the host cannot be recorded");
+  ASSERT_NE(note, std::string::npos) << run.printed;
+  EXPECT_EQ(run.printed.find("without CUDA graphs", note + 40), std::string::npos) << "once is enough: " << run.printed;
+  EXPECT_EQ(without.printed.find("without CUDA graphs"), std::string::npos) << without.printed;
 }
 
 // The device's kernels lie in the phases of the traced step, on the device's own row; the host's waits are not among them.

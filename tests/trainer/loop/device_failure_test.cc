@@ -37,6 +37,13 @@ optimizer { max_grad_norm: 1 }
 train { batch_size: 2 max_steps: 2 eval_every_steps: 2 precision: BF16 }
 checkpoint { every_steps: 1 keep: 10 }
 )";
+// The last three of its steps are launched as graphs.
+constexpr char kGraphJob[] = R"(
+data { path: "text" }
+model { gpt { max_length: 8 layers: 1 heads: 1 dim: 8 dropout: 0.2 } }
+train { batch_size: 2 max_steps: 9 eval_every_steps: 9 precision: BF16 }
+trace { steps: -1 }
+)";
 
 std::string Read(const std::string& path) {
   std::ostringstream text;
@@ -52,8 +59,8 @@ TextData SmallData() {
   return TextData(text);
 }
 
-absl::StatusOr<RunSummary> Train(const std::string& out, int calls_before_failure) {
-  const auto job = ParseJob(kJob, "job", {}, {.num_trainers = 1});
+absl::StatusOr<RunSummary> Train(const std::string& out, int calls_before_failure, const char* text = kJob) {
+  const auto job = ParseJob(text, "job", {}, {.num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
   testing::internal::CaptureStdout();
   const TextData data = SmallData();
@@ -102,6 +109,24 @@ TEST(DeviceFailureTest, NothingOfAFailedDeviceIsKept) {
   }
   EXPECT_GT(refused, 10);
   EXPECT_GT(with_checkpoint, 10);
+  EXPECT_GT(calls, 100);
+}
+
+TEST(DeviceFailureTest, DeviceThatFailsUnderAGraphFailsTheRun) {
+  const support::TempFolder folder;
+  const auto whole = Train(folder / "out", kNever, kGraphJob);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  int calls = 0;
+  for (;; calls += 3) {
+    SCOPED_TRACE(calls);
+    const auto summary = Train(folder / "out", calls, kGraphJob);
+    if (summary.ok()) {
+      EXPECT_EQ(summary->params_hash, whole->params_hash);
+      break;
+    }
+    EXPECT_NE(summary.status().ToString().find("the emulated device failed"), std::string::npos) << summary.status();
+    ASSERT_LT(calls, 10000);
+  }
   EXPECT_GT(calls, 100);
 }
 

@@ -1,0 +1,105 @@
+#include "trainer/loop/step_passes.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/kernel_span.h"
+#include "trainer/autograd/engine.h"
+
+namespace tandem::loop {
+
+namespace {
+
+// By then every product has its algorithm and every kernel its shared memory, and a trace with the job's defaults is over.
+constexpr int kStepsBefore = 6;
+
+}  // namespace
+
+StepPasses::Shapes StepPasses::ShapesOf(StepInput& input) {
+  Shapes shapes;
+  for (const Tensor* tensor : input.Tensors()) shapes.push_back(tensor->shape());
+  return shapes;
+}
+
+std::vector<Tensor> StepPasses::Run(Context& context, StepInput& input, const Variable& rows) {
+  Stream& stream = context.stream();
+  const bool traced = stream.tracer() != nullptr, may_launch = may_record_ && !traced && stream.status().ok();
+  if (traced) Forget();  // or its step's memory and the graph's would be taken at once
+  const Shapes shapes = may_launch ? ShapesOf(input) : Shapes();
+  launched_graph_ = may_launch && graph_ != nullptr && shapes == shapes_;
+  if (launched_graph_) {
+    const std::vector<Tensor*> from = input.Tensors();
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (from[i]->defined()) stream.CopyToDevice(inputs_[i].raw(), from[i]->raw(), from[i]->num_bytes());
+    }
+    return Launch(context);
+  }
+  for (Tensor* tensor : input.Tensors()) {
+    if (tensor->defined()) *tensor = tensor->To(stream.device(), stream);
+  }
+  if (may_launch && graph_ == nullptr && IsSettled(shapes)) {
+    Record(context, input);
+    launched_graph_ = graph_ != nullptr;
+    if (launched_graph_) return Launch(context);
+  }
+  return RunEach(context, input, rows);
+}
+
+std::vector<Tensor> StepPasses::RunEach(Context& context, const StepInput& input, const Variable& rows) {
+  options_.ddp->BeginStep(options_.num_parts);
+  std::vector<Tensor> losses;
+  for (int part = 0; part < options_.num_parts; ++part) {
+    options_.ddp->BeginPass(part);
+    const Variable loss = Forward(context, input, part, rows);
+    losses.push_back(loss.value());
+    const KernelSpan span(context.stream(), SpanKind::PHASE, "backward");
+    Backward(context, loss);
+  }
+  return losses;
+}
+
+Variable StepPasses::Forward(Context& context, const StepInput& input, int part, const Variable& rows) const {
+  const KernelSpan span(context.stream(), SpanKind::PHASE, "forward");
+  return options_.task->LossSum(context, input, part, rows);
+}
+
+bool StepPasses::IsSettled(const Shapes& shapes) {
+  if (shapes != shapes_) {
+    shapes_ = shapes;
+    num_alike_ = 0;
+  }
+  return ++num_alike_ > kStepsBefore;
+}
+
+void StepPasses::Record(Context& context, StepInput& input) {
+  context.stream().StepOnDevice(context.step());  // told now: a recording cannot
+  if (!context.stream().status().ok()) return;
+  absl::StatusOr<std::unique_ptr<Graph>> graph = Graph::Record(context.stream(), [&] {
+    losses_ = RunEach(context, input, Variable());
+    options_.ddp->Finish(context);  // gradients that no loss reaches are zeros
+  });
+  if (!graph.ok()) {
+    may_record_ = false;
+    Forget();
+    options_.note(absl::StrCat("steps run without CUDA graphs: ", std::string(graph.status().message())));
+    return;
+  }
+  graph_ = *std::move(graph);
+  for (const Tensor* tensor : input.Tensors()) inputs_.push_back(*tensor);
+}
+
+void StepPasses::Forget() {
+  inputs_.clear();
+  losses_.clear();
+  graph_ = nullptr;
+}
+
+const std::vector<Tensor>& StepPasses::Launch(Context& context) {
+  context.stream().StepOnDevice(context.step());
+  options_.ddp->BeginStep(options_.num_parts);
+  options_.ddp->AcceptGradients();
+  graph_->Launch();
+  return losses_;
+}
+
+}  // namespace tandem::loop
