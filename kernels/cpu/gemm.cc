@@ -253,7 +253,17 @@ void CheckArgs(const GemmArgs& args) {
       << a.shape << (args.transpose_a ? "' " : " ") << b.shape << (args.transpose_b ? "' " : " ") << c.shape;
   if (args.bias.empty()) return;
   TANDEM_CHECK(args.bias.is_dense() && args.bias.num_elements() == n) << args.bias.shape << " for " << c.shape;
-  TANDEM_CHECK(args.bias.dtype == (c.dtype == DType::F64 ? DType::F64 : DType::F32)) << NameOf(args.bias.dtype);
+  TANDEM_CHECK(args.bias.dtype == c.dtype || (args.bias.dtype == DType::F32 && c.dtype == DType::BF16))
+      << NameOf(args.bias.dtype) << " for " << NameOf(c.dtype);
+}
+
+// oneDNN is given F32 biases alone.
+void MultiplyWithWidenedBias(const GemmArgs& args, Stream& stream) {
+  std::vector<float> bias(args.bias.num_elements());
+  GemmArgs wide = args;
+  wide.bias = DenseView(bias.data(), args.bias.shape);
+  Cast(wide.bias, args.bias, stream);
+  Gemm(wide, stream);
 }
 
 }  // namespace
@@ -263,6 +273,7 @@ void Gemm(const GemmArgs& args, Stream& stream) {
   const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
   if (args.c.num_elements() == 0) return;
   if (stream.on_cuda()) return cuda::Gemm(args, stream);
+  if (!args.bias.empty() && args.bias.dtype == DType::BF16) return MultiplyWithWidenedBias(args, stream);
   const TraceSpan span(stream.tracer(), SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
                        static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
   if (args.a.dtype == DType::F64) return MultiplyReference(args, stream);

@@ -88,7 +88,7 @@ class CublasLt::Descriptors {
     if (plan.bias != nullptr) {
       RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS)));
       // The choice of an algorithm looks at the alignment of this address and at nothing else: all biases shall look alike.
-      RETURN_IF_ERROR(made.SetBias(reinterpret_cast<const float*>(uintptr_t{16})));
+      RETURN_IF_ERROR(made.SetBias(reinterpret_cast<const void*>(uintptr_t{16})));
     }
     RETURN_IF_ERROR(made.Describe(plan.first, made.first_));
     RETURN_IF_ERROR(made.Describe(plan.second, made.second_));
@@ -96,7 +96,7 @@ class CublasLt::Descriptors {
     return made;
   }
 
-  absl::Status SetBias(const float* bias) { return Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias)); }
+  absl::Status SetBias(const void* bias) { return Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
   cublasLtMatrixLayout_t first() const { return first_.get(); }

@@ -74,9 +74,8 @@ bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& c
   return (ta ? a.columns : a.rows) == d.rows && (tb ? b.columns : b.rows) == *depth &&
          (tb ? b.rows : b.columns) == d.columns && c == d;
 }
-bool TypesFit(const Operation& op, const Layout& a, const Layout& b, const Layout& d) {
-  if (a.type != b.type || (d.type != a.type && d.type != CUDA_R_32F)) return false;
-  return op.epilogue == CUBLASLT_EPILOGUE_DEFAULT || d.type == CUDA_R_32F;  // biases are F32 here, and of the type of d there
+bool TypesFit(const Layout& a, const Layout& b, const Layout& d) {
+  return a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
 }
 
 }  // namespace
@@ -164,7 +163,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const Preference& preference = *As<Preference>(wanted);
   uint64_t depth = 0;
   if (handle == nullptr || handle->number != 17 || most < 1 || !Fits(op, a, b, c, d, &depth)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!TypesFit(op, a, b, d) || emulated_cublaslt.has_no_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!TypesFit(a, b, d) || emulated_cublaslt.has_no_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
   const uint32_t allowed = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if ((preference.reductions & ~allowed) != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool biased = op.epilogue == CUBLASLT_EPILOGUE_BIAS;
@@ -195,7 +194,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   std::memcpy(&packed, algorithm, sizeof(packed));
   const bool biased = op.epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (handle->number != 17 || !Fits(op, a, b, c, d, &depth) || packed.magic != kMagic || packed.rows != d.rows ||
-      packed.columns != d.columns || packed.depth != depth || (packed.bias_alignment != 0) != biased || !TypesFit(op, a, b, d)) {
+      packed.columns != d.columns || packed.depth != depth || (packed.bias_alignment != 0) != biased || !TypesFit(a, b, d)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const void* const places[4] = {a_data, b_data, c_data, d_data};
@@ -220,7 +219,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
       }
       sum *= scale;
       if (keep != 0) sum += keep * Load(c_data, c.type, i + j * c.leading);
-      if (biased) sum += static_cast<const float*>(op.bias)[i];
+      if (biased) sum += Load(op.bias, d.type, i);  // biases have the type of d
       Store(d_data, d.type, i + j * d.leading, sum);
     }
   }

@@ -7,11 +7,11 @@ namespace tandem::kernels::cuda {
 namespace {
 
 // f32 sums in ascending k, then the bias and the old c, then one rounding.
-template <class T, class C>
+template <class T, class C, class B>
 void Multiply(const GemmArgs& args) {
   const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
   const T *a = args.a.as<T>(), *b = args.b.as<T>();
-  const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>();
+  const B* bias = args.bias.empty() ? nullptr : args.bias.as<B>();
   const int64_t a_row = args.transpose_a ? 1 : k, a_depth = args.transpose_a ? m : 1;
   const int64_t b_depth = args.transpose_b ? 1 : n, b_column = args.transpose_b ? k : 1;
   for (int64_t i = 0; i < m; ++i) {
@@ -19,7 +19,7 @@ void Multiply(const GemmArgs& args) {
     for (int64_t j = 0; j < n; ++j) {
       float sum = 0;
       for (int64_t d = 0; d < k; ++d) sum += Load(a[i * a_row + d * a_depth]) * Load(b[d * b_depth + j * b_column]);
-      if (bias != nullptr) sum += bias[j];
+      if (bias != nullptr) sum += Load(bias[j]);
       if (args.accumulate) sum += Load(row[j]);
       row[j] = Store<C>(sum);
     }
@@ -30,10 +30,11 @@ void Multiply(const GemmArgs& args) {
 
 void Gemm(const GemmArgs& args, Stream& stream) {
   if (!stream.status().ok()) return;
-  if (args.a.dtype == DType::F32) return Multiply<float, float>(args);
+  if (args.a.dtype == DType::F32) return Multiply<float, float, float>(args);
   TANDEM_CHECK(args.a.dtype == DType::BF16) << "no product of " << NameOf(args.a.dtype) << " on a CUDA device";
-  if (args.c.dtype == DType::F32) return Multiply<BFloat16, float>(args);
-  Multiply<BFloat16, BFloat16>(args);
+  if (args.c.dtype == DType::F32) return Multiply<BFloat16, float, float>(args);
+  if (!args.bias.empty() && args.bias.dtype == DType::BF16) return Multiply<BFloat16, BFloat16, BFloat16>(args);
+  Multiply<BFloat16, BFloat16, float>(args);
 }
 
 }  // namespace tandem::kernels::cuda

@@ -47,7 +47,7 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
   result[-1] = out;
   const Tensor rows = Operand(context, x).Reshape(flat), w = Operand(context, weight);
   const Tensor y = context.Empty(flat_out, rows.dtype());
-  Multiply(context, {rows}, {w}, y, bias.value());
+  Multiply(context, {rows}, {w}, y, BiasFor(y.dtype(), bias));
 
   const GradientOperand operand(flat_out);
   FunctionParts parts;
