@@ -4,6 +4,7 @@
 
 #include "kernels/base/array_view.h"
 #include "kernels/base/stream.h"
+#include "kernels/elementwise.h"
 
 namespace tandem::kernels {
 
@@ -18,5 +19,9 @@ struct GemmArgs {
   ArrayView bias = {};
 };
 void Gemm(const GemmArgs& args, Stream& stream);
+
+// The same, and activated[M, N] = activation(c), of c's type. Where a CUDA device's product does both, it takes the function of the
+// sums before they are rounded to c. REQUIRES: not `accumulate`.
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream);
 
 }  // namespace tandem::kernels

@@ -285,4 +285,14 @@ void Gemm(const GemmArgs& args, Stream& stream) {
   MultiplyArrays<BFloat16>(args, c, stream);
 }
 
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream) {
+  CheckArgs(args);
+  TANDEM_CHECK(!args.accumulate);
+  TANDEM_CHECK(activated.dtype == args.c.dtype && activated.shape == args.c.shape && activated.is_dense())
+      << NameOf(activated.dtype) << " " << activated.shape << " of " << NameOf(args.c.dtype) << " " << args.c.shape;
+  if (stream.on_cuda()) return cuda::GemmActivate(args, activated, activation, stream);
+  Gemm(args, stream);
+  ActivationForward(activated, args.c, activation, stream);
+}
+
 }  // namespace tandem::kernels

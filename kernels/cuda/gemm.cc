@@ -17,11 +17,9 @@ absl::Status Named(const GemmArgs& args, const absl::Status& status) {
   return absl::Status(status.code(), what.str());
 }
 
-void Submit(const GemmArgs& args, const GemmPlan& plan, Stream& stream) {
-  if (!stream.status().ok()) return;
+absl::Status Submit(const GemmPlan& plan, Stream& stream) {
   const absl::StatusOr<CublasLt*> library = CublasLt::Of(stream.device().index);
-  const absl::Status status = library.ok() ? (*library)->Multiply(plan, stream.queue()) : library.status();
-  if (!status.ok()) stream.Fail(Named(args, status));
+  return library.ok() ? (*library)->Multiply(plan, stream.queue()) : library.status();
 }
 
 // K = 0: the bias and the old c alone.
@@ -32,7 +30,8 @@ void StoreEmptySums(const GemmArgs& args, Stream& stream) {
 
 void Multiply(const GemmArgs& args, Stream& stream) {
   const GemmPlan plan = PlanGemm(args);
-  Submit(args, plan, stream);
+  const absl::Status status = Submit(plan, stream);
+  if (!status.ok()) return stream.Fail(Named(args, status));
   if (plan.bias == nullptr && !args.bias.empty()) AddBias(args.c, args.c, args.bias, stream);
 }
 
@@ -42,6 +41,17 @@ void Gemm(const GemmArgs& args, Stream& stream) {
   if (args.c.num_elements() == 0 || !stream.status().ok()) return;
   if (args.a.num_elements() == 0) return StoreEmptySums(args, stream);
   Multiply(args, stream);
+}
+
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream) {
+  if (args.c.num_elements() == 0 || !stream.status().ok()) return;
+  if (TakesActivation(args, activation)) {
+    const absl::Status status = Submit(PlanGemmActivate(args, activated), stream);
+    if (status.ok()) return;
+    if (!absl::IsUnimplemented(status)) return stream.Fail(Named(args, status));
+  }
+  cuda::Gemm(args, stream);
+  cuda::ActivationForward(activated, args.c, activation, stream);
 }
 
 }  // namespace tandem::kernels::cuda

@@ -20,13 +20,14 @@ struct ColumnMajor {
 };
 
 // result = op(first) op(second), plus the old result if it accumulates, plus bias[i], of the result's type, in row i unless that is
-// null.
+// null. With `before_gelu`, of the result's layout, that gets these sums and the result their GELU.
 struct GemmPlan {
   ColumnMajor first, second, result;
   bool transpose_first, transpose_second;
   int64_t depth;  // extent that is summed over
   bool accumulate;
   const void* bias;
+  void* before_gelu = nullptr;
 };
 
 // The largest power of two, up to 16, that divides an address. Beyond 16 bytes no access is wider, and what is chosen by it
@@ -58,6 +59,22 @@ inline GemmPlan PlanGemm(const GemmArgs& args) {
           .depth = args.a.shape[args.transpose_a ? 0 : 1],
           .accumulate = args.accumulate,
           .bias = TakesBias(args) ? args.bias.data : nullptr};
+}
+
+// Whether the product itself may store its activation beside itself. The library's GELU is the one by tanh; it leaves its argument
+// where vectors may begin in every column, and adds a bias under the conditions above.
+inline bool TakesActivation(const GemmArgs& args, Activation activation) {
+  const bool whole_vectors = args.c.shape[1] % 8 == 0 && AlignmentOf(args.c.data) == 16;
+  return activation == Activation::GELU_TANH && args.c.dtype == DType::BF16 && whole_vectors && args.b.shape[0] > 1 &&
+         args.b.shape[1] > 1 && (args.bias.empty() || TakesBias(args));
+}
+
+// REQUIRES: TakesActivation.
+inline GemmPlan PlanGemmActivate(const GemmArgs& args, const ArrayView& activated) {
+  GemmPlan plan = PlanGemm(args);
+  plan.result = AsColumnMajor(activated);
+  plan.before_gelu = args.c.data;
+  return plan;
 }
 
 }  // namespace tandem::kernels::cuda

@@ -37,4 +37,9 @@ void Gemm(const GemmArgs& args, Stream& stream) {
   Multiply<BFloat16, BFloat16, float>(args);
 }
 
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream) {
+  cuda::Gemm(args, stream);
+  cuda::ActivationForward(activated, args.c, activation, stream);
+}
+
 }  // namespace tandem::kernels::cuda

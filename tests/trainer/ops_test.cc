@@ -25,6 +25,14 @@ TEST(OpsGradientTest, Linear) {
   CheckGradients([&](Context& c) { return ops::Linear(c, x, w, Variable()); }, {x, w});
 }
 
+TEST(OpsGradientTest, LinearActivate) {
+  const Variable x = Leaf({2, 3, 4}, 1, "x"), w = Leaf({4, 2}, 2, "w"), b = Leaf({2}, 3, "b");
+  for (const auto activation : {kernels::Activation::GELU_TANH, kernels::Activation::SILU}) {
+    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, b, activation); }, {x, w, b});
+    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, Variable(), activation); }, {x, w});
+  }
+}
+
 TEST(OpsGradientTest, LinearKeepsLeadingExtents) {
   const Variable x = Leaf({2, 3, 4}, 1), w = Leaf({4, 2}, 2, "w"), b = Leaf({2}, 3, "b");
   CheckGradients([&](Context& c) { return ops::Linear(c, x, w, b); }, {x, w, b});

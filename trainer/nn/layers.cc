@@ -30,6 +30,10 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, int64_t in, in
 
 Variable Linear::Forward(Context& context, const Variable& x) const { return ops::Linear(context, x, weight_, bias_); }
 
+Variable Linear::ForwardActivated(Context& context, const Variable& x, kernels::Activation activation) const {
+  return ops::LinearActivate(context, x, weight_, bias_, activation);
+}
+
 LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias)
     : gamma_(parameters.Constant(name + ".gamma", Shape{dim}, 1)),
       beta_(bias ? parameters.Constant(name + ".beta", Shape{dim}, 0) : Variable()),
@@ -113,7 +117,7 @@ FeedForward::FeedForward(ParameterSet& parameters, const std::string& name, cons
       dropout_(name + "_dropout", options.dropout) {}
 
 Variable FeedForward::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
-  const Variable inner = ops::Activate(context, up_.Forward(context, x), activation_);
+  const Variable inner = up_.ForwardActivated(context, x, activation_);
   return dropout_.Forward(context, down_.Forward(context, inner), rows);
 }
 

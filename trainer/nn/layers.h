@@ -35,6 +35,7 @@ class Linear {
  public:
   Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, const LinearOptions& options);
   Variable Forward(Context& context, const Variable& x) const;
+  Variable ForwardActivated(Context& context, const Variable& x, kernels::Activation activation) const;
 
   const Variable& weight() const { return weight_; }
   const Variable& bias() const { return bias_; }  // undefined: none

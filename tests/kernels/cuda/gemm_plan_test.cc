@@ -127,6 +127,26 @@ TEST(GemmBiasTest, ProductTakesAnAlignedBiasOfItsOwnTypeOnly) {
   EXPECT_FALSE(cuda::TakesBias(ArgsWithBias(DType::F32, ArrayView(), 3, 8, 5)));
 }
 
+TEST(GemmActivationTest, ProductTakesTheGeluByTanhOfWholeVectorsOfBf16) {
+  alignas(16) BFloat16 c[8 * 9], bias[8];
+  const auto taken = [&](Activation activation, DType dtype, int64_t n, int64_t k, int64_t shift = 0, const ArrayView& added = {}) {
+    GemmArgs args = ArgsWithBias(dtype, added, 3, n, k);
+    args.c.data = c + shift;
+    return cuda::TakesActivation(args, activation);
+  };
+  const ArrayView half(bias, DType::BF16, {8}), wide(bias, DType::F32, {8}), odd(bias + 1, DType::BF16, {8});
+  EXPECT_TRUE(taken(Activation::GELU_TANH, DType::BF16, 8, 5));
+  EXPECT_TRUE(taken(Activation::GELU_TANH, DType::BF16, 8, 5, 0, half));
+  EXPECT_FALSE(taken(Activation::GELU_TANH, DType::BF16, 8, 5, 0, wide));
+  EXPECT_FALSE(taken(Activation::GELU_TANH, DType::BF16, 8, 5, 0, odd));
+  EXPECT_FALSE(taken(Activation::GELU, DType::BF16, 8, 5));
+  EXPECT_FALSE(taken(Activation::RELU, DType::BF16, 8, 5));
+  EXPECT_FALSE(taken(Activation::GELU_TANH, DType::F32, 8, 5));
+  EXPECT_FALSE(taken(Activation::GELU_TANH, DType::BF16, 12, 5));
+  EXPECT_FALSE(taken(Activation::GELU_TANH, DType::BF16, 8, 1));
+  EXPECT_FALSE(taken(Activation::GELU_TANH, DType::BF16, 8, 5, 4));
+}
+
 TEST(GemmAlignmentTest, PowerOfTwoUpToSixteen) {
   const auto alignment = [](uintptr_t address) { return cuda::AlignmentOf(reinterpret_cast<const void*>(address)); };
   EXPECT_EQ(alignment(0x1002), 2);

@@ -160,6 +160,36 @@ TEST_F(CudaGemmTest, Bf16ResultIsRoundedOnceAfterTheBias) {
   for (int64_t i = 0; i < found.size(); ++i) ASSERT_EQ(ToFloat(found[i]), 1 + 0x1p-7f) << "element " << i;
 }
 
+// Sums, and their activation, of bf16 operands on the device beside the reference's; twice the same bits.
+TEST_F(CudaGemmTest, ActivationOfEverySizeBeside) {
+  for (const Size& s : kSizes) {
+    for (const Activation activation : {Activation::GELU_TANH, Activation::GELU}) {
+      for (const bool with_bias : {false, true}) {
+        SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k << (with_bias ? ", bias" : ""));
+        Array<double> a = RandomFor<BFloat16>({s.m, s.k}, 1), b = RandomFor<BFloat16>({s.k, s.n}, 2);
+        Array<double> bias = RandomFor<BFloat16>({s.n}, 3), c({s.m, s.n}), activated({s.m, s.n});
+        GemmActivate({.a = a, .b = b, .c = c, .bias = with_bias ? bias.view() : ArrayView()}, activated, activation, cpu());
+        const OnDevice<BFloat16> a_there(RoundedTo<BFloat16>(a), device()), b_there(RoundedTo<BFloat16>(b), device());
+        const OnDevice<BFloat16> bias_there(RoundedTo<BFloat16>(bias), device());
+        Array<BFloat16> found[2], found_activated[2];
+        for (int run = 0; run < 2; ++run) {
+          const OnDevice<BFloat16> c_there(Poisoned<BFloat16>({s.m, s.n}), device());
+          const OnDevice<BFloat16> activated_there(Poisoned<BFloat16>({s.m, s.n}), device());
+          cuda::GemmActivate({.a = a_there, .b = b_there, .c = c_there, .bias = with_bias ? bias_there.view() : ArrayView()},
+                             activated_there, activation, device());
+          found[run] = c_there.Get();
+          found_activated[run] = activated_there.Get();
+        }
+        ASSERT_LT(RelativeError(found[0], c), kDeviceTolerance<BFloat16>);
+        ASSERT_LT(RelativeError(found_activated[0], activated), kDeviceTolerance<BFloat16>);
+        const size_t num_bytes = static_cast<size_t>(c.size()) * sizeof(BFloat16);
+        ASSERT_EQ(std::memcmp(found[0].values.data(), found[1].values.data(), num_bytes), 0);
+        ASSERT_EQ(std::memcmp(found_activated[0].values.data(), found_activated[1].values.data(), num_bytes), 0);
+      }
+    }
+  }
+}
+
 // Weight gradients: few results, long sums, which the library cuts into parts.
 TEST_F(CudaGemmTest, LongSums) {
   Check<float, float>({.m = 24, .n = 16, .k = 5000}, {true, false, true, false}, kAligned);

@@ -14,6 +14,9 @@ namespace tandem::ops {
 // x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out], in the type that the product takes: BF16 in a BF16
 // run. The weight's half is BackwardWeight.
 Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
+// Activate(Linear(...)); on a CUDA device one pass where the product can do both.
+Variable LinearActivate(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
+                        kernels::Activation activation);
 // a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows, F32 in a BF16 run.
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
 // F32 and BF16 give F32: an activation joins the residual stream.
