@@ -254,25 +254,53 @@ void CheckArgs(const GemmArgs& args) {
       << a.shape << (args.transpose_a ? "' " : " ") << b.shape << (args.transpose_b ? "' " : " ") << c.shape;
   if (args.bias.empty()) return;
   TANDEM_CHECK(args.bias.is_dense() && args.bias.num_elements() == n) << args.bias.shape << " for " << c.shape;
-  TANDEM_CHECK(args.bias.dtype == (c.dtype == DType::F64 ? DType::F64 : DType::F32)) << NameOf(args.bias.dtype);
+  TANDEM_CHECK(args.bias.dtype == c.dtype || (args.bias.dtype == DType::F32 && c.dtype == DType::BF16))
+      << NameOf(args.bias.dtype) << " for " << NameOf(c.dtype);
+}
+
+KernelSpan SpanOf(const GemmArgs& args, Stream& stream) {
+  const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
+  return KernelSpan(stream, SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
+                    static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
+}
+
+// oneDNN is given F32 biases alone.
+void MultiplyWithWidenedBias(const GemmArgs& args, Stream& stream) {
+  std::vector<float> bias(args.bias.num_elements());
+  GemmArgs wide = args;
+  wide.bias = DenseView(bias.data(), args.bias.shape);
+  Cast(wide.bias, args.bias, stream);
+  Gemm(wide, stream);
 }
 
 }  // namespace
 
 void Gemm(const GemmArgs& args, Stream& stream) {
   CheckArgs(args);
-  const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
   if (args.c.num_elements() == 0) return;
-  const KernelSpan span(stream, SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
-                        static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
+  if (!stream.on_cuda() && !args.bias.empty() && args.bias.dtype == DType::BF16) return MultiplyWithWidenedBias(args, stream);
+  const KernelSpan span = SpanOf(args, stream);
   if (stream.on_cuda()) return cuda::Gemm(args, stream);
   if (args.a.dtype == DType::F64) return MultiplyReference(args, stream);
-  if (k == 0) return StoreEmptySums(args);
+  if (args.a.num_elements() == 0) return StoreEmptySums(args);
   const ProductTarget c{.data = args.c.data, .dtype = args.c.dtype,
                         .bias = args.bias.empty() ? nullptr : args.bias.as<float>(), .accumulate = args.accumulate};
   if (args.a.dtype == DType::F32) return MultiplyArrays<float>(args, c, stream);
   if (!MatmulTakesPanels(DType::BF16)) return MultiplyWidened(args, stream);
   MultiplyArrays<BFloat16>(args, c, stream);
+}
+
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream) {
+  CheckArgs(args);
+  TANDEM_CHECK(!args.accumulate);
+  TANDEM_CHECK(activated.dtype == args.c.dtype && activated.shape == args.c.shape && activated.is_dense())
+      << NameOf(activated.dtype) << " " << activated.shape << " of " << NameOf(args.c.dtype) << " " << args.c.shape;
+  if (stream.on_cuda()) {
+    const KernelSpan span = SpanOf(args, stream);
+    return cuda::GemmActivate(args, activated, activation, stream);
+  }
+  Gemm(args, stream);
+  ActivationForward(activated, args.c, activation, stream);
 }
 
 }  // namespace tandem::kernels

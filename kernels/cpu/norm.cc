@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/base/buffer.h"
 #include "kernels/base/kernel_span.h"
 #include "kernels/base/storage.h"
+#include "kernels/cast.h"
 #include "kernels/cpu/column_partials.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
@@ -13,6 +15,7 @@
 #include "kernels/cpu/transpose.h"
 #include "kernels/cpu/vectorise.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/elementwise.h"
 
 // Rows go through in groups of kLanes that stay in the first cache: a pass over the group per statistic, with the sixteen rows'
 // sums folded together, and a pass that writes. So memory is read once and written once; the rows of a later group are fetched
@@ -261,34 +264,114 @@ void NormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
   });
 }
 
+void CheckLike(const ArrayView& view, const ArrayView& x, DType dtype) {
+  TANDEM_CHECK(view.dtype == dtype && view.num_elements() == x.num_elements() && view.is_dense())
+      << NameOf(view.dtype) << " " << view.shape << " beside " << NameOf(x.dtype) << " " << x.shape;
+}
+
+void CheckDropout(const ResidualDropout& dropout, const ArrayView& x) {
+  TANDEM_CHECK(dropout.probability >= 0 && dropout.probability < 1) << dropout.probability;
+  if (dropout.probability == 0) return;
+  TANDEM_CHECK(dropout.row_index.dtype == DType::I64 && dropout.row_index.is_dense()) << NameOf(dropout.row_index.dtype);
+  TANDEM_CHECK_EQ(dropout.row_index.num_elements(), x.shape.num_rows());
+}
+
+void CheckResidual(const ResidualForward& residual, const ArrayView& x, const ArrayView& output) {
+  if (residual.y.empty()) return;
+  CheckLike(residual.y, x, output.dtype);
+  CheckLike(residual.sum, x, x.dtype);
+  CheckDropout(residual.dropout, x);
+}
+
+void CheckResidual(const ResidualBackward& residual, const ArrayView& x, const ArrayView& grad_output) {
+  if (!residual.grad_sum.empty()) CheckLike(residual.grad_sum, x, x.dtype);
+  if (residual.grad_y.empty()) return;
+  CheckLike(residual.grad_y, x, grad_output.dtype);
+  CheckDropout(residual.dropout, x);
+}
+
+// Of one kernel on a device. On a CPU these passes have spans of their own.
+double BytesOf(const ResidualForward& residual, const Stream& stream) {
+  return stream.on_cuda() ? static_cast<double>(residual.y.num_bytes() + residual.sum.num_bytes()) : 0;
+}
+double BytesOf(const ResidualBackward& residual, const Stream& stream) {
+  return stream.on_cuda() ? static_cast<double>(residual.grad_sum.num_bytes() + residual.grad_y.num_bytes()) : 0;
+}
+
+// What is normalised.
+ArrayView FormSum(const ArrayView& x, const ResidualForward& residual, Stream& stream) {
+  const auto& [y, sum, dropout] = residual;
+  if (y.empty()) return x;
+  ArrayView dropped = y;
+  std::shared_ptr<Buffer> memory;
+  if (dropout.probability > 0) {
+    if (y.dtype == sum.dtype) {
+      dropped = sum;
+    } else {
+      memory = Buffer::Allocate(y.num_bytes());
+      dropped = ArrayView(memory->data(), y.dtype, y.shape);
+    }
+    Dropout({.x = y, .output = dropped, .row_index = dropout.row_index, .probability = dropout.probability, .key = dropout.key,
+             .step = dropout.step, .mask = dropout.mask},
+            stream);
+  }
+  Add(sum, x, dropped, stream);
+  return sum;
+}
+
+void FinishGradients(const ArrayView& grad_input, const ResidualBackward& residual, Stream& stream) {
+  const auto& [grad_sum, grad_y, dropout] = residual;
+  if (!grad_sum.empty()) Add(grad_input, grad_sum, grad_input, stream);
+  if (grad_y.empty()) return;
+  const bool cast = grad_y.dtype != grad_input.dtype;
+  if (cast) Cast(grad_y, grad_input, stream);
+  if (dropout.probability > 0) {
+    DropoutBackward({.grad_output = cast ? grad_y : grad_input, .grad_input = grad_y, .mask = dropout.mask,
+                     .probability = dropout.probability},
+                    stream);
+  } else if (!cast) {
+    Copy(grad_y, grad_input, stream);
+  }
+}
+
 }  // namespace
 
 void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream) {
-  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_forward", 0, BytesOf(args.x, args.output));
+  CheckResidual(args.residual, args.x, args.output);
+  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_forward", 0, BytesOf(args.x, args.output) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::LayerNormForward(args, stream);
+  const ArrayView x = FormSum(args.x, args.residual, stream);
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
-  NormForward(args.x, args.gamma, args.beta, args.output, args.mean, args.inverse, args.epsilon, stream);
+  NormForward(x, args.gamma, args.beta, args.output, args.mean, args.inverse, args.epsilon, stream);
 }
 
 void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
-  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
+  CheckResidual(args.residual, args.x, args.grad_output);
+  const KernelSpan span(stream, SpanKind::NORM, "layer_norm_backward", 0,
+                        BytesOf(args.x, args.grad_output, args.grad_input) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::LayerNormBackward(args, stream);
   TANDEM_CHECK(!args.mean.empty() || args.x.num_elements() == 0);
   NormBackward(args, stream);
+  FinishGradients(args.grad_input, args.residual, stream);
 }
 
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
-  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_forward", 0, BytesOf(args.x, args.output));
+  CheckResidual(args.residual, args.x, args.output);
+  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_forward", 0, BytesOf(args.x, args.output) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::RmsNormForward(args, stream);
-  NormForward(args.x, args.gamma, {}, args.output, {}, args.inverse, args.epsilon, stream);
+  const ArrayView x = FormSum(args.x, args.residual, stream);
+  NormForward(x, args.gamma, {}, args.output, {}, args.inverse, args.epsilon, stream);
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream) {
-  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_backward", 0, BytesOf(args.x, args.grad_output, args.grad_input));
+  CheckResidual(args.residual, args.x, args.grad_output);
+  const KernelSpan span(stream, SpanKind::NORM, "rms_norm_backward", 0,
+                        BytesOf(args.x, args.grad_output, args.grad_input) + BytesOf(args.residual, stream));
   if (stream.on_cuda()) return cuda::RmsNormBackward(args, stream);
   NormBackward({.grad_output = args.grad_output, .x = args.x, .gamma = args.gamma, .mean = {}, .inverse = args.inverse,
                 .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}},
                stream);
+  FinishGradients(args.grad_input, args.residual, stream);
 }
 
 }  // namespace tandem::kernels

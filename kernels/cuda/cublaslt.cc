@@ -35,6 +35,12 @@ absl::Status StatusOf(const CublasLtCalls& calls, const char* function, cublasSt
   return absl::Status(code, absl::StrCat(function, ": ", calls.get_status_name(status)));
 }
 
+// Biases and GELU's arguments have the type of the result, which is the default.
+cublasLtEpilogue_t EpilogueOf(const GemmPlan& plan) {
+  if (plan.before_gelu == nullptr) return plan.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+  return plan.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
 // What a library's function made, destroyed by another of its functions.
 template <class T>
 using Owned = std::unique_ptr<T, cublasStatus_t (*)(T*)>;
@@ -73,7 +79,8 @@ ProductKind::ProductKind(const GemmPlan& plan)
       first_leading(plan.first.leading), second_leading(plan.second.leading), result_leading(plan.result.leading),
       first_alignment(AlignmentOf(plan.first.data)), second_alignment(AlignmentOf(plan.second.data)),
       result_alignment(AlignmentOf(plan.result.data)), operand(plan.first.dtype), result(plan.result.dtype),
-      transpose_first(plan.transpose_first), transpose_second(plan.transpose_second), bias(plan.bias != nullptr) {}
+      transpose_first(plan.transpose_first), transpose_second(plan.transpose_second), bias(plan.bias != nullptr),
+      gelu(plan.before_gelu != nullptr) {}
 
 // What a product is to the library. Made for each call: a few small allocations, beside the cost of a launch.
 class CublasLt::Descriptors {
@@ -85,18 +92,22 @@ class CublasLt::Descriptors {
     made.operation_.reset(operation);
     RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<int32_t>(plan.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N)));
     RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(plan.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N)));
-    if (plan.bias != nullptr) {
-      RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(CUBLASLT_EPILOGUE_BIAS)));
-      // The choice of an algorithm looks at the alignment of this address and at nothing else: all biases shall look alike.
-      RETURN_IF_ERROR(made.SetBias(reinterpret_cast<const float*>(uintptr_t{16})));
-    }
+    RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(EpilogueOf(plan))));
+    if (plan.before_gelu != nullptr) RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.result.leading));
+    // The choice of an algorithm looks at the alignment of these addresses and at nothing else: all of them shall look alike.
+    void* const aligned = reinterpret_cast<void*>(uintptr_t{16});
+    RETURN_IF_ERROR(made.SetPlaces(plan.bias == nullptr ? nullptr : aligned, plan.before_gelu == nullptr ? nullptr : aligned));
     RETURN_IF_ERROR(made.Describe(plan.first, made.first_));
     RETURN_IF_ERROR(made.Describe(plan.second, made.second_));
     RETURN_IF_ERROR(made.Describe(plan.result, made.result_));
     return made;
   }
 
-  absl::Status SetBias(const float* bias) { return Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias)); }
+  // Where the bias is, and where the arguments of GELU go. REQUIRES: null as in the plan.
+  absl::Status SetPlaces(const void* bias, void* before_gelu) {
+    if (bias != nullptr) RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
+    return before_gelu == nullptr ? absl::OkStatus() : Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before_gelu);
+  }
 
   cublasLtMatmulDesc_t operation() const { return operation_.get(); }
   cublasLtMatrixLayout_t first() const { return first_.get(); }
@@ -152,7 +163,7 @@ absl::Status CublasLt::Multiply(const GemmPlan& plan, void* queue) {
   RETURN_IF_ERROR(tandem::cuda::CudaStatus(guard.error(), "choosing CUDA device ", device_));
   ASSIGN_OR_RETURN(Descriptors descriptors, Descriptors::Of(calls_, plan));
   ASSIGN_OR_RETURN(const Algorithm chosen, AlgorithmFor(ProductKind(plan), descriptors));
-  if (plan.bias != nullptr) RETURN_IF_ERROR(descriptors.SetBias(plan.bias));
+  RETURN_IF_ERROR(descriptors.SetPlaces(plan.bias, plan.before_gelu));
   void* workspace = nullptr;
   if (chosen.workspace_bytes > 0) {
     ASSIGN_OR_RETURN(workspace, WorkspaceOf(queue));
@@ -169,7 +180,8 @@ absl::StatusOr<CublasLt::Algorithm> CublasLt::AlgorithmFor(const ProductKind& ki
   absl::MutexLock lock(&mutex_);
   const auto known = algorithms_.find(kind);
   if (known != algorithms_.end()) return known->second;
-  ASSIGN_OR_RETURN(const Algorithm chosen, Choose(kind, descriptors));
+  const absl::StatusOr<Algorithm> chosen = Choose(kind, descriptors);
+  if (!chosen.ok() && !absl::IsUnimplemented(chosen.status())) return chosen;
   if (algorithms_.size() >= kMaxAlgorithms) algorithms_.clear();
   algorithms_.emplace(kind, chosen);
   return chosen;

@@ -44,7 +44,7 @@ struct ProductKind {
   int64_t first_leading, second_leading, result_leading;
   int first_alignment, second_alignment, result_alignment;
   DType operand, result;
-  bool transpose_first, transpose_second, bias;
+  bool transpose_first, transpose_second, bias, gelu;
 
   explicit ProductKind(const GemmPlan& plan);
   bool operator==(const ProductKind&) const = default;
@@ -52,7 +52,7 @@ struct ProductKind {
   friend H AbslHashValue(H h, const ProductKind& p) {
     return H::combine(std::move(h), p.rows, p.columns, p.depth, p.first_leading, p.second_leading, p.result_leading,
                       p.first_alignment, p.second_alignment, p.result_alignment, p.operand, p.result, p.transpose_first,
-                      p.transpose_second, p.bias);
+                      p.transpose_second, p.bias, p.gelu);
   }
 };
 
@@ -61,7 +61,7 @@ class CublasLt {
   // The device's, made by the first call. It lives as long as the process: at its end the driver is gone before statics are.
   static absl::StatusOr<CublasLt*> Of(int device);
 
-  // Submits the product. REQUIRES: no extent is 0.
+  // Submits the product. Unimplemented: there is no algorithm for it, nor will there be. REQUIRES: no extent is 0.
   absl::Status Multiply(const GemmPlan& plan, void* queue);
 
  private:
@@ -80,7 +80,7 @@ class CublasLt {
   const CublasLtCalls calls_;
   const cublasLtHandle_t handle_;
   absl::Mutex mutex_;
-  absl::flat_hash_map<ProductKind, Algorithm> algorithms_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<ProductKind, absl::StatusOr<Algorithm>> algorithms_ ABSL_GUARDED_BY(mutex_);
   std::map<void*, std::shared_ptr<Buffer>> workspaces_ ABSL_GUARDED_BY(mutex_);  // of queues
 };
 

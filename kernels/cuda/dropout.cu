@@ -1,4 +1,4 @@
-#include "kernels/cuda/dropout_plan.h"
+#include "kernels/cuda/dropout_bits.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/map.cuh"
 
@@ -11,27 +11,6 @@ constexpr int kDropoutThreads = 256;
 struct DropoutShape {
   int64_t rows, columns, blocks_per_row, mask_bytes_per_row;
 };
-
-struct DropoutStream {
-  uint64_t folded_key;
-  const uint64_t* step;
-  uint32_t threshold;
-  float scale;
-};
-
-__device__ inline float KeepOrZero(bool kept, float x, float scale) { return kept ? x * scale : 0.0f; }
-
-// Bit e: element e of the block is kept.
-__device__ inline uint32_t KeptBits(const DropoutStream& random, uint64_t block) {
-  const Philox4 words = PhiloxBlock(random.folded_key, __ldg(random.step), block);
-  uint32_t kept = 0;
-  TANDEM_UNROLL
-  for (int w = 0; w < 4; ++w) {
-    kept |= static_cast<uint32_t>((words[w] & 0xffff) >= random.threshold) << (2 * w);
-    kept |= static_cast<uint32_t>((words[w] >> 16) >= random.threshold) << (2 * w + 1);
-  }
-  return kept;
-}
 
 // What one lane holds of its warp's kWarp blocks: kWidth elements per turn, such that lanes of one turn are neighbours in memory.
 // The element's block is another lane's, unless a lane takes its whole block at once.
@@ -135,8 +114,7 @@ struct DropGradient {
 }  // namespace
 
 void Dropout(const DropoutArgs& args, Stream& stream) {
-  const uint32_t threshold = DropThreshold(args.probability);
-  const DropoutStream random{FoldKey(args.key), stream.StepOnDevice(args.step), threshold, static_cast<float>(KeepScale(threshold))};
+  const DropoutStream random = DropoutStreamOf(args.key, args.step, args.probability, stream);
   WithDeviceType(args.x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const bool whole_blocks = args.x.shape[-1] % kBlockElements == 0;

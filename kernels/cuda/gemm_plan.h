@@ -17,25 +17,17 @@ struct ColumnMajor {
   DType dtype;
   int64_t rows, columns;
   int64_t leading;  // elements from one column to the next
-
-  // Columns [begin, begin + count), or rows.
-  ColumnMajor Columns(int64_t begin, int64_t count) const { return Part(begin * leading, rows, count); }
-  ColumnMajor Rows(int64_t begin, int64_t count) const { return Part(begin, count, columns); }
-
- private:
-  ColumnMajor Part(int64_t elements, int64_t part_rows, int64_t part_columns) const {
-    const int64_t bytes = elements * static_cast<int64_t>(SizeOf(dtype));
-    return {static_cast<char*>(data) + bytes, dtype, part_rows, part_columns, leading};
-  }
 };
 
-// result = op(first) op(second), plus the old result if it accumulates, plus bias[i] in row i unless that is null.
+// result = op(first) op(second), plus the old result if it accumulates, plus bias[i], of the result's type, in row i unless that is
+// null. With `before_gelu`, of the result's layout, that gets these sums and the result their GELU.
 struct GemmPlan {
   ColumnMajor first, second, result;
   bool transpose_first, transpose_second;
   int64_t depth;  // extent that is summed over
   bool accumulate;
-  const float* bias;
+  const void* bias;
+  void* before_gelu = nullptr;
 };
 
 // The largest power of two, up to 16, that divides an address. Beyond 16 bytes no access is wider, and what is chosen by it
@@ -46,10 +38,10 @@ inline int AlignmentOf(const void* data) {
   return static_cast<int>(bits & -bits);
 }
 
-// Whether the product itself may add the bias: it is F32, which the library takes for an F32 result only; it begins where
-// vectors may; and the product is no product of single rows or columns, for which this epilogue has been refused.
+// Whether the product itself may add the bias: it has the result's type, for the library knows no other; it begins where vectors
+// may; and the product is no product of single rows or columns, for which this epilogue has been refused.
 inline bool TakesBias(const GemmArgs& args) {
-  return args.c.dtype == DType::F32 && !args.bias.empty() && AlignmentOf(args.bias.data) == 16 && args.b.shape[0] > 1 &&
+  return !args.bias.empty() && args.bias.dtype == args.c.dtype && AlignmentOf(args.bias.data) == 16 && args.b.shape[0] > 1 &&
          args.b.shape[1] > 1;
 }
 
@@ -66,24 +58,23 @@ inline GemmPlan PlanGemm(const GemmArgs& args) {
           .transpose_second = args.transpose_a,
           .depth = args.a.shape[args.transpose_a ? 0 : 1],
           .accumulate = args.accumulate,
-          .bias = TakesBias(args) ? args.bias.as<float>() : nullptr};
+          .bias = TakesBias(args) ? args.bias.data : nullptr};
 }
 
-// The same for rows [begin, begin + count) of the row-major c.
-inline GemmPlan RowsOf(const GemmPlan& plan, int64_t begin, int64_t count) {
-  GemmPlan part = plan;
-  part.second = plan.transpose_second ? plan.second.Rows(begin, count) : plan.second.Columns(begin, count);
-  part.result = plan.result.Columns(begin, count);
-  return part;
+// Whether the product itself may store its activation beside itself. The library's GELU is the one by tanh; it leaves its argument
+// where vectors may begin in every column, and adds a bias under the conditions above.
+inline bool TakesActivation(const GemmArgs& args, Activation activation) {
+  const bool whole_vectors = args.c.shape[1] % 8 == 0 && AlignmentOf(args.c.data) == 16;
+  return activation == Activation::GELU_TANH && args.c.dtype == DType::BF16 && whole_vectors && args.b.shape[0] > 1 &&
+         args.b.shape[1] > 1 && (args.bias.empty() || TakesBias(args));
 }
 
-// Rows of c [m, n] whose f32 sums are computed at a time before they are rounded: 32 MiB, most of which is still in the
-// second-level cache when it is read again. Parts of equal size, of whole tiles.
-inline int64_t RowsAtATime(int64_t m, int64_t n) {
-  constexpr int64_t kTile = 128, kBytes = 32 << 20;
-  const int64_t most = std::max(kTile, kBytes / static_cast<int64_t>(sizeof(float)) / n / kTile * kTile);
-  const int64_t parts = (m + most - 1) / most;
-  return std::min(m, ((m + parts - 1) / parts + kTile - 1) / kTile * kTile);
+// REQUIRES: TakesActivation.
+inline GemmPlan PlanGemmActivate(const GemmArgs& args, const ArrayView& activated) {
+  GemmPlan plan = PlanGemm(args);
+  plan.result = AsColumnMajor(activated);
+  plan.before_gelu = args.c.data;
+  return plan;
 }
 
 }  // namespace tandem::kernels::cuda

@@ -42,6 +42,7 @@ void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView
 void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate, Stream& stream);
 
 void Gemm(const GemmArgs& args, Stream& stream);
+void GemmActivate(const GemmArgs& args, const ArrayView& activated, Activation activation, Stream& stream);
 
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream);
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream);

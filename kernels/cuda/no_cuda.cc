@@ -78,6 +78,7 @@ void DropoutBackward(const DropoutBackwardArgs&, Stream&) { Refuse("DropoutBackw
 void GatherRows(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("GatherRows"); }
 void ScatterAddRows(const ArrayView&, const ArrayView&, const ArrayView&, bool, Stream&) { Refuse("ScatterAddRows"); }
 void Gemm(const GemmArgs&, Stream&) { Refuse("Gemm"); }
+void GemmActivate(const GemmArgs&, const ArrayView&, Activation, Stream&) { Refuse("GemmActivate"); }
 void CrossEntropy(const CrossEntropyArgs&, Stream&) { Refuse("CrossEntropy"); }
 void LinearCrossEntropy(const LinearCrossEntropyArgs&, Stream&) { Refuse("LinearCrossEntropy"); }
 void BinaryCrossEntropy(const BinaryCrossEntropyArgs&, Stream&) { Refuse("BinaryCrossEntropy"); }

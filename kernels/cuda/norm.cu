@@ -1,5 +1,6 @@
 #include "kernels/norm.h"
 
+#include "kernels/cuda/dropout_bits.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/row.cuh"
 
@@ -25,6 +26,59 @@ struct NormArrays {
   bool aligned;
 };
 
+// The arrays of ResidualForward and ResidualBackward. Null: row_index where nothing is dropped, and gradients that are none.
+template <class S, class O>
+struct ResidualArrays {
+  const O* y = nullptr;
+  S* sum = nullptr;
+  const S* grad_sum = nullptr;
+  O* grad_y = nullptr;
+  const int64_t* row_index = nullptr;
+  DropoutStream random = {};
+
+  // The number of a row's first element in the random stream. REQUIRES: something is dropped.
+  __device__ uint64_t FirstOf(int64_t row, int64_t columns) const {
+    return static_cast<uint64_t>(row_index[row]) * static_cast<uint64_t>(columns);
+  }
+};
+
+// Which elements of a row a thread keeps. Those of packs in registers are drawn at once, while the packs are on their way.
+template <int kPack>
+class KeptElements {
+ public:
+  template <class S, class O>
+  __device__ KeptElements(const ResidualArrays<S, O>& r, int64_t row, int64_t columns, const RowPart& part)
+      : random_(r.random), drops_(r.row_index != nullptr && part.columns != 0), first_(drops_ ? r.FirstOf(row, columns) : 0) {
+    if (!drops_) return;
+    held_ = 0;
+#pragma unroll
+    for (int p = 0; p < PacksHeld(kPack); ++p) {
+      const int64_t column = part.first + p * part.step;
+      if (column < part.columns) held_ |= (Draw(column) & kOfPack) << (p * kPack);
+    }
+  }
+
+  // Bit i: element i of the pack is kept. As ForEachPack() calls.
+  __device__ uint32_t Of(int64_t column, int p) const {
+    if (p < PacksHeld(kPack)) return held_ >> (p * kPack);
+    return drops_ ? Draw(column) : ~uint32_t{0};
+  }
+
+ private:
+  static constexpr uint32_t kOfPack = (1u << kPack) - 1;
+
+  // Packs divide rows, so one block of numbers has all of a pack.
+  __device__ uint32_t Draw(int64_t column) const {
+    const uint64_t element = first_ + static_cast<uint64_t>(column);
+    return KeptBits(random_, element / kBlockElements) >> (element % kBlockElements);
+  }
+
+  const DropoutStream random_;
+  const bool drops_;
+  const uint64_t first_;
+  uint32_t held_ = ~uint32_t{0};
+};
+
 // values[i] = from[column + i], or `absent` if there is no array.
 template <int kPack>
 __device__ inline void ReadAffine(const float* from, int64_t column, bool aligned, float absent, float (&values)[kPack]) {
@@ -40,9 +94,30 @@ __device__ inline void ReadAffine(const float* from, int64_t column, bool aligne
   }
 }
 
-template <class S, class O, int kPack, int kLanes>
+// x becomes x + Drop(y), which is also written. All of y is asked for before the first sum is stored.
+template <int kPack, class S, class O>
+__device__ inline void AddResidual(const ResidualArrays<S, O>& r, int64_t row, int64_t columns, const RowPart& part, bool aligned,
+                                   HeldRow<S, kPack>& x) {
+  const HeldRow<O, kPack> y(r.y + row * columns, part, aligned);
+  S* const sums = r.sum + row * columns;
+  const KeptElements<kPack> kept_elements(r, row, columns, part);
+  ForEachPack<PacksHeld(kPack)>(part, [&](int64_t column, int p) {
+    Pack<S, kPack> sum = x.At(column, p);
+    const Pack<O, kPack> added = y.At(column, p);
+    const uint32_t kept = kept_elements.Of(column, p);
+    for (int i = 0; i < kPack; ++i) {
+      const float old = Load(sum.values[i]);
+      sum.values[i] = Store<S>((kept >> i & 1) != 0 ? fmaf(Load(added.values[i]), r.random.scale, old) : old);
+    }
+    x.Hold(p, sum);
+    WritePack(sum, sums + column, aligned);
+  });
+  x.ReadRestFrom(sums);
+}
+
+template <class S, class O, int kPack, int kLanes, bool kResidual>
 __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
-    NormForwardKernel(NormArrays<S, O> a, float epsilon) {
+    NormForwardKernel(NormArrays<S, O> a, ResidualArrays<S, O> residual, float epsilon) {
   using Row = Team<kLanes>;
   constexpr int kPacks = PacksHeld(kPack);
   __shared__ float room[kWarp];
@@ -51,7 +126,8 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
   for (int64_t first = int64_t{blockIdx.x} * Row::PerBlock(); first < a.rows; first += step) {
     const int64_t row = first + Row::InBlock();
     const RowPart part = Row::template Part<kPack>(row < a.rows ? a.columns : 0);
-    const HeldRow<S, kPack> x(a.x + row * a.columns, part, a.aligned);
+    HeldRow<S, kPack> x(a.x + row * a.columns, part, a.aligned);
+    if constexpr (kResidual) AddResidual(residual, row, a.columns, part, a.aligned, x);
     const auto sum_of = [&](const auto& term) {
       float sum = 0;
       ForEachPack<kPacks>(part, [&](int64_t column, int p) {
@@ -126,10 +202,11 @@ __device__ inline void PutBlockSums(const ColumnSums<kSums, kPack>& sums, int64_
 }
 
 // With h = (x - mean) inverse and g = grad_output gamma: grad_input = inverse (g - mean(g) - h mean(g h)), the middle term if
-// kCentred. Block b goes through rows_per_block rows and leaves their sums in partials [blocks, kSums, columns], if there are any.
-template <class S, class O, int kPack, int kLanes, bool kCentred>
+// kCentred, and with kResidual plus the sum's gradient from elsewhere. Block b goes through rows_per_block rows and leaves their
+// sums in partials [blocks, kSums, columns], if there are any.
+template <class S, class O, int kPack, int kLanes, bool kCentred, bool kResidual>
 __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
-    NormBackwardKernel(NormArrays<S, O> a, int64_t rows_per_block, float* partials) {
+    NormBackwardKernel(NormArrays<S, O> a, ResidualArrays<S, O> residual, int64_t rows_per_block, float* partials) {
   using Row = Team<kLanes>;
   constexpr int kPacks = PacksHeld(kPack), kSums = kCentred ? 2 : 1;
   __shared__ float room[kWarp];
@@ -142,6 +219,10 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
     const RowPart part = Row::template Part<kPack>(row < end ? a.columns : 0);
     const HeldRow<S, kPack> x(a.x + row * a.columns, part, a.aligned);
     const HeldRow<O, kPack> grad(a.grad_output + row * a.columns, part, a.aligned);
+    const bool has_others = kResidual && residual.grad_sum != nullptr;
+    const HeldRow<S, kPack> others((has_others ? residual.grad_sum : a.x) + row * a.columns,
+                                   {part.first, part.step, has_others ? part.columns : 0}, a.aligned);
+    const KeptElements<kPack> kept_elements(residual, row, a.columns, kResidual ? part : RowPart{});
     const float mean = kCentred && row < end ? a.mean[row] : 0.0f, inverse = row < end ? a.inverse[row] : 0.0f;
     float sum_g = 0, sum_gh = 0;
     ForEachPack<kPacks>(part, [&](int64_t column, int p) {
@@ -165,12 +246,27 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
       ReadAffine(a.gamma, column, a.aligned, 1.0f, gamma);
       const Pack<S, kPack> xs = x.At(column, p);
       const Pack<O, kPack> grads = grad.At(column, p);
-      Pack<S, kPack> result;
+      float values[kPack];
       for (int i = 0; i < kPack; ++i) {
         const float h = (Load(xs.values[i]) - mean) * inverse, g = Load(grads.values[i]) * gamma[i];
-        result.values[i] = Store<S>(inverse * ((g - mean_g) - h * mean_gh));
+        values[i] = inverse * ((g - mean_g) - h * mean_gh);
       }
+      if (has_others) {
+        const Pack<S, kPack> other = others.At(column, p);
+        for (int i = 0; i < kPack; ++i) values[i] += Load(other.values[i]);
+      }
+      Pack<S, kPack> result;
+      for (int i = 0; i < kPack; ++i) result.values[i] = Store<S>(values[i]);
       WritePack(result, a.grad_input + row * a.columns + column, a.aligned);
+      if constexpr (kResidual) {
+        if (residual.grad_y == nullptr) return;
+        const uint32_t kept = kept_elements.Of(column, p);
+        Pack<O, kPack> result_y;
+        for (int i = 0; i < kPack; ++i) {
+          result_y.values[i] = Store<O>(KeepOrZero((kept >> i & 1) != 0, values[i], residual.random.scale));
+        }
+        WritePack(result_y, residual.grad_y + row * a.columns + column, a.aligned);
+      }
     });
   }
   if (block_sums != nullptr) PutBlockSums<kLanes>(sums, a.columns, block_sums);
@@ -217,6 +313,12 @@ void WithNormTypes(DType x, DType output, const Body& body) {
   WithDeviceType(x, [&](auto zero) { body(zero, zero); });
 }
 
+template <class S, class O>
+void SetDropout(ResidualArrays<S, O>& arrays, const ResidualDropout& dropout, int64_t rows) {
+  arrays.random = DropoutStreamOf(dropout.key, dropout.step, dropout.probability, stream);
+  arrays.row_index = dropout.probability == 0 ? nullptr : Required<const int64_t>(dropout.row_index, rows);
+}
+
 void NormForward(const char* name, const LayerNormForwardArgs& args, Stream& stream) {
   const int64_t rows = args.x.shape.num_rows(), columns = args.x.shape[-1];
   WithNormTypes(args.x.dtype, args.output.dtype, [&](auto s, auto o) {
@@ -227,12 +329,21 @@ void NormForward(const char* name, const LayerNormForwardArgs& args, Stream& str
         .gamma = OrNull<const float>(args.gamma, columns), .beta = OrNull<const float>(args.beta, columns),
         .mean = OrNull<float>(args.mean, rows), .inverse = Required<float>(args.inverse, rows),
         .output = Required<O>(args.output, rows * columns), .grad_output = nullptr, .grad_input = nullptr,
-        .aligned = AllTakePacks(args.x, args.gamma, args.beta, args.output)};
+        .aligned = AllTakePacks(args.x, args.gamma, args.beta, args.output, args.residual.y, args.residual.sum)};
     const RowPlan plan = PlanRows(columns, kPackOf<S>, kMaxThreads);
-    WithPlan<S>(plan, [&](auto pack, auto lanes) {
-      Launch(stream, {name, args.x}, {dim3(RowBlocks(plan, rows)), dim3(plan.threads)},
-             NormForwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value>, arrays, args.epsilon);
-    });
+    const auto launch = [&](auto with_residual, const ResidualArrays<S, O>& residual) {
+      WithPlan<S>(plan, [&](auto pack, auto lanes) {
+        Launch(stream, {name, args.x}, {dim3(RowBlocks(plan, rows)), dim3(plan.threads)},
+               NormForwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value, decltype(with_residual)::value>, arrays,
+               residual, args.epsilon);
+      });
+    };
+    if (args.residual.y.empty()) return launch(std::false_type(), {});
+    ResidualArrays<S, O> residual;
+    residual.y = Required<const O>(args.residual.y, rows * columns);
+    residual.sum = Required<S>(args.residual.sum, rows * columns);
+    SetDropout(residual, args.residual.dropout, rows);
+    launch(std::true_type(), residual);
   });
 }
 
@@ -252,13 +363,22 @@ void NormBackward(const char* name, const LayerNormBackwardArgs& args, Stream& s
         .gamma = OrNull<const float>(args.gamma, columns), .beta = nullptr, .mean = OrNull<float>(args.mean, rows),
         .inverse = Required<float>(args.inverse, rows), .output = nullptr,
         .grad_output = Required<O>(args.grad_output, rows * columns), .grad_input = Required<S>(args.grad_input, rows * columns),
-        .aligned = AllTakePacks(args.x, args.gamma, args.grad_output, args.grad_input)};
+        .aligned = AllTakePacks(args.x, args.gamma, args.grad_output, args.grad_input, args.residual.grad_sum,
+                                args.residual.grad_y)};
     const size_t shared_bytes = plan.lanes == 0 ? 0 : static_cast<size_t>(plan.rows_per_block * columns) * sizeof(float);
-    WithPlan<S>(plan, [&](auto pack, auto lanes) {
-      Launch(stream, {name, args.x}, {dim3(partial.blocks), dim3(plan.threads), shared_bytes},
-             NormBackwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value, kCentred>, arrays, partial.rows_per_block,
-             partials);
-    });
+    const auto launch = [&](auto with_residual, const ResidualArrays<S, O>& residual) {
+      WithPlan<S>(plan, [&](auto pack, auto lanes) {
+        Launch(stream, {name, args.x}, {dim3(partial.blocks), dim3(plan.threads), shared_bytes},
+               NormBackwardKernel<S, O, decltype(pack)::value, decltype(lanes)::value, kCentred, decltype(with_residual)::value>,
+               arrays, residual, partial.rows_per_block, partials);
+      });
+    };
+    if (args.residual.grad_sum.empty() && args.residual.grad_y.empty()) return launch(std::false_type(), {});
+    ResidualArrays<S, O> residual;
+    residual.grad_sum = OrNull<const S>(args.residual.grad_sum, rows * columns);
+    residual.grad_y = OrNull<O>(args.residual.grad_y, rows * columns);
+    SetDropout(residual, args.residual.dropout, rows);
+    launch(std::true_type(), residual);
   });
   if (!with_sums) return;
   Launch(stream, {name, args.x}, {dim3(CeilDiv(width, kWarp)), dim3(kGroups * kWarp)}, AddPartialsKernel, partials, partial.blocks,
@@ -279,14 +399,14 @@ void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream) {
 
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream) {
   NormForward("rms_norm_forward", {.x = args.x, .gamma = args.gamma, .beta = {}, .output = args.output, .mean = {},
-                                   .inverse = args.inverse, .epsilon = args.epsilon},
+                                   .inverse = args.inverse, .epsilon = args.epsilon, .residual = args.residual},
               stream);
 }
 
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream) {
   NormBackward<false>("rms_norm_backward",
                       {.grad_output = args.grad_output, .x = args.x, .gamma = args.gamma, .mean = {}, .inverse = args.inverse,
-                       .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}},
+                       .grad_input = args.grad_input, .grad_gamma = args.grad_gamma, .grad_beta = {}, .residual = args.residual},
                       stream);
 }
 

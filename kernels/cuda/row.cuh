@@ -99,6 +99,12 @@ class HeldRow {
     return ReadPack<kPack>(row_ + column, aligned_);
   }
 
+  // Other values take its place: pack p of those in registers, and `row` for what is in none. REQUIRES: no room.
+  __device__ void Hold(int p, const Pack<T, kPack>& pack) {
+    if (p < kPacks) held_[p] = pack;
+  }
+  __device__ void ReadRestFrom(const T* row) { row_ = row; }
+
  private:
   // Several packs on their way at a time.
   __device__ void FillRoom(const RowPart& part) {

@@ -5,6 +5,7 @@
 
 #include <cublasLt.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "kernels/base/bfloat16.h"
@@ -26,6 +27,11 @@ struct Operation {
   int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void* bias = nullptr;
+  void* aux = nullptr;
+  int64_t aux_leading = 0;
+
+  bool biased() const { return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0; }
+  bool gelu() const { return (epilogue & CUBLASLT_EPILOGUE_GELU) != 0; }
 };
 struct Layout {
   cudaDataType type;
@@ -40,7 +46,7 @@ struct Preference {
 };
 // The contents of a cublasLtMatmulAlgo_t: enough to know the product again for which it was chosen.
 struct Packed {
-  uint32_t magic, rows, columns, depth, bias_alignment;
+  uint32_t magic, rows, columns, depth, epilogue;
   uint16_t alignment[4];
   uint64_t workspace_bytes;
 };
@@ -75,9 +81,33 @@ bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& c
   return (ta ? a.columns : a.rows) == d.rows && (tb ? b.columns : b.rows) == *depth &&
          (tb ? b.rows : b.columns) == d.columns && c == d;
 }
-// c = scale a b + keep c + bias, in the memory of the host.
+
+bool TypesFit(const Layout& a, const Layout& b, const Layout& d) {
+  return a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
+}
+
+// Vectors of the type of d, a matrix of its extents beside it: both begin on 16 bytes, the matrix in every column.
+cublasStatus_t CheckEpilogue(const Operation& op, const Layout& a, const Layout& d) {
+  switch (op.epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: break;
+    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  if (op.biased() && (op.bias == nullptr || !Divides(16, op.bias))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!op.gelu()) return CUBLAS_STATUS_SUCCESS;
+  if (op.aux == nullptr || op.aux_leading % 8 != 0 || op.aux_leading < static_cast<int64_t>(d.rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool supported = a.type == CUDA_R_16BF && d.type == CUDA_R_16BF && Divides(16, op.aux) && !emulated_cublaslt.has_no_gelu;
+  return supported ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+// x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+float Gelu(float x) { return 0.5f * x * (1 + std::tanh(0.79788456f * (x + 0.044715f * x * x * x))); }
+
+// d = scale a b + keep c + bias, in the memory of the host; with GELU that goes to aux and d gets its activation.
 struct Product {
-  const void *a_data, *b_data, *c_data, *bias;
+  const void *a_data, *b_data, *c_data;
   void* d_data;
   Operation op;
   Layout a, b, c, d;
@@ -99,16 +129,16 @@ struct Product {
         }
         sum *= scale;
         if (keep != 0) sum += keep * Load(c_data, c.type, i + j * c.leading);
-        if (bias != nullptr) sum += static_cast<const float*>(bias)[i];
+        if (op.biased()) sum += Load(op.bias, d.type, i);  // biases have the type of d
+        if (op.gelu()) {
+          Store(op.aux, d.type, i + j * op.aux_leading, sum);
+          sum = Gelu(sum);
+        }
         Store(d_data, d.type, i + j * d.leading, sum);
       }
     }
   }
 };
-bool TypesFit(const Operation& op, const Layout& a, const Layout& b, const Layout& d) {
-  if (a.type != b.type || (d.type != a.type && d.type != CUDA_R_32F)) return false;
-  return op.epilogue == CUBLASLT_EPILOGUE_DEFAULT || d.type == CUDA_R_32F;  // biases are F32 here, and of the type of d there
-}
 
 }  // namespace
 
@@ -142,6 +172,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t made, cublasL
     case CUBLASLT_MATMUL_DESC_TRANSB: return Take(op.transpose_b, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE: return Take(op.epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return Take(op.bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return Take(op.aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return Take(op.aux_leading, value, bytes);
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
   }
 }
@@ -195,15 +227,15 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   const Preference& preference = *As<Preference>(wanted);
   uint64_t depth = 0;
   if (handle == nullptr || handle->number != 17 || most < 1 || !Fits(op, a, b, c, d, &depth)) return CUBLAS_STATUS_INVALID_VALUE;
-  if (!TypesFit(op, a, b, d) || emulated_cublaslt.has_no_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (!TypesFit(a, b, d) || emulated_cublaslt.has_no_algorithm) return CUBLAS_STATUS_NOT_SUPPORTED;
   const uint32_t allowed = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   if ((preference.reductions & ~allowed) != 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-  const bool biased = op.epilogue == CUBLASLT_EPILOGUE_BIAS;
-  if (biased && (op.bias == nullptr || !Divides(16, op.bias))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const cublasStatus_t epilogue = CheckEpilogue(op, a, d);
+  if (epilogue != CUBLAS_STATUS_SUCCESS) return epilogue;
   const uint64_t workspace = depth > 1000 ? kWorkspaceBytes : 0;
   if (workspace > preference.workspace_bytes) return CUBLAS_STATUS_NOT_SUPPORTED;
   Packed packed{kMagic, static_cast<uint32_t>(d.rows), static_cast<uint32_t>(d.columns), static_cast<uint32_t>(depth),
-                biased ? 16u : 0, {}, workspace};
+                op.epilogue, {}, workspace};
   for (int i = 0; i < 4; ++i) packed.alignment[i] = static_cast<uint16_t>(preference.alignment[i]);
   results[0] = {};
   std::memcpy(&results[0].algo, &packed, sizeof(packed));
@@ -224,24 +256,23 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   uint64_t depth = 0;
   Packed packed;
   std::memcpy(&packed, algorithm, sizeof(packed));
-  const bool biased = op.epilogue == CUBLASLT_EPILOGUE_BIAS;
   if (handle->number != 17 || !Fits(op, a, b, c, d, &depth) || packed.magic != kMagic || packed.rows != d.rows ||
-      packed.columns != d.columns || packed.depth != depth || (packed.bias_alignment != 0) != biased || !TypesFit(op, a, b, d)) {
+      packed.columns != d.columns || packed.depth != depth || packed.epilogue != op.epilogue || !TypesFit(a, b, d) || CheckEpilogue(op, a, d) != CUBLAS_STATUS_SUCCESS) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const void* const places[4] = {a_data, b_data, c_data, d_data};
   for (int i = 0; i < 4; ++i) {
     if (places[i] == nullptr || !Divides(packed.alignment[i], places[i])) return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (biased && (op.bias == nullptr || !Divides(packed.bias_alignment, op.bias))) return CUBLAS_STATUS_INVALID_VALUE;
   if (packed.workspace_bytes > 0) {
     const bool enough = workspace != nullptr && workspace_bytes >= packed.workspace_bytes;
     if (!enough || !Divides(256, workspace)) return CUBLAS_STATUS_INVALID_VALUE;
   }
+  emulated_cublaslt.num_gelus += op.gelu() ? 1 : 0;
   const float scale = *static_cast<const float*>(alpha), keep = *static_cast<const float*>(beta);
   if (keep != 0 && c_data != d_data) return CUBLAS_STATUS_INVALID_VALUE;
-  const Product product{a_data, b_data, c_data, biased ? op.bias : nullptr, d_data, op, a, b, c, d, static_cast<int64_t>(depth),
-                        scale, keep, workspace, packed.workspace_bytes};
+  const Product product{a_data, b_data, c_data, d_data, op, a, b, c, d, static_cast<int64_t>(depth), scale, keep, workspace,
+                        packed.workspace_bytes};
   reinterpret_cast<EmulatedQueue*>(stream)->Give([product] { product.Run(); });
   return CUBLAS_STATUS_SUCCESS;
 }

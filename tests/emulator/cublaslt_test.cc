@@ -104,6 +104,40 @@ TEST_F(CublasLtTest, ProductWithoutAlgorithmFailsTheStreamByNameAndShape) {
   EXPECT_EQ(library_.num_products, before);
 }
 
+// c [m, 8], which is 0.75 everywhere, and its GELU.
+struct Activated {
+  explicit Activated(int64_t m) : a({m, 3}, ToBFloat16(1)), b({3, 8}, ToBFloat16(0.25f)), c({m, 8}), activated({m, 8}) {}
+  Array<BFloat16> a, b, c, activated;
+};
+
+TEST_F(CublasLtTest, GeluIsPartOfTheProductWhereThereIsAnAlgorithmForIt) {
+  Activated x(5);
+  const int products = library_.num_products;
+  cuda::GemmActivate({.a = x.a, .b = x.b, .c = x.c}, x.activated, Activation::GELU_TANH, stream_);
+  EXPECT_EQ(library_.num_products, products + 1);
+  EXPECT_EQ(library_.num_gelus, 1);
+  cuda::GemmActivate({.a = x.a, .b = x.b, .c = x.c}, x.activated, Activation::GELU, stream_);
+  EXPECT_EQ(library_.num_gelus, 1);
+  EXPECT_EQ(ToFloat(x.c[0]), 0.75f);
+  EXPECT_NEAR(ToFloat(x.activated[0]), 0.58, 2e-3);
+  EXPECT_TRUE(stream_.status().ok()) << stream_.status().ToString();
+}
+
+TEST_F(CublasLtTest, WithoutSuchAnAlgorithmGeluIsAPassOfItsOwnAsDecidedOnce) {
+  Activated x(6);
+  library_.has_no_gelu = true;
+  const int products = library_.num_products, choices = library_.num_choices;
+  cuda::GemmActivate({.a = x.a, .b = x.b, .c = x.c}, x.activated, Activation::GELU_TANH, stream_);
+  library_.has_no_gelu = false;
+  cuda::GemmActivate({.a = x.a, .b = x.b, .c = x.c}, x.activated, Activation::GELU_TANH, stream_);
+  EXPECT_EQ(library_.num_choices, choices + 2);  // with GELU, and without
+  EXPECT_EQ(library_.num_products, products + 2);
+  EXPECT_EQ(ToFloat(x.c[0]), 0.75f);
+  EXPECT_NEAR(ToFloat(x.activated[0]), 0.58, 2e-3);
+  EXPECT_EQ(library_.live_descriptors, 0);
+  EXPECT_TRUE(stream_.status().ok()) << stream_.status().ToString();
+}
+
 TEST_F(CublasLtTest, UnknownDeviceIsAnError) {
   const absl::StatusOr<cuda::CublasLt*> nothing = cuda::CublasLt::Of(7);
   EXPECT_NE(nothing.status().ToString().find("choosing CUDA device 7: cudaErrorInvalidDevice"), std::string::npos)

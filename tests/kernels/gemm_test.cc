@@ -138,6 +138,21 @@ TEST_P(GemmTest, Bf16ProductIsOffByItsRoundingAlone) {
   }
 }
 
+TEST_P(GemmTest, Bf16BiasIsTheSameNumbersInF32) {
+  const auto [ta, tb, accumulate] = GetParam();
+  if (accumulate) return;  // never into bf16
+  for (const Case& s : kCases) {
+    SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k);
+    Array<BFloat16> a = Rounded(RandomArray<float>(ta ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1));
+    Array<BFloat16> b = Rounded(RandomArray<float>(tb ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2));
+    Array<BFloat16> bias = Rounded(RandomArray<float>({s.n}, 4)), c({s.m, s.n});
+    const Array<BFloat16> wanted = Bf16Product(ta, tb, a, b, Converted<float>(Exact(bias)), c, false, 1);
+    TestStream stream;
+    Gemm({.a = a, .b = b, .c = c, .transpose_a = ta, .transpose_b = tb, .bias = bias}, stream);
+    for (int64_t i = 0; i < c.size(); ++i) ASSERT_EQ(c[i].bits, wanted[i].bits) << "element " << i;
+  }
+}
+
 TEST_P(GemmTest, InstructionSetsAgree) {
   const auto [ta, tb, accumulate] = GetParam();
   for (const Case& s : kCases) {

@@ -25,6 +25,14 @@ TEST(OpsGradientTest, Linear) {
   CheckGradients([&](Context& c) { return ops::Linear(c, x, w, Variable()); }, {x, w});
 }
 
+TEST(OpsGradientTest, LinearActivate) {
+  const Variable x = Leaf({2, 3, 4}, 1, "x"), w = Leaf({4, 2}, 2, "w"), b = Leaf({2}, 3, "b");
+  for (const auto activation : {kernels::Activation::GELU_TANH, kernels::Activation::SILU}) {
+    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, b, activation); }, {x, w, b});
+    CheckGradients([&](Context& c) { return ops::LinearActivate(c, x, w, Variable(), activation); }, {x, w});
+  }
+}
+
 TEST(OpsGradientTest, LinearKeepsLeadingExtents) {
   const Variable x = Leaf({2, 3, 4}, 1), w = Leaf({4, 2}, 2, "w"), b = Leaf({2}, 3, "b");
   CheckGradients([&](Context& c) { return ops::Linear(c, x, w, b); }, {x, w, b});
@@ -75,6 +83,29 @@ TEST(OpsGradientTest, Norms) {
   CheckGradients([&](Context& c) { return ops::LayerNorm(c, x, Variable(), Variable(), 1e-5); }, {x});
   CheckGradients([&](Context& c) { return ops::RmsNorm(c, x, gamma, 1e-5); }, {x, gamma});
   CheckGradients([&](Context& c) { return ops::RmsNorm(c, x, Variable(), 1e-5); }, {x});
+}
+
+TEST(OpsGradientTest, NormsOfResiduals) {
+  const Variable x = Leaf({4, 6}, 1, "x"), y = Leaf({4, 6}, 2, "y"), gamma = Leaf({6}, 3, "gamma"), beta = Leaf({6}, 4, "beta");
+  const Tensor rows = Tensor::FromVector<int64_t>({0, 1, 7, 40});
+  for (const float dropout : {0.0f, 0.4f}) {
+    const ops::Residual both{x, y, dropout, 11, rows};
+    CheckGradients([&](Context& c) { return ops::LayerNorm(c, both, gamma, beta, 1e-5).output; }, {x, y, gamma, beta});
+    CheckGradients([&](Context& c) { return ops::RmsNorm(c, both, gamma, 1e-5).output; }, {x, y, gamma});
+    CheckGradients([&](Context& c) { return ops::LayerNorm(c, both, gamma, beta, 1e-5).sum; }, {x, y});
+    CheckGradients(
+        [&](Context& c) {
+          const auto [sum, output] = ops::RmsNorm(c, both, gamma, 1e-5);
+          return ops::Add(c, ops::Scale(c, output, -2.5), sum);
+        },
+        {x, y, gamma});
+  }
+  CheckGradients(
+      [&](Context& c) {
+        const auto [sum, output] = ops::LayerNorm(c, ops::Residual{x}, gamma, beta, 1e-5);
+        return ops::Add(c, ops::Scale(c, output, -2.5), sum);
+      },
+      {x, gamma, beta});
 }
 
 TEST(OpsGradientTest, DropoutMaskIsTheSameInBothDirections) {
@@ -208,6 +239,57 @@ TEST(Bf16OpTest, LinearReadsTheShadowNotTheValue) {
   EXPECT_EQ(ToFloat(ops::Linear(context, x, weight, Variable()).value().data<BFloat16>()[0]), 2);
   parameters.RefreshShadows(fixture.stream());
   EXPECT_EQ(ToFloat(ops::Linear(context, x, weight, Variable()).value().data<BFloat16>()[0]), 6);
+}
+
+// One operation on the way forward and back has the bits of three, whatever types meet.
+TEST(ResidualOpTest, HasTheBitsOfItsOperations) {
+  const Tensor places = Tensor::FromVector<int64_t>({3, 9, 4});
+  for (const DType compute : {DType::F32, DType::BF16}) {
+    for (const float dropout : {0.0f, 0.4f}) {
+      SCOPED_TRACE(::testing::Message() << NameOf(compute) << ", " << dropout);
+      std::vector<Tensor> results[2];
+      for (const bool fused : {false, true}) {
+        StepFixture fixture;
+        Context::Options options = fixture.Options();
+        options.compute = compute;
+        Context c(options);
+        const Variable x = Variable::Leaf(RandomTensor({3, 20}, 1, DType::F32), "x");
+        const Variable y = Variable::Leaf(RandomTensor({3, 20}, 2, compute), "y");
+        const Variable gamma = Variable::Leaf(RandomTensor({20}, 3, DType::F32), "gamma");
+        ops::Normed normed;
+        if (fused) {
+          normed = ops::LayerNorm(c, {x, y, dropout, 5, places}, gamma, Variable(), 1e-5);
+        } else {
+          normed.sum = ops::Add(c, x, ops::Dropout(c, y, places, dropout, 5));
+          normed.output = ops::LayerNorm(c, normed.sum, gamma, Variable(), 1e-5);
+        }
+        Backward(c, {{normed.output, RandomTensor({3, 20}, 4, compute)},
+                     {ops::Scale(c, normed.sum, 0.3), RandomTensor({3, 20}, 5, DType::F32)}});
+        results[fused] = {normed.sum.value(), normed.output.value(), x.leaf().gradient(), y.leaf().gradient(),
+                          gamma.leaf().gradient()};
+      }
+      for (size_t i = 0; i < results[0].size(); ++i) {
+        ASSERT_EQ(results[1][i].dtype(), results[0][i].dtype()) << i;
+        EXPECT_EQ(HashTensor("", 0, results[1][i]), HashTensor("", 0, results[0][i])) << i;
+      }
+    }
+  }
+}
+
+// Both terms of a sum get its gradient: one of them may not add to it in place while the other waits.
+TEST(ResidualOpTest, AGradientThatTwoTermsShareIsNotAddedToInPlace) {
+  std::vector<Tensor> gradients;
+  for (const bool placed : {false, true}) {
+    StepFixture fixture;
+    Context c(fixture.Options());
+    const Variable x = Variable::Leaf(RandomTensor({3, 4}, 1), "x"), z = Variable::Leaf(RandomTensor({3, 4}, 2), "z");
+    if (placed) x.leaf().PlaceGradient(Tensor::Empty(Shape{3, 4}, DType::F64));
+    const Variable y = ops::Scale(c, z, 1);
+    const Variable output = ops::RmsNorm(c, ops::Residual{x, y}, Variable(), 1e-5).output;
+    Backward(c, ops::Add(c, output, ops::Scale(c, x, 3)));
+    gradients.push_back(z.leaf().gradient());
+  }
+  EXPECT_EQ(HashTensor("", 0, gradients[1]), HashTensor("", 0, gradients[0]));
 }
 
 TEST(MixedTypesTest, EachBranchOfASumGetsItsOwnTypeOfGradient) {

@@ -147,7 +147,7 @@ class BackwardPass {
     running_name_ = node->name();
     Tensor gradient = SumArrivals(context_, *node, std::move(pending_[node].arrivals));
     const bool is_leaf = node->inputs().empty() && node->weights().empty();
-    if (!gradient.defined() && !is_leaf) {  // nothing flows here; leaves still hear that the pass is over
+    if (!gradient.defined() && !is_leaf && !node->HasGradientElsewhere()) {  // nothing flows here; leaves still hear that the pass is over
       Finish({node, {}}, /*skip_weights=*/true);
       return;
     }

@@ -36,6 +36,41 @@ class FunctionNode : public Node {
   Tensor gradient_;  // kept between the two halves
 };
 
+// The first output's node and the operation's; the second's, which depends on it, leaves its gradient here.
+class PairNode : public Node {
+ public:
+  PairNode(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs, PairBackwardFunction backward)
+      : Node(std::move(name), sequence, std::move(inputs), {}), backward_(std::move(backward)) {}
+
+  void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override {
+    complete(context.failed() ? std::vector<Tensor>() : backward_(context, gradient, second_));
+  }
+  bool HasGradientElsewhere() const override { return second_.defined(); }
+  void Release() override {
+    backward_ = nullptr;
+    second_ = Tensor();
+  }
+  void TakeSecond(const Tensor& gradient) { second_ = gradient; }
+
+ private:
+  PairBackwardFunction backward_;
+  Tensor second_;
+};
+
+class SecondNode : public Node {
+ public:
+  SecondNode(const std::string& name, uint64_t sequence, const std::shared_ptr<PairNode>& pair)
+      : Node(name, sequence, {pair}, {}), pair_(pair.get()) {}
+
+  void BackwardInput(Context&, const Tensor& gradient, Complete complete) override {
+    pair_->TakeSecond(gradient);
+    complete({});
+  }
+
+ private:
+  PairNode* const pair_;  // which the inputs own
+};
+
 std::vector<std::shared_ptr<Node>> NodesOf(const std::vector<Variable>& variables, bool* any) {
   std::vector<std::shared_ptr<Node>> nodes;
   for (const Variable& variable : variables) {
@@ -57,6 +92,16 @@ Variable Record(Context& context, std::string name, Tensor output, FunctionParts
                                              any_input ? std::move(parts.backward_input) : nullptr,
                                              std::move(parts.backward_weight), parts.reads_gradient_on_host);
   return Variable(std::move(output), std::move(node));
+}
+
+std::pair<Variable, Variable> RecordPair(Context& context, const std::string& name, Tensor first, Tensor second,
+                                         const std::vector<Variable>& inputs, PairBackwardFunction backward) {
+  bool any = false;
+  auto nodes = NodesOf(inputs, &any);
+  if (!context.training() || !any) return {Variable::Constant(std::move(first)), Variable::Constant(std::move(second))};
+  const auto pair = std::make_shared<PairNode>(name, context.NextNode(), std::move(nodes), std::move(backward));
+  return {Variable(std::move(first), pair),
+          Variable(std::move(second), std::make_shared<SecondNode>(name + ".second", context.NextNode(), pair))};
 }
 
 }  // namespace tandem

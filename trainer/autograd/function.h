@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/autograd/variable.h"
@@ -22,5 +23,12 @@ struct FunctionParts {
 
 // The output Variable of an operation: a constant if nothing needs a gradient or the context is not training.
 Variable Record(Context& context, std::string name, Tensor output, FunctionParts parts);
+
+// Gradients of the inputs, given those of two outputs. One of the two may be undefined: nothing flowed there.
+using PairBackwardFunction = std::function<std::vector<Tensor>(Context&, const Tensor& first, const Tensor& second)>;
+
+// The same for an operation of two outputs: `backward` runs once, when both outputs' gradients are complete.
+std::pair<Variable, Variable> RecordPair(Context& context, const std::string& name, Tensor first, Tensor second,
+                                         const std::vector<Variable>& inputs, PairBackwardFunction backward);
 
 }  // namespace tandem

@@ -36,6 +36,8 @@ class Node {
   // True if the first half reads its gradient's numbers on the host. Where such a node is a root, its gradient of 1 lies there: the host
   // need not wait for the device to learn it.
   virtual bool ReadsGradientOnHost() const { return false; }
+  // True if the first half has something to do though nothing flowed to this node: what another output of its operation received.
+  virtual bool HasGradientElsewhere() const { return false; }
   // True if the gradient lies where this node keeps its sum: it may be overwritten though others hold the buffer.
   virtual bool OwnsMemory(const Tensor& /*gradient*/) const { return false; }
 

@@ -62,7 +62,8 @@ void ParameterSet::ClearGradients() {
 
 void ParameterSet::MakeShadows(Stream& stream) {
   for (const auto& parameter : parameters_) {
-    if (parameter->shape.num_dims() < 2) continue;
+    // A GPU's product adds a bias of its result's type at no cost; a CPU's adds any F32 one, which keeps all its bits.
+    if (parameter->shape.num_dims() < 2 && !device().is_cuda()) continue;
     parameter->variable.leaf().set_shadow(Tensor::Empty(parameter->shape, DType::BF16, device()));
   }
   RefreshShadows(stream);

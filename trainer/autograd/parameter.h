@@ -48,8 +48,9 @@ class ParameterSet {
   // The elements of `from`, in the host's memory, become those of `to`, where the parameters lie.
   void Assign(const Tensor& to, const Tensor& from) const;
   void ClearGradients();
-  // Gives the leaf of every matrix a BF16 shadow of its value. Whoever changes values later refreshes them: an optimizer as it
-  // writes, everybody else (a checkpoint was loaded) by RefreshShadows. REQUIRES: F32 parameters.
+  // Gives the leaf of every matrix a BF16 shadow of its value, on a CUDA device that of every vector too. Whoever changes values
+  // later refreshes them: an optimizer as it writes, everybody else (a checkpoint was loaded) by RefreshShadows. REQUIRES: F32
+  // parameters.
   void MakeShadows(Stream& stream);
   // Computes all shadows anew; nothing to do where there are none.
   void RefreshShadows(Stream& stream);

@@ -13,6 +13,7 @@ kernels::Activation ActivationOf(ActivationType type) {
   switch (type) {
     case RELU: return kernels::Activation::RELU;
     case SILU: return kernels::Activation::SILU;
+    case GELU_TANH: return kernels::Activation::GELU_TANH;
     default: return kernels::Activation::GELU;
   }
 }

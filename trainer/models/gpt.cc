@@ -68,10 +68,10 @@ Variable Gpt::Embed(Context& context, const Variable& tokens, const Tensor& inpu
 }
 
 Variable Gpt::Encode(Context& context, const Variable& tokens, const GptInput& input) const {
-  Variable x = Embed(context, tokens, input.inputs, input.rows.positions);
-  x = embedding_dropout_.Forward(context, x, input.rows);
+  const Variable embedded = Embed(context, tokens, input.inputs, input.rows.positions);
+  ops::Residual x{embedding_dropout_.Forward(context, embedded, input.rows)};
   for (const nn::PreNormBlock& block : blocks_) x = block.Forward(context, x, input.rows);
-  return final_norm_.Forward(context, x);
+  return final_norm_.Forward(context, x).output;
 }
 
 Variable Gpt::Logits(Context& context, const Variable& tokens, const Variable& hidden) const {
@@ -105,9 +105,9 @@ Variable Gpt::Extend(Context& context, const Variable& tokens, const Tensor& sym
   TANDEM_CHECK_LE(begin + symbols.dim(0), options_.max_length);
   const Tensor positions = Tensor::Empty(symbols.shape(), DType::I64);
   std::iota(positions.data<int64_t>(), positions.data<int64_t>() + symbols.dim(0), begin);
-  Variable x = Embed(context, tokens, symbols, positions);
+  ops::Residual x{Embed(context, tokens, symbols, positions)};
   for (size_t i = 0; i < blocks_.size(); ++i) x = blocks_[i].Extend(context, x, caches[i]);
-  return final_norm_.Forward(context, x);
+  return final_norm_.Forward(context, x).output;
 }
 
 std::vector<nn::KeyValueCache> Gpt::MakeCaches() const {

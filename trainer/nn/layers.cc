@@ -30,6 +30,10 @@ Linear::Linear(ParameterSet& parameters, const std::string& name, int64_t in, in
 
 Variable Linear::Forward(Context& context, const Variable& x) const { return ops::Linear(context, x, weight_, bias_); }
 
+Variable Linear::ForwardActivated(Context& context, const Variable& x, kernels::Activation activation) const {
+  return ops::LinearActivate(context, x, weight_, bias_, activation);
+}
+
 LayerNorm::LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias)
     : gamma_(parameters.Constant(name + ".gamma", Shape{dim}, 1)),
       beta_(bias ? parameters.Constant(name + ".beta", Shape{dim}, 0) : Variable()),
@@ -39,11 +43,19 @@ Variable LayerNorm::Forward(Context& context, const Variable& x) const {
   return ops::LayerNorm(context, x, gamma_, beta_, epsilon_);
 }
 
+ops::Normed LayerNorm::Forward(Context& context, const ops::Residual& rows) const {
+  return ops::LayerNorm(context, rows, gamma_, beta_, epsilon_);
+}
+
 RmsNorm::RmsNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon)
     : gamma_(parameters.Constant(name + ".gamma", Shape{dim}, 1)), epsilon_(epsilon) {}
 
 Variable RmsNorm::Forward(Context& context, const Variable& x) const {
   return ops::RmsNorm(context, x, gamma_, epsilon_);
+}
+
+ops::Normed RmsNorm::Forward(Context& context, const ops::Residual& rows) const {
+  return ops::RmsNorm(context, rows, gamma_, epsilon_);
 }
 
 Dropout::Dropout(const std::string& name, float probability)
@@ -109,12 +121,10 @@ Variable SelfAttention::Extend(Context& context, const Variable& x, KeyValueCach
 FeedForward::FeedForward(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
     : activation_(options.activation),
       up_(parameters, name + ".up", options.dim, options.ffn_dim, options.up),
-      down_(parameters, name + ".down", options.ffn_dim, options.dim, options.residual),
-      dropout_(name + "_dropout", options.dropout) {}
+      down_(parameters, name + ".down", options.ffn_dim, options.dim, options.residual) {}
 
-Variable FeedForward::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
-  const Variable inner = ops::Activate(context, up_.Forward(context, x), activation_);
-  return dropout_.Forward(context, down_.Forward(context, inner), rows);
+Variable FeedForward::Forward(Context& context, const Variable& x) const {
+  return down_.Forward(context, up_.ForwardActivated(context, x, activation_));
 }
 
 PostNormBlock::PostNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
@@ -122,12 +132,13 @@ PostNormBlock::PostNormBlock(ParameterSet& parameters, const std::string& name, 
       attention_dropout_(name + ".attention_dropout", options.dropout),
       attention_norm_(parameters, name + ".attention_norm", options.dim, options.norm_epsilon, options.norm_bias),
       ffn_(parameters, name + ".ffn", options),
+      ffn_dropout_(name + ".ffn_dropout", options.dropout),
       ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon, options.norm_bias) {}
 
 Variable PostNormBlock::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
-  const Variable attended = attention_dropout_.Forward(context, attention_.Forward(context, x, rows), rows);
-  const Variable hidden = attention_norm_.Forward(context, ops::Add(context, x, attended));
-  return ffn_norm_.Forward(context, ops::Add(context, hidden, ffn_.Forward(context, hidden, rows)));
+  const Variable attended = attention_.Forward(context, x, rows);
+  const Variable hidden = attention_norm_.Forward(context, attention_dropout_.Onto(x, attended, rows)).output;
+  return ffn_norm_.Forward(context, ffn_dropout_.Onto(hidden, ffn_.Forward(context, hidden), rows)).output;
 }
 
 PreNormBlock::PreNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options)
@@ -135,19 +146,23 @@ PreNormBlock::PreNormBlock(ParameterSet& parameters, const std::string& name, co
       attention_(parameters, name + ".attention", options),
       attention_dropout_(name + ".attention_dropout", options.dropout),
       ffn_norm_(parameters, name + ".ffn_norm", options.dim, options.norm_epsilon, options.norm_bias),
-      ffn_(parameters, name + ".ffn", options) {}
+      ffn_(parameters, name + ".ffn", options),
+      ffn_dropout_(name + ".ffn_dropout", options.dropout) {}
 
-Variable PreNormBlock::Forward(Context& context, const Variable& x, const PackedRows& rows) const {
-  const Variable attended = attention_.Forward(context, attention_norm_.Forward(context, x), rows);
-  const Variable hidden = ops::Add(context, x, attention_dropout_.Forward(context, attended, rows));
-  return ops::Add(context, hidden, ffn_.Forward(context, ffn_norm_.Forward(context, hidden), rows));
+ops::Residual PreNormBlock::Forward(Context& context, const ops::Residual& x, const PackedRows& rows) const {
+  const auto [sum, normed] = attention_norm_.Forward(context, x);
+  return Finish(context, sum, attention_.Forward(context, normed, rows), rows);
 }
 
-Variable PreNormBlock::Extend(Context& context, const Variable& x, KeyValueCache& cache) const {
-  const Variable attended = attention_.Extend(context, attention_norm_.Forward(context, x), cache);
-  const Variable hidden = ops::Add(context, x, attended);
+ops::Residual PreNormBlock::Extend(Context& context, const ops::Residual& x, KeyValueCache& cache) const {
+  const auto [sum, normed] = attention_norm_.Forward(context, x);
   // Dropout is the identity here, so where the rows stand does not matter.
-  return ops::Add(context, hidden, ffn_.Forward(context, ffn_norm_.Forward(context, hidden), PackedRows()));
+  return Finish(context, sum, attention_.Extend(context, normed, cache), PackedRows());
+}
+
+ops::Residual PreNormBlock::Finish(Context& context, const Variable& x, const Variable& attended, const PackedRows& rows) const {
+  const auto [sum, normed] = ffn_norm_.Forward(context, attention_dropout_.Onto(x, attended, rows));
+  return ffn_dropout_.Onto(sum, ffn_.Forward(context, normed), rows);
 }
 
 }  // namespace tandem::nn

@@ -35,6 +35,7 @@ class Linear {
  public:
   Linear(ParameterSet& parameters, const std::string& name, int64_t in, int64_t out, const LinearOptions& options);
   Variable Forward(Context& context, const Variable& x) const;
+  Variable ForwardActivated(Context& context, const Variable& x, kernels::Activation activation) const;
 
   const Variable& weight() const { return weight_; }
   const Variable& bias() const { return bias_; }  // undefined: none
@@ -47,6 +48,7 @@ class LayerNorm {
  public:
   LayerNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon, bool bias = true);
   Variable Forward(Context& context, const Variable& x) const;
+  ops::Normed Forward(Context& context, const ops::Residual& rows) const;
 
  private:
   Variable gamma_, beta_;
@@ -57,6 +59,7 @@ class RmsNorm {
  public:
   RmsNorm(ParameterSet& parameters, const std::string& name, int64_t dim, double epsilon);
   Variable Forward(Context& context, const Variable& x) const;
+  ops::Normed Forward(Context& context, const ops::Residual& rows) const;
 
  private:
   Variable gamma_;
@@ -68,6 +71,10 @@ class Dropout {
   // `name` names the random stream: two dropouts of a model never share one.
   Dropout(const std::string& name, float probability);
   Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
+  // x + Drop(y), for the norm that comes next.
+  ops::Residual Onto(const Variable& x, const Variable& y, const PackedRows& rows) const {
+    return {x, y, probability_, operation_, rows.row_index};
+  }
 
  private:
   uint64_t operation_;
@@ -125,19 +132,18 @@ class SelfAttention {
   uint64_t operation_;
 };
 
-// Drop(down(activation(up(x)))).
+// down(activation(up(x))).
 class FeedForward {
  public:
   FeedForward(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
-  Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
+  Variable Forward(Context& context, const Variable& x) const;
 
  private:
   kernels::Activation activation_;
   Linear up_, down_;
-  Dropout dropout_;
 };
 
-// The post-norm Transformer block of Vaswani et al. 2017: x = Norm(x + Drop(Attention(x))); x = Norm(x + FFN(x)).
+// The post-norm Transformer block of Vaswani et al. 2017: x = Norm(x + Drop(Attention(x))); x = Norm(x + Drop(FFN(x))).
 class PostNormBlock {
  public:
   PostNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
@@ -148,24 +154,29 @@ class PostNormBlock {
   Dropout attention_dropout_;
   LayerNorm attention_norm_;
   FeedForward ffn_;
+  Dropout ffn_dropout_;
   LayerNorm ffn_norm_;
 };
 
-// The pre-norm block of Radford et al. 2019: x = x + Drop(Attention(Norm(x))); x = x + FFN(Norm(x)). What comes out has not
-// been normalised: a model ends with a norm of its own.
+// The pre-norm block of Radford et al. 2019: x = x + Drop(Attention(Norm(x))); x = x + Drop(FFN(Norm(x))). The last sum is left to
+// the norm of whoever comes next; a model ends with a norm of its own.
 class PreNormBlock {
  public:
   PreNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
-  Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
+  ops::Residual Forward(Context& context, const ops::Residual& x, const PackedRows& rows) const;
   // As SelfAttention::Extend.
-  Variable Extend(Context& context, const Variable& x, KeyValueCache& cache) const;
+  ops::Residual Extend(Context& context, const ops::Residual& x, KeyValueCache& cache) const;
 
  private:
+  // From what the attention adds to x on.
+  ops::Residual Finish(Context& context, const Variable& x, const Variable& attended, const PackedRows& rows) const;
+
   LayerNorm attention_norm_;
   SelfAttention attention_;
   Dropout attention_dropout_;
   LayerNorm ffn_norm_;
   FeedForward ffn_;
+  Dropout ffn_dropout_;
 };
 
 }  // namespace tandem::nn

@@ -61,15 +61,16 @@ class CudaGemmTest : public DeviceTest {
   Array<C> OnTheDevice(const Size& s, const Flags& f, int64_t offset) {
     const Placed<T> a(RoundedTo<T>(A<T>(s, f)), offset, device()), b(RoundedTo<T>(B<T>(s, f)), offset, device());
     const Placed<C> c(f.accumulate ? RoundedTo<C>(OldC<C>(s)) : Poisoned<C>({s.m, s.n}), offset, device());
-    const Placed<float> bias(RoundedTo<float>(BiasOf(s)), offset, device());
-    const ArrayView added = f.bias ? bias.view() : ArrayView();
+    const Placed<float> wide_bias(RoundedTo<float>(BiasOf<C>(s)), offset, device());
+    const Placed<C> bias(RoundedTo<C>(BiasOf<C>(s)), offset, device());
+    const ArrayView added = !f.bias ? ArrayView() : wide_bias_ ? wide_bias.view() : bias.view();
     cuda::Gemm({a.view(), b.view(), c.view(), f.transpose_a, f.transpose_b, f.accumulate, added}, device());
     return c.Get();
   }
 
   template <class T, class C>
   Array<double> Reference(const Size& s, const Flags& f) {
-    Array<double> a = A<T>(s, f), b = B<T>(s, f), c = f.accumulate ? OldC<C>(s) : Array<double>({s.m, s.n}), bias = BiasOf(s);
+    Array<double> a = A<T>(s, f), b = B<T>(s, f), c = f.accumulate ? OldC<C>(s) : Array<double>({s.m, s.n}), bias = BiasOf<C>(s);
     Gemm({a, b, c, f.transpose_a, f.transpose_b, f.accumulate, f.bias ? bias.view() : ArrayView()}, cpu());
     return c;
   }
@@ -108,12 +109,21 @@ class CudaGemmTest : public DeviceTest {
   }
   template <class C>
   static Array<double> OldC(const Size& s) { return RandomFor<C>({s.m, s.n}, 3); }
-  static Array<double> BiasOf(const Size& s) { return RandomFor<float>({s.n}, 4); }
+  template <class C>
+  static Array<double> BiasOf(const Size& s) { return RandomFor<C>({s.n}, 4); }
+
+ protected:
+  bool wide_bias_ = false;  // biases are F32 beside a BF16 result too
 };
 
 TEST_F(CudaGemmTest, F32OfEverySizeAndFlag) { CheckAll<float, float>(kAligned); }
 TEST_F(CudaGemmTest, Bf16ToF32OfEverySizeAndFlag) { CheckAll<BFloat16, float>(kAligned); }
 TEST_F(CudaGemmTest, Bf16ToBf16OfEverySizeAndFlag) { CheckAll<BFloat16, BFloat16>(kAligned); }
+
+TEST_F(CudaGemmTest, Bf16ToBf16WithF32Bias) {
+  wide_bias_ = true;
+  CheckAll<BFloat16, BFloat16>(kAligned);
+}
 
 TEST_F(CudaGemmTest, MisalignedArrays) {
   CheckAll<float, float>(kMisaligned);
@@ -142,18 +152,41 @@ TEST_F(CudaGemmTest, Bf16ResultIsRoundedOnceAfterTheBias) {
     a[2 * i] = ToBFloat16(1), a[2 * i + 1] = ToBFloat16(0x1p-9f);
     b[i] = b[kSize + i] = ToBFloat16(1);
   }
-  const Array<float> tiny({kSize}, 0x1p-9f + 0x1p-18f);
+  const Array<BFloat16> tiny({kSize}, ToBFloat16(0x1p-9f + 0x1p-16f));
   const OnDevice<BFloat16> a_there(a, device()), b_there(b, device()), c(Poisoned<BFloat16>({kSize, kSize}), device());
-  const OnDevice<float> bias(tiny, device());
+  const OnDevice<BFloat16> bias(tiny, device());
   cuda::Gemm({.a = a_there, .b = b_there, .c = c, .bias = bias}, device());
   const Array<BFloat16> found = c.Get();
   for (int64_t i = 0; i < found.size(); ++i) ASSERT_EQ(ToFloat(found[i]), 1 + 0x1p-7f) << "element " << i;
 }
 
-// On a device these rows are computed in parts, whose f32 sums take turns in one piece of memory.
-TEST_F(CudaGemmTest, Bf16WithBiasAndMoreSumsThanAreKeptAtOnce) {
-  for (const bool transpose_a : {false, true}) {
-    Check<BFloat16, BFloat16>({.m = 129, .n = 1 << 16, .k = 2}, {transpose_a, false, false, true}, kAligned);
+// Sums, and their activation, of bf16 operands on the device beside the reference's; twice the same bits.
+TEST_F(CudaGemmTest, ActivationOfEverySizeBeside) {
+  for (const Size& s : kSizes) {
+    for (const Activation activation : {Activation::GELU_TANH, Activation::GELU}) {
+      for (const bool with_bias : {false, true}) {
+        SCOPED_TRACE(testing::Message() << s.m << " x " << s.n << " x " << s.k << (with_bias ? ", bias" : ""));
+        Array<double> a = RandomFor<BFloat16>({s.m, s.k}, 1), b = RandomFor<BFloat16>({s.k, s.n}, 2);
+        Array<double> bias = RandomFor<BFloat16>({s.n}, 3), c({s.m, s.n}), activated({s.m, s.n});
+        GemmActivate({.a = a, .b = b, .c = c, .bias = with_bias ? bias.view() : ArrayView()}, activated, activation, cpu());
+        const OnDevice<BFloat16> a_there(RoundedTo<BFloat16>(a), device()), b_there(RoundedTo<BFloat16>(b), device());
+        const OnDevice<BFloat16> bias_there(RoundedTo<BFloat16>(bias), device());
+        Array<BFloat16> found[2], found_activated[2];
+        for (int run = 0; run < 2; ++run) {
+          const OnDevice<BFloat16> c_there(Poisoned<BFloat16>({s.m, s.n}), device());
+          const OnDevice<BFloat16> activated_there(Poisoned<BFloat16>({s.m, s.n}), device());
+          cuda::GemmActivate({.a = a_there, .b = b_there, .c = c_there, .bias = with_bias ? bias_there.view() : ArrayView()},
+                             activated_there, activation, device());
+          found[run] = c_there.Get();
+          found_activated[run] = activated_there.Get();
+        }
+        ASSERT_LT(RelativeError(found[0], c), kDeviceTolerance<BFloat16>);
+        ASSERT_LT(RelativeError(found_activated[0], activated), kDeviceTolerance<BFloat16>);
+        const size_t num_bytes = static_cast<size_t>(c.size()) * sizeof(BFloat16);
+        ASSERT_EQ(std::memcmp(found[0].values.data(), found[1].values.data(), num_bytes), 0);
+        ASSERT_EQ(std::memcmp(found_activated[0].values.data(), found_activated[1].values.data(), num_bytes), 0);
+      }
+    }
   }
 }
 

@@ -187,7 +187,11 @@ TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) { ExpectLikeCpu(kLanguageJob,
 
 TEST_F(CudaRunTest, LanguageModelInBf16TrainsAsOnTheCpu) {
   bf16_ = "BF16";
-  ExpectLikeCpu(kLanguageJob, TextData(SmallText()), {"train.precision=BF16"}, 2e-2);
+  for (const char* activation : {"GELU", "GELU_TANH"}) {
+    SCOPED_TRACE(activation);
+    ExpectLikeCpu(kLanguageJob, TextData(SmallText()),
+                  {"train.precision=BF16", std::string("model.gpt.activation=") + activation}, 2e-2);
+  }
 }
 
 TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith) {

@@ -3,6 +3,7 @@
 #include "kernels/reduce.h"
 #include "kernels/softmax.h"
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/activation.h"
 #include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
@@ -45,15 +46,19 @@ Variable Reshape(Context& context, const Variable& x, Shape shape) {
                  }});
 }
 
-Variable Activate(Context& context, const Variable& x, kernels::Activation activation) {
-  Tensor y = context.Empty(x.shape(), x.dtype());
-  kernels::ActivationForward(y.view(), x.value().view(), activation, context.stream());
+Variable RecordActivation(Context& context, const Variable& x, const Tensor& y, kernels::Activation activation) {
   return Record(context, "activation", y,
                 {.inputs = {x}, .backward_input = [saved = x.value(), activation](Context& c, const Tensor& gradient) {
                    Tensor dx = c.Empty(saved.shape(), saved.dtype());
                    kernels::ActivationBackward(dx.view(), gradient.view(), saved.view(), activation, c.stream());
                    return std::vector<Tensor>{dx};
                  }});
+}
+
+Variable Activate(Context& context, const Variable& x, kernels::Activation activation) {
+  Tensor y = context.Empty(x.shape(), x.dtype());
+  kernels::ActivationForward(y.view(), x.value().view(), activation, context.stream());
+  return RecordActivation(context, x, y, activation);
 }
 
 Variable Softmax(Context& context, const Variable& x) {

@@ -1,6 +1,7 @@
 #include "kernels/gemm.h"
 #include "kernels/reduce.h"
 #include "trainer/autograd/function.h"
+#include "trainer/autograd/ops/activation.h"
 #include "trainer/autograd/ops/operand.h"
 #include "trainer/autograd/ops/ops.h"
 
@@ -13,10 +14,10 @@ struct Matrix {
   bool transpose = false;
 };
 
-// c = a b, plus a bias if it is defined.
-void Multiply(Context& context, const Matrix& a, const Matrix& b, const Tensor& c, const Tensor& bias = Tensor()) {
+// c = a b
+void Multiply(Context& context, const Matrix& a, const Matrix& b, const Tensor& c) {
   kernels::Gemm({.a = a.tensor.view(), .b = b.tensor.view(), .c = c.view(), .transpose_a = a.transpose,
-                 .transpose_b = b.transpose, .bias = bias.defined() ? bias.view() : ArrayView()},
+                 .transpose_b = b.transpose},
                 context.stream());
 }
 
@@ -35,32 +36,45 @@ class GradientOperand {
   std::shared_ptr<Tensor> operand_;
 };
 
-}  // namespace
+// The product of a linear layer: operands, and room for what comes out.
+struct LinearProduct {
+  Tensor rows, weight, bias;  // [R, In], [In, Out], [Out] (undefined: none)
+  Tensor result;              // [..., Out]
 
-Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias) {
-  const int64_t in = x.shape()[-1], out = weight.shape()[1];
-  TANDEM_CHECK_EQ(weight.shape().num_dims(), 2);
-  TANDEM_CHECK_EQ(weight.shape()[0], in);
-  TANDEM_CHECK(!bias.defined() || bias.shape() == Shape{out}) << bias.shape();
-  const Shape flat{x.shape().num_rows(), in}, flat_out{x.shape().num_rows(), out};
-  Shape result = x.shape();
-  result[-1] = out;
-  const Tensor rows = Operand(context, x).Reshape(flat), w = Operand(context, weight);
-  const Tensor y = context.Empty(flat_out, rows.dtype());
-  Multiply(context, {rows}, {w}, y, bias.value());
+  LinearProduct(Context& context, const Variable& x, const Variable& w, const Variable& b) {
+    const int64_t in = x.shape()[-1], out = w.shape()[1];
+    TANDEM_CHECK_EQ(w.shape().num_dims(), 2);
+    TANDEM_CHECK_EQ(w.shape()[0], in);
+    TANDEM_CHECK(!b.defined() || b.shape() == Shape{out}) << b.shape();
+    rows = Operand(context, x).Reshape(Shape{x.shape().num_rows(), in});
+    weight = Operand(context, w);
+    Shape shape = x.shape();
+    shape[-1] = out;
+    result = context.Empty(shape, rows.dtype());
+    bias = BiasFor(result.dtype(), b);
+  }
+  Shape flat_result() const { return {rows.dim(0), weight.dim(1)}; }
+  kernels::GemmArgs args() const {
+    return {.a = rows.view(), .b = weight.view(), .c = result.Reshape(flat_result()).view(),
+            .bias = bias.defined() ? bias.view() : ArrayView()};
+  }
+};
 
-  const GradientOperand operand(flat_out);
+// The product has been, or will be, submitted.
+Variable RecordLinear(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
+                      const LinearProduct& product) {
+  const GradientOperand operand(product.flat_result());
   FunctionParts parts;
   parts.inputs = {x};
-  parts.backward_input = [operand, w, flat, node = x.node(), shape = x.shape(), dtype = x.dtype()](
-                             Context& c, const Tensor& gradient) {
+  parts.backward_input = [operand, w = product.weight, flat = product.rows.shape(), node = x.node(), shape = x.shape(),
+                          dtype = x.dtype()](Context& c, const Tensor& gradient) {
     const Tensor dx = node->GradientMemory(c, shape, dtype);
     Multiply(c, {operand.Of(c, gradient)}, {w, true}, dx.Reshape(flat));
     return std::vector<Tensor>{dx};
   };
   parts.weights = {weight};
   if (bias.defined()) parts.weights.push_back(bias);
-  parts.backward_weight = [operand, rows, shape = weight.shape(), dtype = weight.dtype(), node = weight.node(),
+  parts.backward_weight = [operand, rows = product.rows, shape = weight.shape(), dtype = weight.dtype(), node = weight.node(),
                            bias_node = bias.node()](Context& c, const Tensor& gradient) {
     const Tensor dy = operand.Of(c, gradient);
     std::vector<Tensor> gradients(2);
@@ -74,7 +88,23 @@ Variable Linear(Context& context, const Variable& x, const Variable& weight, con
     }
     return gradients;
   };
-  return Record(context, "linear", y.Reshape(result), std::move(parts));
+  return Record(context, "linear", product.result, std::move(parts));
+}
+
+}  // namespace
+
+Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias) {
+  const LinearProduct product(context, x, weight, bias);
+  kernels::Gemm(product.args(), context.stream());
+  return RecordLinear(context, x, weight, bias, product);
+}
+
+Variable LinearActivate(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
+                        kernels::Activation activation) {
+  const LinearProduct product(context, x, weight, bias);
+  const Tensor activated = context.Empty(product.result.shape(), product.result.dtype());
+  kernels::GemmActivate(product.args(), activated.Reshape(product.flat_result()).view(), activation, context.stream());
+  return RecordActivation(context, RecordLinear(context, x, weight, bias, product), activated, activation);
 }
 
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b) {

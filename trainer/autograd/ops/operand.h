@@ -27,4 +27,10 @@ inline Tensor Operand(Context& context, const Variable& x) {
   return Operand(context, x.value());
 }
 
+// What a product adds to its sums: a bias's shadow where it has one and the product's result has that type, else the bias as it is.
+inline const Tensor& BiasFor(DType result, const Variable& bias) {
+  const auto* leaf = dynamic_cast<const LeafNode*>(bias.node().get());
+  return leaf != nullptr && leaf->shadow().defined() && result == DType::BF16 ? leaf->shadow() : bias.value();
+}
+
 }  // namespace tandem::ops

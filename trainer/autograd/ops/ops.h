@@ -14,6 +14,9 @@ namespace tandem::ops {
 // x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out], in the type that the product takes: BF16 in a BF16
 // run. The weight's half is BackwardWeight.
 Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
+// Activate(Linear(...)); on a CUDA device one pass where the product can do both.
+Variable LinearActivate(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
+                        kernels::Activation activation);
 // a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows, F32 in a BF16 run.
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
 // F32 and BF16 give F32: an activation joins the residual stream.
@@ -35,9 +38,28 @@ Variable ConcatColumns(Context& context, const Variable& a, const Variable& b);
 // x [R, F]; row_index i64 [R] holds global row numbers (kernels/elementwise.h). The identity when not training.
 Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation);
 
-// gamma and beta [D]; undefined: 1 and 0. In a BF16 run f32 rows give bf16.
-Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, const Variable& beta, double epsilon);
-Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma, double epsilon);
+// x + Drop(y), not summed yet: whoever normalises it sums it on the way. y undefined: x alone. Drop as in Dropout.
+struct Residual {
+  Variable x, y = {};
+  float dropout = 0;
+  uint64_t operation = 0;
+  Tensor row_index = {};
+};
+// The rows of a residual and their norm: one operation in both directions, so that the gradients that the sum gets as a residual and
+// by its norm need no pass of their own to meet.
+struct Normed {
+  Variable sum, output;
+};
+
+// gamma and beta [D]; undefined: 1 and 0. In a BF16 run f32 rows give bf16. y has the output's type.
+Normed LayerNorm(Context& context, const Residual& rows, const Variable& gamma, const Variable& beta, double epsilon);
+Normed RmsNorm(Context& context, const Residual& rows, const Variable& gamma, double epsilon);
+inline Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, const Variable& beta, double epsilon) {
+  return LayerNorm(context, Residual{x}, gamma, beta, epsilon).output;
+}
+inline Variable RmsNorm(Context& context, const Variable& x, const Variable& gamma, double epsilon) {
+  return RmsNorm(context, Residual{x}, gamma, epsilon).output;
+}
 
 // qkv [T, 3 * heads * D]: queries, keys and values of packed sequences -> [T, heads * D]. See kernels/attention.h.
 struct AttentionOptions {
