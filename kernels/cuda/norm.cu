@@ -34,7 +34,7 @@ struct ResidualArrays {
   const S* grad_sum = nullptr;
   O* grad_y = nullptr;
   const int64_t* row_index = nullptr;
-  DropoutStream random = {};
+  DropoutStream random{.folded_key = 0, .step = nullptr, .threshold = 0, .scale = 1};  // drops nothing
 
   // The number of a row's first element in the random stream. REQUIRES: something is dropped.
   __device__ uint64_t FirstOf(int64_t row, int64_t columns) const {
@@ -314,9 +314,10 @@ void WithNormTypes(DType x, DType output, const Body& body) {
 }
 
 template <class S, class O>
-void SetDropout(ResidualArrays<S, O>& arrays, const ResidualDropout& dropout, int64_t rows) {
+void SetDropout(ResidualArrays<S, O>& arrays, const ResidualDropout& dropout, int64_t rows, Stream& stream) {
+  if (dropout.probability == 0) return;
   arrays.random = DropoutStreamOf(dropout.key, dropout.step, dropout.probability, stream);
-  arrays.row_index = dropout.probability == 0 ? nullptr : Required<const int64_t>(dropout.row_index, rows);
+  arrays.row_index = Required<const int64_t>(dropout.row_index, rows);
 }
 
 void NormForward(const char* name, const LayerNormForwardArgs& args, Stream& stream) {
@@ -342,7 +343,7 @@ void NormForward(const char* name, const LayerNormForwardArgs& args, Stream& str
     ResidualArrays<S, O> residual;
     residual.y = Required<const O>(args.residual.y, rows * columns);
     residual.sum = Required<S>(args.residual.sum, rows * columns);
-    SetDropout(residual, args.residual.dropout, rows);
+    SetDropout(residual, args.residual.dropout, rows, stream);
     launch(std::true_type(), residual);
   });
 }
@@ -377,7 +378,7 @@ void NormBackward(const char* name, const LayerNormBackwardArgs& args, Stream& s
     ResidualArrays<S, O> residual;
     residual.grad_sum = OrNull<const S>(args.residual.grad_sum, rows * columns);
     residual.grad_y = OrNull<O>(args.residual.grad_y, rows * columns);
-    SetDropout(residual, args.residual.dropout, rows);
+    SetDropout(residual, args.residual.dropout, rows, stream);
     launch(std::true_type(), residual);
   });
   if (!with_sums) return;
