@@ -62,6 +62,8 @@ void Multiply(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { R
 void AddBias(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("AddBias"); }
 void ActivationForward(const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationForward"); }
 void ActivationBackward(const ArrayView&, const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationBackward"); }
+void SwiGluForward(const ArrayView&, const ArrayView&, Stream&) { Refuse("SwiGluForward"); }
+void SwiGluBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("SwiGluBackward"); }
 void Dropout(const DropoutArgs&, Stream&) { Refuse("Dropout"); }
 void DropoutBackward(const DropoutBackwardArgs&, Stream&) { Refuse("DropoutBackward"); }
 void GatherRows(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("GatherRows"); }
