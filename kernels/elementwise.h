@@ -30,6 +30,10 @@ void ActivationForward(const ArrayView& output, const ArrayView& x, Activation a
 void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x,
                         Activation activation, Stream& stream);
 
+// The gated linear unit SwiGLU (Shazeer 2020): rows of x [R, 2 F] are gate | up, output [R, F] = silu(gate) up. Not in place.
+void SwiGluForward(const ArrayView& output, const ArrayView& x, Stream& stream);
+void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Stream& stream);
+
 // Inverted dropout (Srivastava et al. 2014): an element is kept with probability 1 - p and scaled by 1 / (1 - p).
 // Element (r, f) of x [R, F] uses random number row_index[r] * F + f of (key, step), so the mask depends on the place
 // in the global batch alone.

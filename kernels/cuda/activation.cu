@@ -50,6 +50,44 @@ struct Backward {
   __device__ float operator()(float grad, float x) const { return grad * Function::Derivative(x); }
 };
 
+// A half of rows of 2 `columns` elements, beside an output of `columns`.
+template <class T>
+struct HalfRows {
+  static constexpr int kWidth = kPackOf<T>;
+  const T* data;  // of the half in the first row
+  int64_t columns;
+
+  bool TakesWidth(int) const { return TakesPacks<T>(data, columns); }
+  __device__ int64_t PlaceOf(int64_t i) const { return i / columns * 2 * columns + i % columns; }
+  template <bool kPacks, int kCount>
+  __device__ void Read(int64_t place, int64_t left, float (&x)[kCount]) const {
+    ReadElements<kPacks>(data + place, left, x);
+  }
+};
+
+struct SwiGlu {
+  __device__ float operator()(float gate, float up) const { return Silu::Value(gate) * up; }
+};
+
+// kWidth columns of a row and both their gradients, all at places that packs of so many elements take.
+template <class T, int kWidth>
+__global__ void SwiGluBackwardKernel(int64_t count, int64_t columns, const T* grad_output, const T* x, T* grad_input) {
+  const int64_t i = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kWidth;
+  if (i >= count) return;
+  const int64_t gates = i / columns * 2 * columns + i % columns, ups = gates + columns;
+  float grad[kWidth], gate[kWidth], up[kWidth], grad_gate[kWidth], grad_up[kWidth];
+  ReadElements<true>(grad_output + i, kWidth, grad);
+  ReadElements<true>(x + gates, kWidth, gate);
+  ReadElements<true>(x + ups, kWidth, up);
+  TANDEM_UNROLL
+  for (int e = 0; e < kWidth; ++e) {
+    grad_gate[e] = grad[e] * up[e] * Silu::Derivative(gate[e]);
+    grad_up[e] = grad[e] * Silu::Value(gate[e]);
+  }
+  WriteElements<true>(grad_input + gates, kWidth, grad_gate);
+  WriteElements<true>(grad_input + ups, kWidth, grad_up);
+}
+
 template <class Body>
 void WithActivation(Activation activation, const Body& body) {
   switch (activation) {
@@ -79,6 +117,30 @@ void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_outpu
       Map<T>({"activation_backward", grad_input}, stream, Backward<decltype(function)>{}, Elements<T>{grad_output.as<T>()},
              Elements<T>{x.as<T>()});
     });
+  });
+}
+
+void SwiGluForward(const ArrayView& output, const ArrayView& x, Stream& stream) {
+  const int64_t columns = output.shape[-1];
+  WithDeviceType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    Map<T>({"swiglu", output}, stream, SwiGlu{}, HalfRows<T>{x.as<T>(), columns}, HalfRows<T>{x.as<T>() + columns, columns});
+  });
+}
+
+void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Stream& stream) {
+  const int64_t count = grad_output.num_elements(), columns = grad_output.shape[-1];
+  WithDeviceType(x.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    const auto launch = [&](auto width) {
+      const int64_t blocks = CeilDiv(count, int64_t{kMapThreads} * decltype(width)::value);
+      Launch(stream, {"swiglu_backward", grad_input}, Grid{static_cast<unsigned>(blocks), kMapThreads},
+             SwiGluBackwardKernel<T, decltype(width)::value>, count, columns, grad_output.as<T>(), x.as<T>(), grad_input.as<T>());
+    };
+    const bool packs = TakesPacks<T>(grad_output.data, columns) && TakesPacks<T>(x.data, columns) &&
+                       TakesPacks<T>(grad_input.data, columns);
+    if (packs) launch(std::integral_constant<int, kPackOf<T>>());
+    else launch(std::integral_constant<int, 1>());
   });
 }
 

@@ -35,6 +35,8 @@ void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView&
 void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation, Stream& stream);
 void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Activation activation,
                         Stream& stream);
+void SwiGluForward(const ArrayView& output, const ArrayView& x, Stream& stream);
+void SwiGluBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x, Stream& stream);
 void Dropout(const DropoutArgs& args, Stream& stream);
 void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream);
 

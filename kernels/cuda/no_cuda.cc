@@ -73,6 +73,8 @@ void AddBias(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Re
 void AddWhereEqual(const ArrayView&, const ArrayView&, const ArrayView&, const ArrayView&, double, Stream&) { Refuse("AddWhereEqual"); }
 void ActivationForward(const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationForward"); }
 void ActivationBackward(const ArrayView&, const ArrayView&, const ArrayView&, Activation, Stream&) { Refuse("ActivationBackward"); }
+void SwiGluForward(const ArrayView&, const ArrayView&, Stream&) { Refuse("SwiGluForward"); }
+void SwiGluBackward(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("SwiGluBackward"); }
 void Dropout(const DropoutArgs&, Stream&) { Refuse("Dropout"); }
 void DropoutBackward(const DropoutBackwardArgs&, Stream&) { Refuse("DropoutBackward"); }
 void GatherRows(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("GatherRows"); }

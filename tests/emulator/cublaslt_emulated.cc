@@ -97,7 +97,8 @@ cublasStatus_t CheckEpilogue(const Operation& op, const Layout& a, const Layout&
   }
   if (op.biased() && (op.bias == nullptr || !Divides(16, op.bias))) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!op.gelu()) return CUBLAS_STATUS_SUCCESS;
-  if (op.aux == nullptr || op.aux_leading % 8 != 0 || op.aux_leading < static_cast<int64_t>(d.rows)) return CUBLAS_STATUS_INVALID_VALUE;
+  const bool leads = op.aux_leading % 8 == 0 && op.aux_leading >= static_cast<int64_t>(d.rows);
+  if (op.aux == nullptr || !leads) return CUBLAS_STATUS_INVALID_VALUE;
   const bool supported = a.type == CUDA_R_16BF && d.type == CUDA_R_16BF && Divides(16, op.aux) && !emulated_cublaslt.has_no_gelu;
   return supported ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
@@ -257,7 +258,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   Packed packed;
   std::memcpy(&packed, algorithm, sizeof(packed));
   if (handle->number != 17 || !Fits(op, a, b, c, d, &depth) || packed.magic != kMagic || packed.rows != d.rows ||
-      packed.columns != d.columns || packed.depth != depth || packed.epilogue != op.epilogue || !TypesFit(a, b, d) || CheckEpilogue(op, a, d) != CUBLAS_STATUS_SUCCESS) {
+      packed.columns != d.columns || packed.depth != depth || packed.epilogue != op.epilogue || !TypesFit(a, b, d) ||
+      CheckEpilogue(op, a, d) != CUBLAS_STATUS_SUCCESS) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   const void* const places[4] = {a_data, b_data, c_data, d_data};

@@ -3,6 +3,7 @@
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/vectorise.h"
+#include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
 
@@ -193,6 +194,64 @@ TEST_P(ActivationTest, GradientMatchesDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(All, ActivationTest,
                          testing::Values(Activation::GELU, Activation::GELU_TANH, Activation::RELU, Activation::SILU));
+
+TEST(SwiGluTest, IsSiluOfTheFirstHalfTimesTheSecond) {
+  TestStream one, three(3);
+  for (const int64_t columns : {1, 3, 17, 64, 65, 300}) {
+    constexpr int64_t kRows = 7;
+    Array<float> x = RandomArray<float>({kRows, 2 * columns}, 1, 6), y({kRows, columns}), again = y, silu({kRows, 2 * columns});
+    SwiGluForward(y, x, one);
+    SwiGluForward(again, x, three);
+    ExpectSameBits(y, again);
+    ActivationForward(silu, x, Activation::SILU, one);
+    Array<double> x64 = Converted<double>(x), y64({kRows, columns});
+    SwiGluForward(y64, x64, one);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const int64_t gate = 2 * r * columns + c;
+        ASSERT_EQ(y[r * columns + c], silu[gate] * x[gate + columns]) << r << " " << c;
+        ASSERT_NEAR(y64[r * columns + c], x64[gate] / (1 + std::exp(-x64[gate])) * x64[gate + columns], 1e-13);
+      }
+    }
+  }
+}
+
+TEST(SwiGluTest, GradientMatchesDifferencesAndF64) {
+  TestStream one, three(3);
+  for (const int64_t columns : {1, 3, 17, 64, 65}) {
+    Array<double> x = RandomArray<double>({4, 2 * columns}, 3, 4), weight = RandomArray<double>({4, columns}, 4), grad(x.shape);
+    SwiGluBackward(grad, weight, x, one);
+    ExpectNear(grad, NumericGradient(x, weight, [&](Array<double>& y) { SwiGluForward(y, x, one); }), 1e-7);
+    Array<float> x32 = Converted<float>(x), weight32 = Converted<float>(weight), found(x.shape), again(x.shape);
+    SwiGluBackward(found, weight32, x32, one);
+    SwiGluBackward(again, weight32, x32, three);
+    ExpectNear(found, grad, 3e-6);
+    ExpectSameBits(found, again);
+  }
+}
+
+TEST(SwiGluTest, Bf16IsRoundedOnceInEveryInstructionSet) {
+  TestStream stream;
+  for (const int64_t columns : {1, 17, 64, 65}) {
+    Array<BFloat16> x = Rounded(RandomArray<float>({5, 2 * columns}, 3, 4)), weight = Rounded(RandomArray<float>({5, columns}, 4));
+    Array<float> x32 = Converted<float>(Exact(x)), weight32 = Converted<float>(Exact(weight)), y32({5, columns}), grad32(x.shape);
+    SwiGluForward(y32, x32, stream);
+    SwiGluBackward(grad32, weight32, x32, stream);
+    ForEachInstructionSet([&](InstructionSet) {
+      Array<BFloat16> y({5, columns}), grad(x.shape);
+      SwiGluForward(y, x, stream);
+      SwiGluBackward(grad, weight, x, stream);
+      for (int64_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i].bits, ToBFloat16(y32[i]).bits) << i;
+      for (int64_t i = 0; i < grad.size(); ++i) ASSERT_EQ(grad[i].bits, ToBFloat16(grad32[i]).bits) << i;
+    });
+  }
+}
+
+TEST(SwiGluTest, HalvesOfAnotherSizeDie) {
+  TestStream stream;
+  Array<float> x({3, 10}), y({3, 4});
+  EXPECT_DEATH(SwiGluForward(y, x, stream), ".3, 10. and .3, 4.");
+}
 
 TEST(ActivationValueTest, GeluAtOneIsTheNormalProbability) {
   TestStream stream;

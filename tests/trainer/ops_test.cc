@@ -60,6 +60,11 @@ TEST(OpsGradientTest, Activations) {
   }
 }
 
+TEST(OpsGradientTest, SwiGlu) {
+  const Variable x = Leaf({2, 3, 10}, 4);
+  CheckGradients([&](Context& c) { return ops::SwiGlu(c, x); }, {x});
+}
+
 TEST(OpsGradientTest, Softmax) {
   const Variable x = Leaf({4, 7}, 5);
   CheckGradients([&](Context& c) { return ops::Softmax(c, x); }, {x});

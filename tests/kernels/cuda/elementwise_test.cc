@@ -98,6 +98,37 @@ TEST_F(ElementwiseDeviceTest, ActivationsMatchTheReference) {
   }
 }
 
+template <class T>
+void CheckSwiGlu(Stream& device, Stream& cpu) {
+  for (const int64_t rows : {0, 1, 3, 65}) {
+    for (const int64_t columns : {1, 3, 8, 17, 64, 65, 520}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << columns);
+      Array<double> x = RandomFor<T>({rows, 2 * columns}, 1, 4), grad = RandomFor<T>({rows, columns}, 2);
+      Array<double> y(grad.shape), grad_x(x.shape);
+      SwiGluForward(y, x, cpu);
+      SwiGluBackward(grad_x, grad, x, cpu);
+      Array<T> first, first_grad;
+      for (const int64_t shift : {0, 1}) {
+        const Placed<T> x_there(RoundedTo<T>(x), shift, device), grad_there(RoundedTo<T>(grad), shift, device);
+        const Placed<T> y_there(Poisoned<T>(y.shape), shift, device), grad_x_there(Poisoned<T>(x.shape), shift, device);
+        cuda::SwiGluForward(y_there, x_there, device);
+        cuda::SwiGluBackward(grad_x_there, grad_there, x_there, device);
+        const Array<T> found = y_there.Get(), found_grad = grad_x_there.Get();
+        ASSERT_LT(RelativeError(found, y), kDeviceTolerance<T>);
+        ASSERT_LT(RelativeError(found_grad, grad_x), kDeviceTolerance<T>);
+        if (shift == 0) first = found, first_grad = found_grad;
+        ASSERT_TRUE(SameBits(found, first));
+        ASSERT_TRUE(SameBits(found_grad, first_grad));
+      }
+    }
+  }
+}
+
+TEST_F(ElementwiseDeviceTest, SwiGluMatchesTheReferenceInEveryPlace) {
+  CheckSwiGlu<float>(device(), cpu());
+  CheckSwiGlu<BFloat16>(device(), cpu());
+}
+
 TEST_F(ElementwiseDeviceTest, ActivationsOfLargeNumbersStayFinite) {
   Array<float> x({6});
   x.values = {-1e4f, -90.0f, -20.0f, 20.0f, 90.0f, 1e4f};

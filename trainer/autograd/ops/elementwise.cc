@@ -61,6 +61,20 @@ Variable Activate(Context& context, const Variable& x, kernels::Activation activ
   return RecordActivation(context, x, y, activation);
 }
 
+Variable SwiGlu(Context& context, const Variable& x) {
+  TANDEM_CHECK_EQ(x.shape()[-1] % 2, 0);
+  Shape shape = x.shape();
+  shape[-1] /= 2;
+  Tensor y = context.Empty(shape, x.dtype());
+  kernels::SwiGluForward(y.view(), x.value().view(), context.stream());
+  return Record(context, "swiglu", y,
+                {.inputs = {x}, .backward_input = [saved = x.value(), node = x.node()](Context& c, const Tensor& gradient) {
+                   const Tensor dx = node->GradientMemory(c, saved.shape(), saved.dtype());
+                   kernels::SwiGluBackward(dx.view(), OfType(c, gradient, saved.dtype()).view(), saved.view(), c.stream());
+                   return std::vector<Tensor>{dx};
+                 }});
+}
+
 Variable Softmax(Context& context, const Variable& x) {
   Tensor y = context.Empty(x.shape(), x.dtype());
   kernels::SoftmaxForward(y.view(), x.value().view(), context.stream());

@@ -27,6 +27,8 @@ Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id
 // The same elements under another shape, without a copy.
 Variable Reshape(Context& context, const Variable& x, Shape shape);
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation);
+// x [..., 2 F] -> [..., F]: silu(first half) times the second.
+Variable SwiGlu(Context& context, const Variable& x);
 Variable Softmax(Context& context, const Variable& x);
 // a [R, D] b [R, D] -> [R], the dot product of each pair of rows. Either may be BF16: the products are F32.
 Variable RowDot(Context& context, const Variable& a, const Variable& b);
