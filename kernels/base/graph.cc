@@ -15,9 +15,10 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::
   RETURN_IF_ERROR(stream.BeginRecording());
   std::shared_ptr<BlockCache> others = BlockCache::Exchange(device, memory);
   submit();
+  const absl::StatusOr<void*> graph = stream.EndRecording();
   BlockCache::Exchange(device, std::move(others));
-  ASSIGN_OR_RETURN(void* const graph, stream.EndRecording());
-  return std::unique_ptr<Graph>(new Graph(stream, std::move(memory), graph));
+  RETURN_IF_ERROR(graph.status());
+  return std::unique_ptr<Graph>(new Graph(stream, std::move(memory), *graph));
 }
 
 Graph::~Graph() {

@@ -1,7 +1,5 @@
 #include "kernels/base/stream.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
@@ -51,7 +49,7 @@ const uint64_t* Stream::StepOnDevice(uint64_t step) {
   TANDEM_CHECK(on_cuda());
   const bool is_there = step_memory_ != nullptr && step_ == step;
   if (!is_there && recording_) Fail(NotWhileRecording("a change of the step"));
-  if (!is_there && status_.ok()) {
+  if (!is_there && status().ok()) {
     if (step_memory_ == nullptr) step_memory_ = Buffer::Allocate(sizeof(step), device_);
     CopyToDevice(step_memory_->data(), &step, sizeof(step));
     step_ = step;
@@ -60,7 +58,7 @@ const uint64_t* Stream::StepOnDevice(uint64_t step) {
 }
 
 absl::Status Stream::BeginRecording() {
-  TANDEM_CHECK(on_cuda() && !recording_ && status_.ok()) << status_.ToString();
+  TANDEM_CHECK(on_cuda() && !recording_ && status().ok()) << status().ToString();
   RETURN_IF_ERROR(cuda::BeginRecording(queue_));
   recording_ = true;
   return absl::OkStatus();
@@ -70,7 +68,8 @@ absl::StatusOr<void*> Stream::EndRecording() {
   TANDEM_CHECK(recording_);
   recording_ = false;
   absl::StatusOr<void*> graph = cuda::EndRecording(queue_);
-  const absl::Status submitted = std::exchange(status_, absl::OkStatus());
+  const absl::Status submitted = status();
+  status_ = absl::OkStatus();
   if (submitted.ok() || !graph.ok()) return submitted.ok() ? graph : submitted;
   cuda::DestroyGraph(*graph);
   return submitted;
