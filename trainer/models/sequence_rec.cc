@@ -65,8 +65,7 @@ Variable SequenceRec::LossSum(Context& context, const Variable& items, const Seq
     case SequenceLossKind::BCE: {
       const Variable positive = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.targets));
       const Variable negative = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.negatives));
-      return ops::Add(context, ops::BinaryCrossEntropySum(context, positive, 1),
-                      ops::BinaryCrossEntropySum(context, negative, 0));
+      return ops::BinaryCrossEntropySum(context, positive, negative);
     }
     case SequenceLossKind::SAMPLED_SOFTMAX: return SampledSoftmax(context, hidden, items, input);
     case SequenceLossKind::FULL_SOFTMAX:

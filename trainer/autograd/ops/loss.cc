@@ -11,10 +11,15 @@ namespace tandem::ops {
 namespace {
 
 // Gradients of the inputs (undefined: none) were formed in the forward pass, for a gradient of 1 of the sum; any other scales them.
-Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs, const Tensor& loss,
+Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs, const std::vector<Tensor>& losses,
                    std::vector<Tensor> gradients) {
-  Tensor sum = context.Empty(Shape{}, loss.dtype());
-  kernels::Sum(sum.view(), loss.view(), context.stream());
+  Tensor sum;
+  for (const Tensor& loss : losses) {
+    const Tensor part = context.Empty(Shape{}, loss.dtype());
+    kernels::Sum(part.view(), loss.view(), context.stream());
+    if (sum.defined()) kernels::Add(part.view(), sum.view(), part.view(), context.stream());
+    sum = part;
+  }
   const auto backward = [gradients = std::move(gradients)](Context& c, const Tensor& gradient) {
     const double factor = gradient.ToHost(c.stream()).At(0);
     for (const Tensor& grad : gradients) {
@@ -48,7 +53,7 @@ Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor&
   kernels::CrossEntropy({.logits = logits.value().view(), .target = target.view(), .loss = loss.view(),
                          .grad = grad.view()},
                         context.stream());
-  return RecordSum(context, "cross_entropy", {logits}, loss, {grad});
+  return RecordSum(context, "cross_entropy", {logits}, {loss}, {grad});
 }
 
 Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
@@ -59,7 +64,7 @@ Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const V
     gradients.push_back(wanted ? input->node()->GradientMemory(context, input->shape(), input->dtype()) : Tensor());
   }
   const Tensor loss = LinearLosses(context, hidden, weight, weight_is_table, bias, target, gradients);
-  return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, loss, std::move(gradients));
+  return RecordSum(context, "linear_cross_entropy", {hidden, weight, bias}, {loss}, std::move(gradients));
 }
 
 Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
@@ -67,15 +72,18 @@ Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const 
   return LinearLosses(context, hidden, weight, weight_is_table, bias, target, std::vector<Tensor>(3));
 }
 
-Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label) {
-  Tensor labels = context.Empty(logits.shape(), logits.dtype());
-  kernels::Fill(labels.view(), label, context.stream());
-  Tensor loss = context.Empty(logits.shape(), logits.dtype());
-  Tensor grad = context.Empty(logits.shape(), logits.dtype());
-  kernels::BinaryCrossEntropy({.logits = logits.value().view(), .label = labels.view(), .loss = loss.view(),
-                               .grad = grad.view()},
-                              context.stream());
-  return RecordSum(context, "binary_cross_entropy", {logits}, loss, {grad});
+Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const Variable& negative) {
+  std::vector<Tensor> losses, gradients;
+  for (const Variable* logits : {&positive, &negative}) {
+    const Tensor labels = context.Empty(logits->shape(), logits->dtype());
+    kernels::Fill(labels.view(), logits == &positive ? 1 : 0, context.stream());
+    losses.push_back(context.Empty(logits->shape(), logits->dtype()));
+    gradients.push_back(context.Empty(logits->shape(), logits->dtype()));
+    kernels::BinaryCrossEntropy({.logits = logits->value().view(), .label = labels.view(), .loss = losses.back().view(),
+                                 .grad = gradients.back().view()},
+                                context.stream());
+  }
+  return RecordSum(context, "binary_cross_entropy", {positive, negative}, losses, std::move(gradients));
 }
 
 }  // namespace tandem::ops

@@ -84,7 +84,7 @@ Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const V
 // The cross entropy of every row, [T], for evaluation: no gradients.
 Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
                                 const Variable& bias, const Tensor& target);
-// logits [R] against one label (0 or 1) for all -> the sum of binary cross entropies, a scalar.
-Variable BinaryCrossEntropySum(Context& context, const Variable& logits, double label);
+// Logits [R] and [R'] -> the sum of the binary cross entropies of `positive` against 1 and of `negative` against 0, a scalar.
+Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const Variable& negative);
 
 }  // namespace tandem::ops
