@@ -111,7 +111,7 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
 void BlockCache::NoteShortage(size_t num_bytes) {
   absl::MutexLock lock(&mutex_);
   shortage_.Update(absl::ResourceExhaustedError(
-      absl::StrCat("CUDA device ", device_.index, " has no memory for an array of ", num_bytes, " bytes beside ", used_bytes_ >> 20,
+      absl::StrCat("CUDA device ", device_.index, " gives no memory for an array of ", num_bytes, " bytes beside ", used_bytes_ >> 20,
                    " MiB that are in use; a smaller batch, or more parts of it (train.accumulate), needs less")));
   short_ = true;
 }
@@ -140,6 +140,11 @@ void BlockCache::FreeIdle() {
   TANDEM_CHECK(keep_ != Keep::ALL) << "recorded kernels use its blocks";
   absl::MutexLock lock(&mutex_);
   while (idle_bytes_ > 0) EvictOldest();
+}
+
+size_t BlockCache::num_bytes() const {
+  absl::MutexLock lock(&mutex_);
+  return idle_bytes_ + used_bytes_;
 }
 
 void BlockCache::EvictOldest() {

@@ -49,6 +49,8 @@ class BlockCache {
   void Return(Block block);
   // Gives idle blocks back to the system.
   void FreeIdle();
+  // Of all blocks, idle or in use.
+  size_t num_bytes() const;
   // Why a Take since the last call got Nowhere(), if one did: ResourceExhausted.
   absl::Status TakeShortage();
   // An address at which no memory is. Not null, which stands for arrays that are not wanted.
@@ -77,7 +79,7 @@ class BlockCache {
 
   const Device device_;
   const Keep keep_;
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   std::array<std::vector<Idle>, kNumClasses> idle_ ABSL_GUARDED_BY(mutex_);  // of a class: stacks, the oldest at the bottom
   uint64_t num_returns_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0, used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

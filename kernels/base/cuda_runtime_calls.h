@@ -10,9 +10,10 @@
 
 namespace tandem::cuda {
 
-// Memory of the device; null if it has no more.
+// Memory of the device; null if it has no more, or has failed.
 void* AllocateMemory(size_t num_bytes, int device);
 void FreeMemory(void* memory, int device);
+size_t AvailableBytes(int device);  // of memory; 0 if the device does not say
 // Page-locked memory of the host, which copies to and from devices without waiting; null if there is no more.
 void* AllocatePinnedMemory(size_t num_bytes);
 void FreePinnedMemory(void* memory);
@@ -37,6 +38,7 @@ absl::Status LaunchGraph(void* graph, void* queue);
 void DestroyGraph(void* graph);
 
 // A point in a queue. `recorded` points of one queue hold others up (WaitForEvent). A timed one also knows when the queue came to it.
+// Null if the device has failed; calls with that return an error.
 void* MakeEvent(int device, bool timed);
 void DestroyEvent(void* event);
 absl::Status RecordEvent(void* event, void* queue);

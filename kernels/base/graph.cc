@@ -26,6 +26,8 @@ Graph::~Graph() {
   cuda::DestroyGraph(graph_);
 }
 
+bool Graph::LeavesRoom() const { return cuda::AvailableBytes(stream_.device().index) >= memory_->num_bytes(); }
+
 void Graph::Launch() {
   if (stream_.status().ok()) stream_.Fail(cuda::LaunchGraph(graph_, stream_.queue()));
 }

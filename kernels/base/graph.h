@@ -26,6 +26,8 @@ class Graph {
 
   // Submits what was recorded. An error stays with the stream.
   void Launch();
+  // Whether the device has as much memory left as the graph keeps to itself: enough for the same work done without it.
+  bool LeavesRoom() const;
 
  private:
   Graph(Stream& stream, std::shared_ptr<BlockCache> memory, void* graph)

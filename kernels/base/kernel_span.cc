@@ -12,7 +12,8 @@ void KernelSpan::Begin() {
     return;
   }
   cuda::PushRange(span_.name);
-  if (stream_.device_spans() != nullptr) number_ = stream_.device_spans()->Begin(span_);
+  device_spans_ = stream_.device_spans();
+  if (device_spans_ != nullptr) number_ = device_spans_->Begin(span_);
 }
 
 // A stream's tracer may end inside a span, which is lost then.
@@ -22,7 +23,7 @@ void KernelSpan::End() {
     if (stream_.tracer() != nullptr) stream_.tracer()->Add(span_);
     return;
   }
-  if (number_ != kNone && stream_.device_spans() != nullptr) stream_.device_spans()->End(number_);
+  if (number_ != kNone && stream_.device_spans() == device_spans_) device_spans_->End(number_);
   cuda::PopRange();
 }
 

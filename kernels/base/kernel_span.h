@@ -33,6 +33,7 @@ class KernelSpan {
   Stream& stream_;
   Span span_;
   size_t number_ = kNone;  // kNone: not recorded; of a CPU 0, of a device among its spans
+  DeviceSpans* device_spans_ = nullptr;
 };
 
 }  // namespace tandem

@@ -11,7 +11,7 @@ namespace tandem {
 
 namespace {
 
-constexpr size_t kMaxBlocks = 32, kSmallest = 64 << 10;  // more copies than a step makes
+constexpr size_t kMaxBlocks = 128, kSmallest = 64 << 10;  // more copies than a step makes
 constexpr size_t kPiece = 4 << 20;                       // of large copies: one is filled while another travels
 
 }  // namespace

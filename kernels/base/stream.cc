@@ -38,7 +38,11 @@ void Stream::set_tracer(Tracer* tracer) {
 }
 
 const absl::Status& Stream::status() const {
-  if (on_cuda() && status_.ok()) status_.Update(BlockCache::Of(device_)->TakeShortage());
+  if (!on_cuda() || !status_.ok()) return status_;
+  absl::Status shortage = BlockCache::Of(device_)->TakeShortage();
+  if (shortage.ok()) return status_;
+  if (!recording_) status_.Update(cuda::WaitForQueue(queue_));  // a device that failed gives no memory either, and says more
+  status_.Update(shortage);
   return status_;
 }
 

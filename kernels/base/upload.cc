@@ -14,6 +14,12 @@ namespace {
 
 constexpr size_t kSmallest = 64 << 10;
 
+// Of four sizes per doubling: batches differ in their numbers of rows.
+size_t BerthBytes(size_t num_bytes) {
+  const size_t least = std::max(num_bytes, kSmallest), quarter = std::bit_floor(least) / 4;
+  return (least + quarter - 1) / quarter * quarter;
+}
+
 }  // namespace
 
 // Memory at both ends of the way.
@@ -46,17 +52,20 @@ Uploads::~Uploads() {
 }
 
 std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
+  last_sizes_[num_begun_++ % last_sizes_.size()] = num_bytes;
+  const size_t largest = *std::max_element(last_sizes_.begin(), last_sizes_.end());
+  // The host may write only where the last copy is over. A failed device never says so; the stream reports it.
+  const auto idle = [](const auto& berth) { return !berth->taken && berth->landed.Reached().value_or(false); };
+  // An evaluation may want all rows at once, a step a few.
+  std::erase_if(berths_, [&](const auto& berth) { return idle(berth) && berth->num_bytes > std::max(kSmallest, 2 * largest); });
   std::shared_ptr<Upload::Berth> free;
   for (const auto& berth : berths_) {
-    // The host may write only where the last copy is over. A failed device never says so; the stream reports it.
-    if (berth->taken || berth->num_bytes < num_bytes || !berth->landed.Reached().value_or(false)) continue;
+    if (berth->num_bytes < num_bytes || !idle(berth)) continue;
     if (free == nullptr || berth->num_bytes < free->num_bytes) free = berth;
   }
   if (free == nullptr) {
-    std::erase_if(berths_, [&](const auto& berth) {  // too small: grown out of
-      return !berth->taken && berth->num_bytes < num_bytes && berth->landed.Reached().value_or(false);
-    });
-    free = std::make_shared<Upload::Berth>(stream_->device(), std::bit_ceil(std::max(num_bytes, kSmallest)));
+    std::erase_if(berths_, [&](const auto& berth) { return berth->num_bytes < num_bytes && idle(berth); });  // grown out of
+    free = std::make_shared<Upload::Berth>(stream_->device(), BerthBytes(num_bytes));
     // The device's block may still be read by what its last owner submitted.
     stream_->Fail(free->used.Record(stream_->queue()));
     berths_.push_back(free);

@@ -4,6 +4,7 @@
 // Thread rule: the stream's thread, which is also where an array's last owner goes; Upload::Send from any.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -62,6 +63,8 @@ class Uploads {
   Stream* const stream_;
   void* const queue_;
   std::vector<std::shared_ptr<Upload::Berth>> berths_;
+  std::array<size_t, 16> last_sizes_ = {};  // of arrays begun; a berth much larger than all of them goes
+  size_t num_begun_ = 0;
 };
 
 }  // namespace tandem

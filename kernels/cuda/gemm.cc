@@ -29,8 +29,12 @@ void StoreEmptySums(const GemmArgs& args, Stream& stream) {
 }
 
 void Multiply(const GemmArgs& args, Stream& stream) {
-  const GemmPlan plan = PlanGemm(args);
-  const absl::Status status = Submit(plan, stream);
+  GemmPlan plan = PlanGemm(args);
+  absl::Status status = Submit(plan, stream);
+  if (absl::IsUnimplemented(status) && plan.bias != nullptr) {  // no algorithm that adds it
+    plan.bias = nullptr;
+    status = Submit(plan, stream);
+  }
   if (!status.ok()) return stream.Fail(Named(args, status));
   if (plan.bias == nullptr && !args.bias.empty()) AddBias(args.c, args.c, args.bias, stream);
 }

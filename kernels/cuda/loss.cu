@@ -157,7 +157,7 @@ class LinearCrossEntropyRun {
 
   // Spans of the names that the CPU's have.
   void Multiply(const GemmArgs& gemm) {
-    const int64_t depth = gemm.a.num_elements() / gemm.c.shape[0];
+    const int64_t depth = gemm.a.num_elements() / std::max<int64_t>(1, gemm.c.shape[0]);
     const double flops = 2.0 * static_cast<double>(gemm.c.num_elements() * depth);
     const KernelSpan span(stream_, SpanKind::GEMM, "linear_cross_entropy", flops);
     cuda::Gemm(gemm, stream_);

@@ -29,6 +29,7 @@ namespace cuda {
 
 void* AllocateMemory(size_t, int) { Refuse("AllocateMemory"); }
 void FreeMemory(void*, int) { Refuse("FreeMemory"); }
+size_t AvailableBytes(int) { Refuse("AvailableBytes"); }
 void* AllocatePinnedMemory(size_t) { Refuse("AllocatePinnedMemory"); }
 void FreePinnedMemory(void*) { Refuse("FreePinnedMemory"); }
 

@@ -82,20 +82,20 @@ DeviceGuard Standing(int device) {
 }
 DeviceGuard StandingAnywhere() { return DeviceGuard(std::max(0, first_device.load())); }
 
-// Whoever asked for a queue or an event has no use for anything but one.
+// Whoever asked for a queue has no use for anything but one.
 void CheckMade(const char* what, int device, cudaError_t error) {
   TANDEM_CHECK(error == cudaSuccess) << what << " on CUDA device " << device << ": " << cudaGetErrorName(error) << ", "
                                      << cudaGetErrorString(error);
 }
 
-// Null where memory has run out. Other errors are those of earlier work, after which a device gives nothing at all.
-void* MemoryOrNull(const char* what, size_t num_bytes, void* memory, cudaError_t error) {
-  if (error == cudaSuccess) return memory;
+// Null where memory has run out, or where earlier work has failed: that error is the next wait's.
+void* OrNull(void* made, cudaError_t error) {
+  if (error == cudaSuccess) return made;
   cudaGetLastError();
-  TANDEM_CHECK(error == cudaErrorMemoryAllocation) << num_bytes << " bytes of " << what << ": " << cudaGetErrorName(error) << ", "
-                                                   << cudaGetErrorString(error);
   return nullptr;
 }
+
+absl::Status NoEvent() { return absl::InternalError("an event was not made, for the CUDA device had failed before"); }
 
 cudaStream_t AsStream(void* queue) { return static_cast<cudaStream_t>(queue); }
 cudaEvent_t AsEvent(void* event) { return static_cast<cudaEvent_t>(event); }
@@ -106,7 +106,7 @@ void* AllocateMemory(size_t num_bytes, int device) {
   const DeviceGuard guard = Standing(device);
   void* memory = nullptr;
   const cudaError_t error = guard.error() == cudaSuccess ? cudaMalloc(&memory, std::max<size_t>(num_bytes, 1)) : guard.error();
-  return MemoryOrNull("a CUDA device's memory", num_bytes, memory, error);
+  return OrNull(memory, error);
 }
 
 // Its errors are those of kernels before, which their stream reports, or of a process that ends.
@@ -115,11 +115,19 @@ void FreeMemory(void* memory, int device) {
   cudaFree(memory);
 }
 
+size_t AvailableBytes(int device) {
+  const DeviceGuard guard = Standing(device);
+  size_t available = 0, all = 0;
+  if (cudaMemGetInfo(&available, &all) == cudaSuccess) return available;
+  cudaGetLastError();
+  return 0;
+}
+
 void* AllocatePinnedMemory(size_t num_bytes) {
   const DeviceGuard guard = StandingAnywhere();
   void* memory = nullptr;
   const cudaError_t error = cudaHostAlloc(&memory, std::max<size_t>(num_bytes, 1), cudaHostAllocPortable);
-  return MemoryOrNull("page-locked memory", num_bytes, memory, error);
+  return OrNull(memory, error);
 }
 
 void FreePinnedMemory(void* memory) {
@@ -176,6 +184,12 @@ absl::StatusOr<void*> EndRecording(void* queue) {
   const cudaError_t error = cudaGraphInstantiate(&graph, recorded, 0);
   cudaGraphDestroy(recorded);
   RETURN_IF_ERROR(CudaStatus(error, "making a graph of what was recorded"));
+  // Now, so that a device without memory for it says so here and not at the first launch.
+  absl::Status uploaded = CudaStatus(cudaGraphUpload(graph, AsStream(queue)), "bringing a graph to its device");
+  if (!uploaded.ok()) {
+    cudaGraphExecDestroy(graph);
+    return uploaded;
+  }
   return static_cast<void*>(graph);
 }
 
@@ -192,28 +206,31 @@ void DestroyGraph(void* graph) {
 void* MakeEvent(int device, bool timed) {
   const DeviceGuard guard = Standing(device);
   cudaEvent_t event = nullptr;
-  CheckMade("making an event", device,
-            guard.error() == cudaSuccess ? cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming)
-                                         : guard.error());
-  return event;
+  const cudaError_t error =
+      guard.error() == cudaSuccess ? cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming) : guard.error();
+  return OrNull(event, error);
 }
 
 void DestroyEvent(void* event) {
+  if (event == nullptr) return;
   const DeviceGuard guard = StandingAnywhere();
   cudaEventDestroy(AsEvent(event));
 }
 
 absl::Status RecordEvent(void* event, void* queue) {
+  if (event == nullptr) return NoEvent();
   const DeviceGuard guard = StandingAnywhere();
   return CudaStatus(cudaEventRecord(AsEvent(event), AsStream(queue)), "recording an event");
 }
 
 absl::Status WaitForEvent(void* event, void* queue) {
+  if (event == nullptr) return NoEvent();
   const DeviceGuard guard = StandingAnywhere();
   return CudaStatus(cudaStreamWaitEvent(AsStream(queue), AsEvent(event), 0), "waiting for an event of another stream");
 }
 
 absl::StatusOr<bool> QueryEvent(void* event) {
+  if (event == nullptr) return NoEvent();
   const DeviceGuard guard = StandingAnywhere();
   const cudaError_t error = cudaEventQuery(AsEvent(event));
   if (error == cudaErrorNotReady) return false;
@@ -222,6 +239,7 @@ absl::StatusOr<bool> QueryEvent(void* event) {
 }
 
 absl::StatusOr<double> SecondsBetween(void* from, void* to) {
+  if (from == nullptr || to == nullptr) return NoEvent();
   const DeviceGuard guard = StandingAnywhere();
   float milliseconds = 0;
   RETURN_IF_ERROR(CudaStatus(cudaEventElapsedTime(&milliseconds, AsEvent(from), AsEvent(to)), "the time between two events"));

@@ -95,7 +95,7 @@ cublasStatus_t CheckEpilogue(const Operation& op, const Layout& a, const Layout&
     case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: break;
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  if (op.biased() && (op.bias == nullptr || !Divides(16, op.bias))) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (op.biased() && (op.bias == nullptr || !Divides(16, op.bias) || emulated_cublaslt.has_no_bias)) return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!op.gelu()) return CUBLAS_STATUS_SUCCESS;
   const bool leads = op.aux_leading % 8 == 0 && op.aux_leading >= static_cast<int64_t>(d.rows);
   if (op.aux == nullptr || !leads) return CUBLAS_STATUS_INVALID_VALUE;

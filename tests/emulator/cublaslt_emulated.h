@@ -8,5 +8,6 @@ struct EmulatedCublasLt {
   int live_descriptors = 0;
   bool has_no_algorithm = false;
   bool has_no_gelu = false;    // no algorithm that ends with this function
+  bool has_no_bias = false;    // no algorithm that adds one
 };
 inline constexpr char kEmulatedCublasLt[] = "emulated_cublaslt";

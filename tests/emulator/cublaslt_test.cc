@@ -123,6 +123,21 @@ TEST_F(CublasLtTest, GeluIsPartOfTheProductWhereThereIsAnAlgorithmForIt) {
   EXPECT_TRUE(stream_.status().ok()) << stream_.status().ToString();
 }
 
+TEST_F(CublasLtTest, WithoutAnAlgorithmForItABiasIsAPassOfItsOwnAsDecidedOnce) {
+  Activated x(7);
+  Array<BFloat16> bias({8}, ToBFloat16(0.5f));
+  library_.has_no_bias = true;
+  const int products = library_.num_products, choices = library_.num_choices;
+  for (int call = 0; call < 2; ++call) {
+    cuda::Gemm({.a = x.a, .b = x.b, .c = x.c, .bias = bias}, stream_);
+    EXPECT_EQ(ToFloat(x.c[0]), 1.25f);
+    library_.has_no_bias = false;
+  }
+  EXPECT_EQ(library_.num_choices, choices + 2);  // with a bias, and without
+  EXPECT_EQ(library_.num_products, products + 2);
+  EXPECT_TRUE(stream_.status().ok()) << stream_.status().ToString();
+}
+
 TEST_F(CublasLtTest, WithoutSuchAnAlgorithmGeluIsAPassOfItsOwnAsDecidedOnce) {
   Activated x(6);
   library_.has_no_gelu = true;

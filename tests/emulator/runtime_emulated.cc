@@ -105,6 +105,7 @@ struct EmulatedEvent {
 }  // namespace
 
 void* AllocateMemory(size_t num_bytes, int) {
+  if (emulated_calls_before_failure == 0) return nullptr;
   if (emulated_bytes_left >= 0 && (emulated_bytes_left -= static_cast<int64_t>(num_bytes)) < 0) {
     emulated_bytes_left = 0;
     return nullptr;
@@ -120,7 +121,8 @@ void FreeMemory(void* memory, int) {
   Blocks().Remove(memory);
   std::free(memory);
 }
-void* AllocatePinnedMemory(size_t num_bytes) { return std::malloc(num_bytes); }
+size_t AvailableBytes(int) { return emulated_bytes_left >= 0 ? static_cast<size_t>(emulated_bytes_left) : size_t{1} << 40; }
+void* AllocatePinnedMemory(size_t num_bytes) { return emulated_calls_before_failure == 0 ? nullptr : std::malloc(num_bytes); }
 void FreePinnedMemory(void* memory) { std::free(memory); }
 
 void* MakeQueue(int) {
@@ -180,9 +182,10 @@ absl::Status LaunchGraph(void* graph, void* queue) {
 }
 void DestroyGraph(void* graph) { delete static_cast<EmulatedGraph*>(graph); }
 
-void* MakeEvent(int, bool) { return new EmulatedEvent; }
+void* MakeEvent(int, bool) { return emulated_calls_before_failure == 0 ? nullptr : new EmulatedEvent; }
 void DestroyEvent(void* event) { delete static_cast<EmulatedEvent*>(event); }
 absl::Status RecordEvent(void* event, void* queue) {
+  if (event == nullptr) return Failure();
   if (IsRecorded(queue)) return Spoil(queue, "recording an event");  // CUDA lets it name a place in the graph; nobody wants that here
   auto& recorded = *static_cast<EmulatedEvent*>(event);
   const std::lock_guard lock(recorded.mutex);
@@ -192,6 +195,7 @@ absl::Status RecordEvent(void* event, void* queue) {
   return absl::OkStatus();
 }
 absl::Status WaitForEvent(void* event, void* queue) {
+  if (event == nullptr) return Failure();
   if (IsRecorded(queue)) return Spoil(queue, "waiting for an event of another stream", "cudaErrorStreamCaptureIsolation");
   const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
   if (recorded != nullptr && recorded.get() != queue) recorded->WaitFor(number);  // a queue's own places need no waiting
@@ -199,11 +203,13 @@ absl::Status WaitForEvent(void* event, void* queue) {
 }
 // Fails with the device, but is not counted: how often someone asks is chance.
 absl::StatusOr<bool> QueryEvent(void* event) {
+  if (event == nullptr) return Failure();
   if (emulated_calls_before_failure == 0) return Failure();
   const auto [recorded, number] = static_cast<EmulatedEvent*>(event)->Place();
   return recorded == nullptr || recorded->completed >= number;
 }
 absl::StatusOr<double> SecondsBetween(void* from, void* to) {
+  if (from == nullptr || to == nullptr) return Failure();
   return std::chrono::duration<double>(static_cast<EmulatedEvent*>(to)->when - static_cast<EmulatedEvent*>(from)->when).count();
 }
 

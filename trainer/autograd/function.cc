@@ -43,7 +43,7 @@ class PairNode : public Node {
       : Node(std::move(name), sequence, std::move(inputs), {}), backward_(std::move(backward)) {}
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override {
-    complete(context.failed() ? std::vector<Tensor>() : backward_(context, gradient, second_));
+    complete(context.failed() || !backward_ ? std::vector<Tensor>() : backward_(context, gradient, second_));
   }
   bool HasGradientElsewhere() const override { return second_.defined(); }
   void Release() override {

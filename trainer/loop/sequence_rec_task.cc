@@ -188,6 +188,7 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, cons
                                                     RankUsers(data_split, block, items, args, full, sampled);
                                                   }));
   if (!whole) return Evaluation();
+  RETURN_IF_ERROR(args.stream->status());  // nobody is to sum what a failed device left
   for (std::vector<double>* ranks : {&full, &sampled}) {  // every place has one non-zero addend: the sum is exact
     const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
     RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("ranks")}),

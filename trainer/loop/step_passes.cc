@@ -34,6 +34,7 @@ std::vector<Tensor> StepPasses::Run(Context& context, StepInput& input, const Va
     }
     return Launch(context);
   }
+  MakeRoom();
   for (Tensor* tensor : input.Tensors()) {
     if (tensor->defined()) *tensor = tensor->To(stream.device(), stream);
   }
@@ -86,6 +87,10 @@ void StepPasses::Record(Context& context, StepInput& input) {
   }
   graph_ = *std::move(graph);
   for (const Tensor* tensor : input.Tensors()) inputs_.push_back(*tensor);
+}
+
+void StepPasses::MakeRoom() {
+  if (graph_ != nullptr && !graph_->LeavesRoom()) Forget();
 }
 
 void StepPasses::Forget() {

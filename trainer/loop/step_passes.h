@@ -32,6 +32,8 @@ class StepPasses {
   // The summed loss of every part, where the stream computes; the next call may overwrite them. The input's arrays may lie there, too,
   // afterwards. Buckets are all-reduced and row gradients pushed on the way; ddp's Finish is the caller's.
   std::vector<Tensor> Run(Context& context, StepInput& input, const Variable& rows);
+  // Before work beside the steps that needs a device's memory: gives a graph up, to be recorded anew, that leaves too little.
+  void MakeRoom();
   // Whether the last step was launched as a graph.
   bool launched_graph() const { return launched_graph_; }
 

@@ -124,8 +124,9 @@ absl::Status Replica::Prepare() {
   passes_ = MakePasses();
   if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
   RETURN_IF_ERROR(SetPrecision());
-  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_.Hash()), "initial weights", Deadline()));
-  RETURN_IF_ERROR(stream_.status());
+  const absl::uint128 dense_hash = dense_.Hash();
+  RETURN_IF_ERROR(stream_.status());  // or the hash means nothing
+  RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "initial weights", Deadline()));
   if (environment_.output == nullptr) return absl::OkStatus();
   // Only now: nothing can refuse the run any more.
   return environment_.resume != nullptr ? environment_.output->BeginAfter(state_.step()) : environment_.output->BeginAnew();
@@ -317,6 +318,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
   }
   if (stopping_) return absl::OkStatus();  // the resumed run makes it up
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  passes_->MakeRoom();
   const EvaluationArgs args{.stream = &stream_,
                             .timeout = Timeout(),
                             .stop_agreed = [this] { return StopAgreed(); }};

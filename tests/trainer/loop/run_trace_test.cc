@@ -110,7 +110,7 @@ TEST_F(RunTraceTest, EveryRolesPartOfTheTracedStepsIsThereAndNoOtherSteps) {
   }
   std::map<std::string, std::set<std::string>> rows;  // of each role
   for (const TraceEvent& event : events) rows[event.role].insert(event.row);
-  EXPECT_EQ(rows["master"], (std::set<std::string>{"call"}));
+  EXPECT_EQ(rows["master"].count("call"), 1u);  // and "call 2" where two overlap
   for (const char* role : {"ps-0", "ps-1"}) EXPECT_EQ(rows[role], (std::set<std::string>{"rows 0"})) << role;
   for (const char* role : {"trainer-0", "trainer-1"}) {
     for (const char* row : {"loop", "group dp", "pull", "push", "commit"}) EXPECT_EQ(rows[role].count(row), 1u) << role << row;
