@@ -1,3 +1,6 @@
+#include <malloc.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -27,8 +30,8 @@ namespace cuda {
 // Copies and waits that still go well; from then on all fail, as those of a device that met an error do. Negative: no end.
 std::atomic<int> emulated_calls_before_failure = -1;
 
-// What the device still has; what is freed does not come back. Negative: no end.
-std::atomic<int64_t> emulated_bytes_left = -1;
+// What the device still has, and the least that it had since a test wrote there. Negative: no end.
+std::atomic<int64_t> emulated_bytes_left = -1, emulated_fewest_bytes_left = 0;
 
 // Ranges that the calling thread has begun and not ended.
 thread_local int emulated_ranges = 0;
@@ -106,19 +109,25 @@ struct EmulatedEvent {
 
 void* AllocateMemory(size_t num_bytes, int) {
   if (emulated_calls_before_failure == 0) return nullptr;
-  if (emulated_bytes_left >= 0 && (emulated_bytes_left -= static_cast<int64_t>(num_bytes)) < 0) {
-    emulated_bytes_left = 0;
-    return nullptr;
-  }
   constexpr size_t kAlignment = 256;
   void* memory = std::aligned_alloc(kAlignment, (num_bytes + kAlignment - 1) / kAlignment * kAlignment);
   if (memory == nullptr) return nullptr;
+  if (emulated_bytes_left >= 0) {
+    const auto taken = static_cast<int64_t>(malloc_usable_size(memory));
+    if (emulated_bytes_left < taken) {
+      std::free(memory);
+      return nullptr;
+    }
+    emulated_bytes_left -= taken;
+    emulated_fewest_bytes_left = std::min(emulated_fewest_bytes_left.load(), emulated_bytes_left.load());
+  }
   std::memset(memory, 0xff, num_bytes);
   Blocks().Add(memory, num_bytes);
   return memory;
 }
 void FreeMemory(void* memory, int) {
   Blocks().Remove(memory);
+  if (emulated_bytes_left >= 0) emulated_bytes_left += static_cast<int64_t>(malloc_usable_size(memory));
   std::free(memory);
 }
 size_t AvailableBytes(int) { return emulated_bytes_left >= 0 ? static_cast<size_t>(emulated_bytes_left) : size_t{1} << 40; }

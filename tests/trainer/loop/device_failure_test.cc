@@ -22,7 +22,7 @@ namespace tandem {
 
 namespace cuda {
 extern std::atomic<int> emulated_calls_before_failure;
-extern std::atomic<int64_t> emulated_bytes_left;
+extern std::atomic<int64_t> emulated_bytes_left, emulated_fewest_bytes_left;
 }
 
 namespace loop {
@@ -51,26 +51,36 @@ std::string Read(const std::string& path) {
   return text.str();
 }
 
-TextData SmallData() {
+TextData SmallData(int valid_symbols) {
   data::Text text;
   text.vocabulary = data::Vocabulary(U" abcd");
   for (int i = 0; i < 60; ++i) text.train.push_back(i * i % 5);
-  text.valid.assign(text.train.begin(), text.train.begin() + 20);
+  for (int i = 0; i < valid_symbols; ++i) text.valid.push_back(i * i % 5);
   return TextData(text);
 }
 
-absl::StatusOr<RunSummary> Train(const std::string& out, int calls_before_failure, const char* text = kJob) {
-  const auto job = ParseJob(text, "job", {}, {.num_trainers = 1});
+struct Setting {
+  const char* job = kJob;
+  std::vector<std::string> sets = {};
+  int valid_symbols = 20;
+};
+
+absl::StatusOr<RunSummary> Train(const std::string& out, int calls_before_failure, const Setting& setting = {},
+                                 std::vector<int64_t>* launched = nullptr) {
+  const auto job = ParseJob(setting.job, "job", setting.sets, {.num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
   testing::internal::CaptureStdout();
-  const TextData data = SmallData();
+  const TextData data = SmallData(setting.valid_symbols);
   ps::TableHost host(1);
   ps::LocalClient client(host, 0, 1);
   const auto groups = comm::ThreadGroup::Create(1, "dp");
   auto output = RunOutput::Create(out, LogFormat::JSON);
   cuda::emulated_calls_before_failure = calls_before_failure;
   auto summary = RunReplica(*job, data, {.group = groups[0].get(), .client = &client, .output = output->get(),
-                                         .device = {DeviceKind::CUDA, 0}, .compute = DType::BF16});
+                                         .device = {DeviceKind::CUDA, 0}, .compute = DType::BF16,
+                                         .on_step = [&](const StepRecord& record) {
+                                           if (launched != nullptr && record.launched_graph) launched->push_back(record.step);
+                                         }});
   cuda::emulated_calls_before_failure = kNever;
   testing::internal::GetCapturedStdout();
   return summary;
@@ -114,12 +124,12 @@ TEST(DeviceFailureTest, NothingOfAFailedDeviceIsKept) {
 
 TEST(DeviceFailureTest, DeviceThatFailsUnderAGraphFailsTheRun) {
   const support::TempFolder folder;
-  const auto whole = Train(folder / "out", kNever, kGraphJob);
+  const auto whole = Train(folder / "out", kNever, {kGraphJob});
   ASSERT_TRUE(whole.ok()) << whole.status();
   int calls = 0;
   for (;; calls += 3) {
     SCOPED_TRACE(calls);
-    const auto summary = Train(folder / "out", calls, kGraphJob);
+    const auto summary = Train(folder / "out", calls, {kGraphJob});
     if (summary.ok()) {
       EXPECT_EQ(summary->params_hash, whole->params_hash);
       break;
@@ -130,35 +140,55 @@ TEST(DeviceFailureTest, DeviceThatFailsUnderAGraphFailsTheRun) {
   EXPECT_GT(calls, 100);
 }
 
-// Of a thread that has no memory of earlier runs.
-absl::StatusOr<RunSummary> TrainWithin(const std::string& out, int64_t num_bytes) {
+constexpr int64_t kPlenty = int64_t{1} << 40;
+
+// On a device with so much memory; of a thread that has none of earlier runs. `used`, if given, gets the most that was taken at once.
+absl::StatusOr<RunSummary> TrainWithin(int64_t num_bytes, const std::string& out, int64_t* used = nullptr, const Setting& setting = {},
+                                       std::vector<int64_t>* launched = nullptr) {
   absl::StatusOr<RunSummary> summary;
-  std::thread([&] {
-    cuda::emulated_bytes_left = num_bytes;
-    summary = Train(out, kNever);
-  }).join();
+  cuda::emulated_bytes_left = cuda::emulated_fewest_bytes_left = num_bytes;
+  std::thread([&] { summary = Train(out, kNever, setting, launched); }).join();
+  if (used != nullptr) *used = num_bytes - cuda::emulated_fewest_bytes_left;
+  cuda::emulated_bytes_left = -1;
   return summary;
 }
 
 TEST(DeviceFailureTest, ADeviceWithoutMemoryEndsTheRunAndNothingElse) {
   const support::TempFolder folder;
-  constexpr int64_t kPlenty = int64_t{1} << 40;
-  const auto whole = TrainWithin(folder / "whole", kPlenty);
+  int64_t needed = 0;
+  const auto whole = TrainWithin(kPlenty, folder / "whole", &needed);
   ASSERT_TRUE(whole.ok()) << whole.status();
-  const int64_t needed = kPlenty - cuda::emulated_bytes_left;
   constexpr int kRuns = 60;
   for (int run = 0; run < kRuns; ++run) {
     SCOPED_TRACE(run);
-    const auto summary = TrainWithin(folder / std::to_string(run), needed * run / kRuns);
+    const auto summary = TrainWithin(needed * 9 / 10 * run / kRuns, folder / std::to_string(run));
     ASSERT_FALSE(summary.ok());
     EXPECT_EQ(summary.status().code(), absl::StatusCode::kResourceExhausted) << summary.status();
     EXPECT_NE(summary.status().ToString().find("memory"), std::string::npos) << summary.status();
     EXPECT_FALSE(std::filesystem::exists(folder / (std::to_string(run) + "/checkpoints/step-00000002")));
   }
-  const auto enough = TrainWithin(folder / "enough", needed);
-  cuda::emulated_bytes_left = -1;
+  const auto enough = TrainWithin(needed, folder / "enough");
   ASSERT_TRUE(enough.ok()) << enough.status();
   EXPECT_EQ(enough->params_hash, whole->params_hash);
+}
+
+TEST(DeviceFailureTest, AGraphGivesItsMemoryBackToAnEvaluationThatNeedsIt) {
+  const support::TempFolder folder;
+  const Setting with_graphs{kGraphJob, {"train.max_steps=20", "train.eval_every_steps=10", "train.batch_size=64"}, 300};
+  Setting without_graphs = with_graphs;
+  without_graphs.sets.push_back("runtime.cuda_graphs=false");
+  int64_t used_without = 0, used_with = 0;
+  std::vector<int64_t> launched, launched_tightly;
+  const auto without = TrainWithin(kPlenty, folder / "without", &used_without, without_graphs);
+  const auto with = TrainWithin(kPlenty, folder / "with", &used_with, with_graphs, &launched);
+  ASSERT_TRUE(with.ok() && without.ok()) << with.status() << without.status();
+  ASSERT_GT(used_with, used_without) << "the evaluation would have had room";
+  const int64_t little_more = used_without + (used_with - used_without) / 4;
+  const auto tight = TrainWithin(little_more, folder / "tight", nullptr, with_graphs, &launched_tightly);
+  ASSERT_TRUE(tight.ok()) << tight.status();
+  EXPECT_EQ(tight->params_hash, without->params_hash);
+  EXPECT_GT(launched.size(), 10u);
+  EXPECT_EQ(launched_tightly, launched);  // recorded anew at once
 }
 
 }  // namespace
