@@ -108,7 +108,8 @@ int main(int argc, char** argv) {
   bench->require_subcommand(1);
   tandem::cli::BenchStepOptions bench_step;
   auto* bench_step_command = bench->add_subcommand("step", "a whole training step, and where its time goes");
-  bench_step_command->add_option("--preset", bench_step.presets, "gpt, sasrec, gpt2 (124M parameters) or a job file; default: gpt and sasrec")
+  bench_step_command
+      ->add_option("--preset", bench_step.presets, "gpt, sasrec, gpt2 (124M parameters) or a job file; default: gpt and sasrec")
       ->type_name("gpt|sasrec|gpt2|JOB");
   bench_step_command->add_option("--threads", bench_step.threads, "compute threads; default: 1 and 2")->check(CLI::Range(1, 256));
   bench_step_command->add_option("--dtype", bench_step.dtypes, "f32 or bf16; default: both where the job can")

@@ -114,7 +114,9 @@ double NumPairs(const AttentionArgs& args, const Stream& stream) {
   }
   const int64_t* offsets = args.offsets.as<int64_t>();
   double pairs = 0;
-  for (int64_t b = 0; b + 1 < args.offsets.num_elements(); ++b) pairs += PairsOf(static_cast<double>(offsets[b + 1] - offsets[b]), args.causal);
+  for (int64_t b = 0; b + 1 < args.offsets.num_elements(); ++b) {
+    pairs += PairsOf(static_cast<double>(offsets[b + 1] - offsets[b]), args.causal);
+  }
   return pairs;
 }
 

@@ -52,7 +52,8 @@ double PeakFlops(Device device, DType dtype) {
     int major, minor;
     double bf16, f32;
   };
-  constexpr Architecture kArchitectures[] = {{8, 0, 2048, 128}, {8, 6, 1024, 256}, {8, 9, 1024, 256}, {9, 0, 4096, 256}, {10, 0, 8192, 256}};
+  constexpr Architecture kArchitectures[] = {
+      {8, 0, 2048, 128}, {8, 6, 1024, 256}, {8, 9, 1024, 256}, {9, 0, 4096, 256}, {10, 0, 8192, 256}};
   const auto attribute = [&](cudaDeviceAttr name) {
     int value = 0;
     if (cudaDeviceGetAttribute(&value, name, device.index) != cudaSuccess) cudaGetLastError();

@@ -344,7 +344,9 @@ TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
   for (const RecordedSpan& span : run.trace.spans()) {
     if (span.thread() == row) spans[run.trace.names(static_cast<int>(span.name()))].push_back(&span);
   }
-  for (const char* name : {"step", "forward", "backward", "commit", "dense_update", "gradient_norm"}) ASSERT_EQ(spans[name].size(), 1u) << name;
+  for (const char* name : {"step", "forward", "backward", "commit", "dense_update", "gradient_norm"}) {
+    ASSERT_EQ(spans[name].size(), 1u) << name;
+  }
   const auto inside = [&](const char* kernel, const char* phase) {
     EXPECT_FALSE(spans[kernel].empty()) << kernel;
     const RecordedSpan& outer = *spans[phase][0];
