@@ -2,7 +2,7 @@
 // early nor grows with the number of arrays.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <algorithm>
 #include <deque>
 #include <thread>
 #include <utility>
@@ -25,7 +25,7 @@ class UploadTest : public DeviceTest {
  protected:
   static std::unique_ptr<Upload> Begin(Uploads& uploads, const std::vector<float>& numbers) {
     std::unique_ptr<Upload> upload = uploads.Begin(numbers.size() * sizeof(float));
-    std::memcpy(upload->host(), numbers.data(), numbers.size() * sizeof(float));
+    std::copy(numbers.begin(), numbers.end(), static_cast<float*>(upload->host()));
     return upload;
   }
   std::vector<float> ToHost(const Buffer& buffer, size_t count) {
