@@ -91,7 +91,7 @@ void LaunchDropout(const DropoutArgs& args, const DropoutStream& random, Stream&
 }
 
 // 1 where a mask says that the forward pass kept the element.
-struct KeptElements {
+struct MaskElements {
   static constexpr int kWidth = kBlockElements;
   const uint8_t* mask;
   int64_t columns, bytes_per_row;
@@ -127,7 +127,7 @@ void Dropout(const DropoutArgs& args, Stream& stream) {
 void DropoutBackward(const DropoutBackwardArgs& args, Stream& stream) {
   const int64_t columns = args.grad_output.shape[-1];
   const DropGradient drop{static_cast<float>(KeepScale(DropThreshold(args.probability)))};
-  const KeptElements kept{reinterpret_cast<const uint8_t*>(args.mask.as<uint64_t>()), columns, MaskRowBytes(columns)};
+  const MaskElements kept{reinterpret_cast<const uint8_t*>(args.mask.as<uint64_t>()), columns, MaskRowBytes(columns)};
   WithDeviceType(args.grad_output.dtype, [&](auto zero) {
     using T = decltype(zero);
     Map<T>({"dropout_backward", args.grad_input}, stream, drop, Elements<T>{args.grad_output.as<T>()}, kept);

@@ -83,12 +83,6 @@ DeviceGuard Standing(int device) {
 }
 DeviceGuard StandingAnywhere() { return DeviceGuard(std::max(0, first_device.load())); }
 
-// Whoever asked for a queue has no use for anything but one.
-void CheckMade(const char* what, int device, cudaError_t error) {
-  TANDEM_CHECK(error == cudaSuccess) << what << " on CUDA device " << device << ": " << cudaGetErrorName(error) << ", "
-                                     << cudaGetErrorString(error);
-}
-
 // Null where memory has run out, or where earlier work has failed: that error is the next wait's.
 void* OrNull(void* made, cudaError_t error) {
   if (error == cudaSuccess) return made;
@@ -139,8 +133,10 @@ void FreePinnedMemory(void* memory) {
 void* MakeQueue(int device) {
   const DeviceGuard guard = Standing(device);
   cudaStream_t queue = nullptr;
-  CheckMade("making a stream", device,
-            guard.error() == cudaSuccess ? cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) : guard.error());
+  const cudaError_t error = guard.error() == cudaSuccess ? cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) : guard.error();
+  // Whoever asked for a queue has no use for anything but one.
+  TANDEM_CHECK(error == cudaSuccess) << "making a stream on CUDA device " << device << ": " << cudaGetErrorName(error) << ", "
+                                     << cudaGetErrorString(error);
   return queue;
 }
 
