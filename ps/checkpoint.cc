@@ -30,10 +30,10 @@ constexpr size_t kReadAheadBytes = size_t{1} << 18;
 
 struct FixedHeader {
   char magic[8];
-  uint32_t format_version, layout_version, number, dim, num_slots, num_virtual_shards, num_shards, name_bytes;
+  uint32_t format_version, layout_version, number, dim, storage, num_slot_values, num_virtual_shards, num_shards, name_bytes, zero;
   uint64_t num_rows;
 };
-static_assert(sizeof(FixedHeader) == 48);
+static_assert(sizeof(FixedHeader) == 56);
 
 struct ShardHeader {
   uint32_t shard, window_bytes;
@@ -73,10 +73,12 @@ void AppendHeader(const Table& table, const std::vector<RowsOfShard>& shards, Fi
                      .layout_version = kRowLayoutVersion,
                      .number = spec.number(),
                      .dim = spec.dim(),
-                     .num_slots = static_cast<uint32_t>(table.layout().num_slots()),
+                     .storage = static_cast<uint32_t>(spec.storage()),
+                     .num_slot_values = static_cast<uint32_t>(table.layout().num_slot_values()),
                      .num_virtual_shards = rpc::kNumVirtualShards,
                      .num_shards = 0,
                      .name_bytes = static_cast<uint32_t>(spec.name().size()),
+                     .zero = 0,
                      .num_rows = 0};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   for (const RowsOfShard& rows : shards) {
@@ -97,7 +99,7 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
   saved.set_name(FileNameOf(table.spec().name(), static_cast<uint32_t>(first - shards.begin())));
   FileWriter writer(folder + "/" + saved.name());
   AppendHeader(table, shards, writer);
-  const size_t value_bytes = sizeof(float) * table.spec().dim() * (1 + static_cast<size_t>(table.layout().num_slots()));
+  const size_t value_bytes = table.layout().value_bytes();
   for (size_t shard = 0; shard < shards.size(); ++shard) {
     if (shards[shard].empty()) continue;
     const ShardHeader header{static_cast<uint32_t>(shard), 0, shards[shard].size()};
@@ -160,7 +162,7 @@ class RowFile {
   const std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   uint64_t left_ = 0;
-  std::vector<float> values_;
+  std::vector<char> values_;
 };
 
 absl::StatusOr<RowFileHeader> RowFile::ReadHeader() {
@@ -174,14 +176,17 @@ absl::StatusOr<RowFileHeader> RowFile::ReadHeader() {
   if (fixed.num_virtual_shards != rpc::kNumVirtualShards) {
     return Wrong("has ", fixed.num_virtual_shards, " virtual shards, must be ", rpc::kNumVirtualShards);
   }
-  if (fixed.dim == 0 || fixed.dim > kMaxDim || fixed.num_slots > kMaxSlots || fixed.name_bytes > kMaxNameBytes) {
-    return Wrong("claims dim ", fixed.dim, ", ", fixed.num_slots, " slots and a name of ", fixed.name_bytes, " bytes");
+  if (fixed.dim == 0 || fixed.dim > kMaxDim || !RowStorage_IsValid(static_cast<int>(fixed.storage)) ||
+      fixed.num_slot_values > uint64_t{kMaxSlots} * fixed.dim || fixed.name_bytes > kMaxNameBytes || fixed.zero != 0) {
+    return Wrong("claims dim ", fixed.dim, ", storage ", fixed.storage, ", ", fixed.num_slot_values, " slot values and a name of ",
+                 fixed.name_bytes, " bytes");
   }
   RowFileHeader header{.table = std::string(std::min<uint64_t>(fixed.name_bytes, left_), '\0'),
                        .number = fixed.number,
                        .dim = fixed.dim,
-                       .num_slots = fixed.num_slots,
+                       .num_slot_values = fixed.num_slot_values,
                        .num_shards = fixed.num_shards,
+                       .storage = static_cast<RowStorage>(fixed.storage),
                        .num_rows = fixed.num_rows};
   RETURN_IF_ERROR(Read(header.table.data(), fixed.name_bytes));
   return header;
@@ -196,9 +201,9 @@ absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t 
   if (shard.window_bytes != 0) return Wrong("has de-duplication windows, which this tandem does not read");
   if (shard.num_rows > *rows_left) return Wrong("has more rows than its header says");
   *rows_left -= shard.num_rows;
-  values_.resize(size_t{header.dim} * (1 + header.num_slots));
+  values_.resize(RowLayout(header.dim, header.storage, header.num_slot_values).value_bytes());
   if (!wants(shard.shard)) {
-    const uint64_t row_bytes = sizeof(RowHeader) + values_.size() * sizeof(float);
+    const uint64_t row_bytes = sizeof(RowHeader) + values_.size();
     if (shard.num_rows > left_ / row_bytes) return Wrong("ends too early");
     RETURN_IF_ERROR(Skip(shard.num_rows * row_bytes));
     return shard.shard;
@@ -207,7 +212,7 @@ absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t 
   uint64_t last_id = 0;
   for (uint64_t i = 0; i < shard.num_rows; ++i) {
     RETURN_IF_ERROR(Read(&row.header, sizeof row.header));
-    RETURN_IF_ERROR(Read(values_.data(), values_.size() * sizeof(float)));
+    RETURN_IF_ERROR(Read(values_.data(), values_.size()));
     if (row.header.id <= last_id || rpc::VirtualShard(header.number, row.header.id) != shard.shard) {
       return Wrong("has row ", row.header.id, " out of its place");
     }

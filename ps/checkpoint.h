@@ -2,10 +2,10 @@
 // shard, so that names differ without agreement. Rows that were never committed are left out: they are functions of the
 // table's seed. Rows lie by (virtual shard, id), so a server can load the shards that it owns, whatever their number was.
 //
-//   header  "TNDMROWS", then u32: format version 1, row layout version, table number, dim, slots, virtual shards (1024),
-//           shards in the file, bytes of the table's name; then u64 rows; then the name
+//   header  "TNDMROWS", then u32: format version 1, row layout version, table number, dim, storage (RowStorage), slot values of a row,
+//           virtual shards (1024), shards in the file, bytes of the table's name, 0; then u64 rows; then the name
 //   shard   u32 number, u32 bytes of de-duplication windows (0: between steps there are none), u64 rows; then its rows
-//   row     u64 id, u32 last_step, frequency, version, flags; f32 weights[dim]; f32 slots[slots][dim]
+//   row     u64 id, u32 last_step, frequency, version, flags; the weights as stored (row_codec.h), to a multiple of 4 bytes; f32 slots
 //
 // Everything is little-endian, without padding. Readers trust nothing: counts are compared with the file's size first.
 // Thread rule: free functions; a Table belongs to the calling thread.
@@ -31,7 +31,8 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
 
 struct RowFileHeader {
   std::string table;
-  uint32_t number = 0, dim = 0, num_slots = 0, num_shards = 0;
+  uint32_t number = 0, dim = 0, num_slot_values = 0, num_shards = 0;
+  RowStorage storage = STORED_F32;
   uint64_t num_rows = 0;
 };
 
@@ -39,7 +40,7 @@ struct RowFileHeader {
 struct SavedRow {
   uint32_t shard = 0;
   RowHeader header;
-  const float* values = nullptr;  // [1 + num_slots, dim]: weights, then slots
+  const char* values = nullptr;  // [RowLayout::value_bytes()]: weights, then slots
 };
 
 // Calls `begin` once and then `visit` for every row of the virtual shards that `wants` says yes to, in the file's order,

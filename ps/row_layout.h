@@ -1,5 +1,5 @@
-// The record of one row, contiguous in memory: header {id, last_step, frequency, version, flags}, weights f32[dim], then
-// the optimizer's slots, f32[dim] each. For dim >= 16 the weights start on a cache line; smaller rows are packed so that a
+// The record of one row, contiguous in memory: header {id, last_step, frequency, version, flags}, weights as the table stores them, then
+// the optimizer's slots in f32. Weights of a cache line or more start on one; smaller rows are packed behind the header so that a
 // one-number row does not cost 128 bytes. Everything that a checkpoint or a move of the row needs is inside the record.
 // Thread rule: values and arithmetic only.
 #pragma once
@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ps/row_codec.h"
+
 namespace tandem::ps {
 
 // Changes whenever the record below changes; stored beside saved rows.
-inline constexpr uint32_t kRowLayoutVersion = 1;
+inline constexpr uint32_t kRowLayoutVersion = 2;
 
 struct RowHeader {
   uint64_t id = 0;
@@ -24,38 +26,45 @@ static_assert(sizeof(RowHeader) == 24);
 // A row where it lives.
 struct RowView {
   RowHeader* header = nullptr;
-  float* weights = nullptr;
-  float* slots = nullptr;  // [num_slots, dim]
-  uint32_t dim = 0;
-
-  float* slot(int i) const { return slots + static_cast<size_t>(i) * dim; }
+  char* weights = nullptr;   // [dim] as row_codec.h has them
+  float* slots = nullptr;    // [num_slot_values]
 };
 
 class RowLayout {
  public:
-  RowLayout(uint32_t dim, int num_slots)
+  RowLayout(uint32_t dim, RowStorage storage, size_t num_slot_values)
       : dim_(dim),
-        num_slots_(num_slots),
-        weights_offset_(dim >= 16 ? 64 : sizeof(RowHeader)),
-        stride_(RoundUp(weights_offset_ + sizeof(float) * dim * (1 + static_cast<size_t>(num_slots)),
-                        dim >= 16 ? 64 : alignof(RowHeader))) {}
+        storage_(storage),
+        num_slot_values_(num_slot_values),
+        weight_bytes_(RoundUp(StoredBytes(storage, dim), alignof(float))),
+        weights_offset_(weight_bytes_ >= kCacheLine ? kCacheLine : sizeof(RowHeader)),
+        stride_(RoundUp(weights_offset_ + value_bytes(), weights_offset_ == kCacheLine ? kCacheLine : alignof(RowHeader))) {}
 
   uint32_t dim() const { return dim_; }
-  int num_slots() const { return num_slots_; }
+  RowStorage storage() const { return storage_; }
+  size_t num_slot_values() const { return num_slot_values_; }
   size_t weights_offset() const { return weights_offset_; }
-  // Bytes from one row to the next. Rows in a 64-byte aligned slab keep the alignment promised above.
+  size_t weight_bytes() const { return weight_bytes_; }
+  // Weights and slots, which follow each other.
+  size_t value_bytes() const { return weight_bytes_ + num_slot_values_ * sizeof(float); }
+  // The sum of the fields' sizes: what a row would take if nothing lay between them.
+  size_t field_bytes() const { return sizeof(RowHeader) + StoredBytes(storage_, dim_) + num_slot_values_ * sizeof(float); }
+  // Bytes from one row to the next. Rows of 64-byte aligned memory keep the alignment promised above.
   size_t stride() const { return stride_; }
 
   RowView View(char* record) const {
-    float* weights = reinterpret_cast<float*>(record + weights_offset_);
-    return {reinterpret_cast<RowHeader*>(record), weights, weights + dim_, dim_};
+    char* const weights = record + weights_offset_;
+    return {reinterpret_cast<RowHeader*>(record), weights, reinterpret_cast<float*>(weights + weight_bytes_)};
   }
 
  private:
+  static constexpr size_t kCacheLine = 64;
   static constexpr size_t RoundUp(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
   uint32_t dim_;
-  int num_slots_;
+  RowStorage storage_;
+  size_t num_slot_values_;
+  size_t weight_bytes_;
   size_t weights_offset_;
   size_t stride_;
 };

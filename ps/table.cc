@@ -16,17 +16,22 @@
 namespace tandem::ps {
 namespace {
 
-constexpr size_t kSlabBytes = size_t{1} << 20;
 constexpr uint32_t kMaxDim = 65536;
-// How many ids ahead the index line is fetched, and again how many ahead the row.
+// How many ids ahead the index of pending rows is fetched.
 constexpr size_t kLookAhead = 16;
-
-int SlabShift(size_t stride) { return std::bit_width(std::max<size_t>(1, kSlabBytes / stride)) - 1; }
+// Sets the random bits of rounding apart from those of first weights.
+constexpr uint64_t kRoundingSalt = 0x726f756e64696e67;
 
 float LoadFloat(const char* place) {
   float value;
   std::memcpy(&value, place, sizeof(value));
   return value;
+}
+
+// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not.
+inline void CopyFloats(float* target, const float* source, size_t count) {
+#pragma GCC ivdep
+  for (size_t i = 0; i < count; ++i) target[i] = source[i];
 }
 
 // sum += gradient, whose bytes need no alignment.
@@ -92,61 +97,38 @@ absl::Status CheckGradients(const TableSpec& spec, const void* ids, const void* 
 Table::Table(const TableSpec& spec)
     : spec_(spec),
       optimizer_(MakeSparseOptimizer(spec)),
-      layout_(spec.dim(), optimizer_->num_slots()),
-      slab_shift_(SlabShift(layout_.stride())),
-      sum_(spec.dim()) {
+      layout_(spec.dim(), spec.storage(), optimizer_->num_slot_values(spec.dim())),
+      rows_(Fmix64(spec.number()), layout_.stride()),
+      sum_(spec.dim()),
+      weights_(spec.dim()),
+      first_(layout_.weight_bytes()) {
   TANDEM_CHECK(CheckTableSpec(spec).ok()) << CheckTableSpec(spec).ToString();
 }
 
-char* Table::Record(uint64_t number) const {
-  const uint64_t in_slab = number & ((uint64_t{1} << slab_shift_) - 1);
-  return static_cast<char*>(slabs_[number >> slab_shift_]->data()) + in_slab * layout_.stride();
+char* Table::Create(uint64_t id) {
+  char* const record = rows_.Insert(id);
+  const RowView row = layout_.View(record);
+  InitializeWeights(spec_.seed(), spec_.init_stddev(), id, weights_.data(), spec_.dim());
+  EncodeNearest(layout_.storage(), weights_.data(), spec_.dim(), row.weights);
+  optimizer_->Init(row.slots, spec_.dim());
+  return record;
 }
 
-void Table::ForEachNumber(absl::Span<const uint64_t> ids, size_t bytes_used,
-                          absl::FunctionRef<void(size_t, uint64_t)> visit) const {
-  uint64_t numbers[kLookAhead];
-  for (size_t i = 0; i < ids.size() + 2 * kLookAhead; ++i) {
-    if (i < ids.size()) index_.Prefetch(ids[i]);
-    // The third stage comes before the second, which reuses its place in `numbers`.
-    if (i >= 2 * kLookAhead) visit(i - 2 * kLookAhead, numbers[i % kLookAhead]);
-    if (i >= kLookAhead && i - kLookAhead < ids.size()) {
-      const uint64_t number = index_.Find(ids[i - kLookAhead]);
-      numbers[i % kLookAhead] = number;
-      if (number == RowIndex::kAbsent) continue;
-      const char* record = Record(number);
-      for (size_t offset = 0; offset < bytes_used; offset += 64) __builtin_prefetch(record + offset);
-    }
-  }
-}
-
-RowView Table::Append(const RowHeader& header) {
-  const size_t number = num_rows_++;
-  if (number >> slab_shift_ == slabs_.size()) slabs_.push_back(Buffer::Allocate(layout_.stride() << slab_shift_));
-  index_.FindOrInsert(header.id, number);
-  const RowView row = layout_.View(Record(number));
-  *row.header = header;
-  return row;
-}
-
-RowView Table::Create(uint64_t id) {
-  const RowView row = Append(RowHeader{.id = id});
-  InitializeWeights(spec_.seed(), spec_.init_stddev(), id, row.weights, row.dim);
-  optimizer_->Init(row);
-  return row;
+void Table::FirstWeights(uint64_t id, float* weights) {
+  InitializeWeights(spec_.seed(), spec_.init_stddev(), id, weights, spec_.dim());
+  if (layout_.storage() == STORED_F32) return;
+  EncodeNearest(layout_.storage(), weights, spec_.dim(), first_.data());
+  DecodeWeights(layout_.storage(), first_.data(), spec_.dim(), weights);
 }
 
 void Table::Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions) {
-  const size_t dim = spec_.dim();
-  const size_t bytes_used = layout_.weights_offset() + dim * sizeof(float);
-  ForEachNumber(ids, bytes_used, [&](size_t i, uint64_t number) {
+  const size_t dim = spec_.dim(), offset = layout_.weights_offset();
+  rows_.ForEach(ids, offset, layout_.weight_bytes(), [&](size_t i, char* record) {
     float* target = rows + (positions.empty() ? i : positions[i]) * dim;
-    if (number == RowIndex::kAbsent && !create) {
-      InitializeWeights(spec_.seed(), spec_.init_stddev(), ids[i], target, spec_.dim());
-      return;
-    }
-    const RowView row = number == RowIndex::kAbsent ? Create(ids[i]) : layout_.View(Record(number));
-    std::memcpy(target, row.weights, dim * sizeof(float));
+    if (record == nullptr && !create) return FirstWeights(ids[i], target);
+    if (record == nullptr) record = Create(ids[i]);
+    if (layout_.storage() == STORED_F32) CopyFloats(target, reinterpret_cast<const float*>(record + offset), dim);
+    else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), target);
   });
 }
 
@@ -206,16 +188,35 @@ absl::uint128 Table::GradientNorm() {
   return total;
 }
 
+void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale) {
+  const RowView row = layout_.View(record);
+  const uint32_t dim = spec_.dim();
+  if (layout_.storage() == STORED_F32) {
+    optimizer_->Apply(reinterpret_cast<float*>(row.weights), row.slots, gradient, dim, step, learning_rate, scale);
+  } else {
+    DecodeWeights(layout_.storage(), row.weights, dim, weights_.data());
+    optimizer_->Apply(weights_.data(), row.slots, gradient, dim, step, learning_rate, scale);
+    EncodeStochastic(layout_.storage(), weights_.data(), dim, {spec_.seed() ^ kRoundingSalt, row.header->id}, step, row.weights);
+  }
+  row.header->last_step = static_cast<uint32_t>(step);
+  row.header->frequency += count;
+  row.header->version += 1;
+}
+
+void Table::Update(uint64_t step, float learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
+  TANDEM_CHECK(pending_.empty());
+  rows_.ForEach(ids, 0, layout_.stride(), [&](size_t i, char* record) {
+    if (record == nullptr) record = Create(ids[i]);
+    Apply(record, gradients + i * spec_.dim(), 1, step, learning_rate, scale);
+  });
+}
+
 void Table::Commit(uint64_t step, float learning_rate, float scale, bool skip) {
   if (!skip) {
-    ForEachNumber(pending_ids_, layout_.stride(), [&](size_t i, uint64_t number) {
-      const RowView row =
-          number == RowIndex::kAbsent ? Create(pending_ids_[i]) : layout_.View(Record(number));
+    rows_.ForEach(pending_ids_, 0, layout_.stride(), [&](size_t i, char* record) {
+      if (record == nullptr) record = Create(pending_ids_[i]);
       SumPending(pending_rows_[i]);
-      optimizer_->Apply(row, sum_.data(), step, learning_rate, scale);
-      row.header->last_step = static_cast<uint32_t>(step);
-      row.header->frequency += pending_rows_[i].count;
-      row.header->version += 1;
+      Apply(record, sum_.data(), pending_rows_[i].count, step, learning_rate, scale);
     });
   }
   DropPending();
@@ -232,28 +233,30 @@ void Table::DropPending() {
 HashResult Table::Hash() const {
   HashResult result;
   const std::string_view name(spec_.name());
+  const size_t dim = spec_.dim();
   ForEachRow([&](const RowView& row) {
     if (row.header->version == 0) return;
     ++result.num_rows;
     const uint64_t owner = RowOwner(name, row.header->id);
-    for (int run = 0; run <= optimizer_->num_slots(); ++run) {
-      const float* values = run == 0 ? row.weights : row.slot(run - 1);
-      for (uint32_t column = 0; column < row.dim; ++column) {
-        result.hash += HashScalar(owner, static_cast<uint32_t>(run), column, std::bit_cast<uint32_t>(values[column]));
-      }
+    ForEachStored(layout_.storage(), row.weights, spec_.dim(), [&](uint32_t column, uint32_t bits) {
+      result.hash += HashScalar(owner, 0, column, bits);
+    });
+    for (size_t i = 0; i < layout_.num_slot_values(); ++i) {
+      result.hash += HashScalar(owner, static_cast<uint32_t>(1 + i / dim), i % dim, std::bit_cast<uint32_t>(row.slots[i]));
     }
   });
   return result;
 }
 
 void Table::ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const {
-  for (size_t number = 0; number < num_rows_; ++number) visit(layout_.View(Record(number)));
+  rows_.ForEachRecord([&](char* record) { visit(layout_.View(record)); });
 }
 
-bool Table::Restore(const RowHeader& header, const float* values) {
-  if (index_.Find(header.id) != RowIndex::kAbsent) return false;
-  const RowView row = Append(header);
-  std::memcpy(row.weights, values, sizeof(float) * row.dim * (1 + static_cast<size_t>(layout_.num_slots())));
+bool Table::Restore(const RowHeader& header, const char* values) {
+  if (rows_.Find(header.id) != nullptr) return false;
+  const RowView row = layout_.View(rows_.Insert(header.id));
+  *row.header = header;
+  std::memcpy(row.weights, values, layout_.value_bytes());
   return true;
 }
 

@@ -14,12 +14,12 @@
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/base/buffer.h"
 #include "proto/embedding.pb.h"
 #include "ps/client.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/row_index.h"
 #include "ps/row_layout.h"
+#include "ps/row_store.h"
 
 namespace tandem::ps {
 
@@ -38,7 +38,9 @@ class Table {
 
   const TableSpec& spec() const { return spec_; }
   const RowLayout& layout() const { return layout_; }
-  size_t num_rows() const { return num_rows_; }
+  size_t num_rows() const { return rows_.size(); }
+  // Of rows and their index.
+  size_t memory_bytes() const { return rows_.record_bytes() + rows_.index_bytes(); }
 
   // In Pull and Accumulate, row i of the caller's array is the one at positions[i]; no positions: row i.
   // REQUIRES: ids distinct, none 0.
@@ -49,6 +51,8 @@ class Table {
   // rows are created by Commit. REQUIRES: CheckGradients.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
+  // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`. Absent rows are created. REQUIRES: none pending.
+  void Update(uint64_t step, float learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients);
   // Sum over rows of the squared norm of the row's pending gradient: f64 in a fixed order per row, then unsigned fixed point
   // with 64 fraction bits, saturating. So it does not depend on the order of rows or on who owns them.
   absl::uint128 GradientNorm();
@@ -57,11 +61,11 @@ class Table {
 
   // The share of params_hash (core decision 9): weights and slots of rows that were ever committed.
   HashResult Hash() const;
-  // Every row, in order of creation, as a checkpoint needs it.
+  // Every row, as a checkpoint needs it.
   void ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const;
-  // Adds a saved row; `values` [1 + num_slots, dim] are its weights and slots. False, changing nothing, if there is one with
+  // Adds a saved row; `values` [layout().value_bytes()] are its weights and slots. False, changing nothing, if there is one with
   // its id. REQUIRES: header.id != 0.
-  bool Restore(const RowHeader& header, const float* values);
+  bool Restore(const RowHeader& header, const char* values);
 
  private:
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -81,13 +85,12 @@ class Table {
     uint32_t count;
   };
 
-  char* Record(uint64_t number) const;
-  // Looks ids up with memory fetched ahead; visit(i, row number or RowIndex::kAbsent), in order.
-  void ForEachNumber(absl::Span<const uint64_t> ids, size_t bytes_used,
-                     absl::FunctionRef<void(size_t, uint64_t)> visit) const;
-  // A new row with neither weights nor slots. REQUIRES: there is none with this id.
-  RowView Append(const RowHeader& header);
-  RowView Create(uint64_t id);
+  // A new row's record. REQUIRES: there is none with this id.
+  char* Create(uint64_t id);
+  // A new row's weights as Pull shows them.
+  void FirstWeights(uint64_t id, float* weights);
+  // One optimizer step with a gradient that is the sum of `count`.
+  void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale);
   void Link(uint64_t id, uint32_t entry);
   bool Before(uint32_t a, uint32_t b) const;
   // The sum of the gradients pending for one row, in sum_.
@@ -97,17 +100,16 @@ class Table {
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;
   const RowLayout layout_;
-  const int slab_shift_;  // log2(rows per slab)
-  RowIndex index_;
-  std::vector<std::shared_ptr<Buffer>> slabs_;
-  size_t num_rows_ = 0;
+  RowStore rows_;
 
   std::vector<Push> pushes_;
   std::vector<Pending> pending_;
   RowIndex pending_index_;             // id -> place in pending_rows_ and pending_ids_
   std::vector<uint64_t> pending_ids_;  // in order of first arrival
   std::vector<PendingRow> pending_rows_;
-  std::vector<float> sum_;  // [dim]
+  std::vector<float> sum_;      // [dim]
+  std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32
+  std::vector<char> first_;     // a record's weights, while they are only looked at
 };
 
 }  // namespace tandem::ps

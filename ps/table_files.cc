@@ -43,10 +43,14 @@ absl::StatusOr<Table*> FindTable(const TableMap& tables, const std::string& path
   if (found == tables.end()) return wrong("there is no table ", header.number, " (", header.table, ")");
   Table* const table = found->second.get();
   const TableSpec& spec = table->spec();
-  const uint32_t num_slots = static_cast<uint32_t>(table->layout().num_slots());
-  if (header.table == spec.name() && header.dim == spec.dim() && header.num_slots == num_slots) return table;
-  return wrong("has rows of table ", header.table, " with dim ", header.dim, " and ", header.num_slots,
-               " slots; the job's table ", spec.name(), " has dim ", spec.dim(), " and ", num_slots, " slots");
+  const size_t num_slot_values = table->layout().num_slot_values();
+  if (header.table == spec.name() && header.dim == spec.dim() && header.storage == spec.storage() &&
+      header.num_slot_values == num_slot_values) {
+    return table;
+  }
+  return wrong("has rows of table ", header.table, " with dim ", header.dim, ", ", RowStorage_Name(header.storage), " and ",
+               header.num_slot_values, " slot values; the job's table ", spec.name(), " has dim ", spec.dim(), ", ",
+               RowStorage_Name(spec.storage()), " and ", num_slot_values, " slot values");
 }
 
 absl::Status LoadFile(const std::string& path, uint64_t step, absl::FunctionRef<bool(uint32_t)> wants,

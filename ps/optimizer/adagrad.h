@@ -9,9 +9,9 @@ class SparseAdagrad : public SparseOptimizer {
  public:
   SparseAdagrad(float epsilon, float initial_accumulator)
       : epsilon_(epsilon), initial_accumulator_(initial_accumulator) {}
-  int num_slots() const override { return 1; }
-  void Init(const RowView& row) const override;
-  void Apply(const RowView& row, const float* gradient, uint64_t step, float learning_rate,
+  size_t num_slot_values(uint32_t dim) const override { return dim; }
+  void Init(float* slots, uint32_t dim) const override;
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
              float scale) const override;
 
  private:

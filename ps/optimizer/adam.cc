@@ -6,9 +6,9 @@
 
 namespace tandem::ps {
 
-void SparseAdam::Init(const RowView& row) const { std::fill_n(row.slots, size_t{2} * row.dim, 0.0f); }
+void SparseAdam::Init(float* slots, uint32_t dim) const { std::fill_n(slots, num_slot_values(dim), 0.0f); }
 
-void SparseAdam::Apply(const RowView& row, const float* gradient, uint64_t step, float learning_rate,
+void SparseAdam::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
                        float scale) const {
   kernels::AdamArgs args;
   args.learning_rate = learning_rate;
@@ -17,7 +17,7 @@ void SparseAdam::Apply(const RowView& row, const float* gradient, uint64_t step,
   args.epsilon = epsilon_;
   args.gradient_scale = scale;
   args.step = step;
-  kernels::AdamUpdate<float>(row.weights, row.slot(0), row.slot(1), gradient, row.dim, args);
+  kernels::AdamUpdate<float>(weights, slots, slots + dim, gradient, dim, args);
 }
 
 }  // namespace tandem::ps

@@ -9,9 +9,9 @@ namespace tandem::ps {
 class SparseAdam : public SparseOptimizer {
  public:
   SparseAdam(float beta1, float beta2, float epsilon) : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
-  int num_slots() const override { return 2; }
-  void Init(const RowView& row) const override;
-  void Apply(const RowView& row, const float* gradient, uint64_t step, float learning_rate,
+  size_t num_slot_values(uint32_t dim) const override { return size_t{2} * dim; }
+  void Init(float* slots, uint32_t dim) const override;
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
              float scale) const override;
 
  private:

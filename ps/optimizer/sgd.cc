@@ -4,13 +4,14 @@
 
 namespace tandem::ps {
 
-void SparseSgd::Init(const RowView&) const {}
+void SparseSgd::Init(float*, uint32_t) const {}
 
-void SparseSgd::Apply(const RowView& row, const float* gradient, uint64_t, float learning_rate, float scale) const {
+void SparseSgd::Apply(float* weights, float*, const float* gradient, uint32_t dim, uint64_t, float learning_rate,
+                      float scale) const {
   kernels::SgdArgs args;
   args.learning_rate = learning_rate;
   args.gradient_scale = scale;
-  kernels::SgdUpdate<float>(row.weights, gradient, row.dim, args);
+  kernels::SgdUpdate<float>(weights, gradient, dim, args);
 }
 
 }  // namespace tandem::ps

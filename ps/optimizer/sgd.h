@@ -7,9 +7,9 @@ namespace tandem::ps {
 
 class SparseSgd : public SparseOptimizer {
  public:
-  int num_slots() const override { return 0; }
-  void Init(const RowView& row) const override;
-  void Apply(const RowView& row, const float* gradient, uint64_t step, float learning_rate,
+  size_t num_slot_values(uint32_t) const override { return 0; }
+  void Init(float* slots, uint32_t dim) const override;
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
              float scale) const override;
 };
 

@@ -6,6 +6,7 @@
 #include "kernels/base/check.h"
 #include "ps/optimizer/adagrad.h"
 #include "ps/optimizer/adam.h"
+#include "ps/optimizer/rowwise_adagrad.h"
 #include "ps/optimizer/sgd.h"
 
 namespace tandem::ps {
@@ -19,7 +20,8 @@ absl::Status Wrong(const TableSpec& spec, const char* field, double value, const
 }  // namespace
 
 absl::Status CheckOptimizer(const TableSpec& spec) {
-  const bool adam = spec.optimizer() == SPARSE_ADAM, adagrad = spec.optimizer() == SPARSE_ADAGRAD;
+  const bool adam = spec.optimizer() == SPARSE_ADAM;
+  const bool adagrad = spec.optimizer() == SPARSE_ADAGRAD || spec.optimizer() == SPARSE_ROWWISE_ADAGRAD;
   if (!adam && !adagrad && spec.optimizer() != SPARSE_SGD) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", spec.name(), ": unknown sparse optimizer ", static_cast<int>(spec.optimizer())));
@@ -40,6 +42,8 @@ std::unique_ptr<SparseOptimizer> MakeSparseOptimizer(const TableSpec& spec) {
   TANDEM_CHECK(CheckOptimizer(spec).ok()) << CheckOptimizer(spec).ToString();
   switch (spec.optimizer()) {
     case SPARSE_ADAGRAD: return std::make_unique<SparseAdagrad>(spec.epsilon(), spec.initial_accumulator());
+    case SPARSE_ROWWISE_ADAGRAD:
+      return std::make_unique<SparseRowwiseAdagrad>(spec.epsilon(), spec.initial_accumulator());
     case SPARSE_ADAM: return std::make_unique<SparseAdam>(spec.beta1(), spec.beta2(), spec.epsilon());
     default: return std::make_unique<SparseSgd>();
   }

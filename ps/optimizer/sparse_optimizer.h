@@ -10,20 +10,19 @@
 
 #include "absl/status/status.h"
 #include "proto/embedding.pb.h"
-#include "ps/row_layout.h"
 
 namespace tandem::ps {
 
 class SparseOptimizer {
  public:
   virtual ~SparseOptimizer() = default;
-  // f32[dim] runs of state that follow a row's weights.
-  virtual int num_slots() const = 0;
-  // Fills the slots of a new row; leaves its weights alone.
-  virtual void Init(const RowView& row) const = 0;
-  // One update. `gradient` f32[row.dim] is the sum over all pushes and is multiplied by `scale` first. `step` is the
-  // job's global step, from 1.
-  virtual void Apply(const RowView& row, const float* gradient, uint64_t step, float learning_rate,
+  // f32 numbers of state that follow a row's weights: whole runs of `dim`, or fewer.
+  virtual size_t num_slot_values(uint32_t dim) const = 0;
+  // Fills the slots of a new row.
+  virtual void Init(float* slots, uint32_t dim) const = 0;
+  // One update of weights [dim] and slots. `gradient` [dim] is the sum over all pushes and is multiplied by `scale` first.
+  // `step` is the job's global step, from 1.
+  virtual void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
                      float scale) const = 0;
 };
 

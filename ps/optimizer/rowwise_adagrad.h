@@ -1,0 +1,22 @@
+// Row-wise Adagrad (Gupta et al., "Training Recommender Systems at Scale", 2018, arXiv 1706.07881; as in PyTorch's FBGEMM): one
+// accumulator for a row, a += mean over columns of g^2; w -= lr * g / (sqrt(a) + epsilon). A row's state is one number instead of dim.
+#pragma once
+
+#include "ps/optimizer/sparse_optimizer.h"
+
+namespace tandem::ps {
+
+class SparseRowwiseAdagrad : public SparseOptimizer {
+ public:
+  SparseRowwiseAdagrad(float epsilon, float initial_accumulator)
+      : epsilon_(epsilon), initial_accumulator_(initial_accumulator) {}
+  size_t num_slot_values(uint32_t) const override { return 1; }
+  void Init(float* slots, uint32_t dim) const override;
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+             float scale) const override;
+
+ private:
+  const float epsilon_, initial_accumulator_;
+};
+
+}  // namespace tandem::ps

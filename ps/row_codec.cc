@@ -1,0 +1,129 @@
+#include "ps/row_codec.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/base/bfloat16.h"
+#include "kernels/base/check.h"
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/vectorise.h"
+
+namespace tandem::ps {
+
+namespace {
+
+constexpr float kLargest = 127;          // of an int8 weight
+constexpr uint32_t kBitsOfBlock = 8;     // columns whose 16 random bits one Philox block gives
+constexpr uint32_t kMaxColumns = 512;    // at a time
+
+// Where the scale of an int8 row lies.
+size_t ScaleOffset(uint32_t dim) { return (dim + sizeof(float) - 1) / sizeof(float) * sizeof(float); }
+
+// 16 bits for each of `count` columns from `first` on. REQUIRES: first a multiple of kBitsOfBlock; bits [count rounded up to it].
+inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uint32_t count, uint16_t* bits) {
+  const uint32_t begin = first / kBitsOfBlock, blocks = (count + kBitsOfBlock - 1) / kBitsOfBlock;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const Philox4 words = PhiloxBlock(folded_key, step, begin + block);
+    std::memcpy(bits + block * kBitsOfBlock, words.data(), sizeof(words));
+  }
+}
+
+inline uint16_t StochasticBFloat16(float x, uint16_t random) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  return static_cast<uint16_t>((x != x ? bits | 0x400000 : bits + random) >> 16);
+}
+
+float ScaleOf(const float* weights, uint32_t dim) {
+  float largest = 0;
+  kernels::Vectorised([&] { largest = kernels::LaneMaxOf<float>(dim, [=](int64_t i) { return std::fabs(weights[i]); }); });
+  return largest / kLargest;
+}
+
+float InverseOf(float scale) { return scale > 0 ? 1 / scale : 0; }
+
+// A NaN, whose row has a scale that is one too, becomes any byte.
+inline int8_t ToInt8(float rounded) {
+  return static_cast<int8_t>(rounded >= -kLargest ? std::min(rounded, kLargest) : -kLargest);
+}
+
+}  // namespace
+
+size_t StoredBytes(RowStorage storage, uint32_t dim) {
+  switch (storage) {
+    case STORED_BF16: return sizeof(BFloat16) * size_t{dim};
+    case STORED_INT8: return ScaleOffset(dim) + sizeof(float);
+    default: return sizeof(float) * size_t{dim};
+  }
+}
+
+void DecodeWeights(RowStorage storage, const char* stored, uint32_t dim, float* weights) {
+  if (storage == STORED_BF16) {
+    const auto* const halves = reinterpret_cast<const BFloat16*>(stored);
+    kernels::Vectorised([=] {
+      for (uint32_t i = 0; i < dim; ++i) weights[i] = ToFloat(halves[i]);
+    });
+  } else if (storage == STORED_INT8) {
+    const auto* const bytes = reinterpret_cast<const int8_t*>(stored);
+    float scale;
+    std::memcpy(&scale, stored + ScaleOffset(dim), sizeof(scale));
+    kernels::Vectorised([=] {
+      for (uint32_t i = 0; i < dim; ++i) weights[i] = scale * static_cast<float>(bytes[i]);
+    });
+  } else {
+    std::memcpy(weights, stored, sizeof(float) * dim);
+  }
+}
+
+void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char* stored) {
+  if (storage == STORED_BF16) {
+    auto* const halves = reinterpret_cast<BFloat16*>(stored);
+    for (uint32_t i = 0; i < dim; ++i) halves[i] = ToBFloat16(weights[i]);
+  } else if (storage == STORED_INT8) {
+    const float scale = ScaleOf(weights, dim), inverse = InverseOf(scale);
+    for (uint32_t i = 0; i < dim; ++i) stored[i] = static_cast<char>(ToInt8(std::nearbyint(weights[i] * inverse)));
+    std::memcpy(stored + ScaleOffset(dim), &scale, sizeof(scale));
+  } else {
+    std::memcpy(stored, weights, sizeof(float) * dim);
+  }
+}
+
+void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, RandomKey key, uint64_t step, char* stored) {
+  if (storage == STORED_F32) return std::memcpy(stored, weights, sizeof(float) * dim), void();
+  const uint64_t folded = FoldKey(key);
+  const bool in_bytes = storage == STORED_INT8;
+  const float scale = in_bytes ? ScaleOf(weights, dim) : 0, inverse = InverseOf(scale);
+  uint16_t bits[kMaxColumns];
+  for (uint32_t begin = 0; begin < dim; begin += kMaxColumns) {
+    const uint32_t count = std::min(dim - begin, kMaxColumns);
+    const float* const from = weights + begin;
+    kernels::Vectorised([&] {
+      RoundingBits(folded, step, begin, count, bits);
+      if (in_bytes) {
+        auto* const to = reinterpret_cast<int8_t*>(stored) + begin;
+        for (uint32_t i = 0; i < count; ++i) {
+          to[i] = ToInt8(std::floor(from[i] * inverse + static_cast<float>(bits[i]) * 0x1p-16f));
+        }
+      } else {
+        auto* const to = reinterpret_cast<BFloat16*>(stored) + begin;
+        for (uint32_t i = 0; i < count; ++i) to[i].bits = StochasticBFloat16(from[i], bits[i]);
+      }
+    });
+  }
+  if (in_bytes) std::memcpy(stored + ScaleOffset(dim), &scale, sizeof(scale));
+}
+
+void ForEachStored(RowStorage storage, const char* stored, uint32_t dim, absl::FunctionRef<void(uint32_t, uint32_t)> visit) {
+  const auto at = [stored](size_t offset, auto bits) {
+    std::memcpy(&bits, stored + offset, sizeof(bits));
+    return bits;
+  };
+  const size_t size = storage == STORED_F32 ? sizeof(float) : storage == STORED_BF16 ? sizeof(BFloat16) : 1;
+  for (uint32_t i = 0; i < dim; ++i) {
+    visit(i, size == 4 ? at(4 * size_t{i}, uint32_t{}) : size == 2 ? at(2 * size_t{i}, uint16_t{}) : at(i, uint8_t{}));
+  }
+  if (storage == STORED_INT8) visit(dim, at(ScaleOffset(dim), uint32_t{}));
+}
+
+}  // namespace tandem::ps
