@@ -52,9 +52,12 @@ class PsCluster {
   }
   PsServer& operator[](size_t i) { return *servers_[i]; }
 
-  std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers, RemoteClientOptions options) {
-    std::vector<std::string> addresses;
-    for (const auto& server : servers_) addresses.push_back(server->address());
+  // `addresses`: where it finds the servers, if not where they listen.
+  std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers, RemoteClientOptions options,
+                                           std::vector<std::string> addresses = {}) {
+    if (addresses.empty()) {
+      for (const auto& server : servers_) addresses.push_back(server->address());
+    }
     RequestHeader header;
     header.set_protocol_version(kProtocolVersion);
     header.set_job_epoch(job_epoch_);
