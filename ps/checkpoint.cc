@@ -24,7 +24,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "files are little-endian and written as memory is");
 
 constexpr char kMagic[8] = {'T', 'N', 'D', 'M', 'R', 'O', 'W', 'S'};
-constexpr uint32_t kRowFileVersion = 1;
+constexpr uint32_t kRowFileVersion = 2;
 constexpr uint32_t kMaxNameBytes = 4096, kMaxDim = 65536, kMaxSlots = 16;
 constexpr size_t kReadAheadBytes = size_t{1} << 18;
 
@@ -41,6 +41,27 @@ struct ShardHeader {
 };
 static_assert(sizeof(ShardHeader) == 16);
 
+struct WindowRecord {
+  uint32_t trainer, incarnation;
+  uint64_t highest;
+  uint64_t applied[PushWindow::kSize / 64];
+};
+static_assert(sizeof(WindowRecord) == 48);
+
+WindowRecord ToRecord(const ShardWindow& from) {
+  WindowRecord record{from.trainer, from.incarnation, from.window.highest(), {}};
+  for (size_t i = 0; i < PushWindow::kSize; ++i) {
+    record.applied[i / 64] |= uint64_t{from.window.applied().test(i)} << i % 64;
+  }
+  return record;
+}
+
+PushWindow::Bits AppliedOf(const WindowRecord& record) {
+  PushWindow::Bits applied;
+  for (size_t i = 0; i < PushWindow::kSize; ++i) applied.set(i, record.applied[i / 64] >> i % 64 & 1);
+  return applied;
+}
+
 // A table's name as part of a file's: other characters than these would make a path of it.
 std::string FileNameOf(const std::string& table_name, uint32_t first_shard) {
   std::string name;
@@ -51,22 +72,28 @@ std::string FileNameOf(const std::string& table_name, uint32_t first_shard) {
   return absl::StrFormat("table-%s-%04d.rows", name, first_shard);
 }
 
-using RowsOfShard = std::vector<const RowHeader*>;
+// What is saved of one virtual shard.
+struct ShardContents {
+  std::vector<const RowHeader*> rows;        // the committed ones, ascending ids
+  std::vector<const ShardWindow*> windows;
 
-// The committed rows by virtual shard, ascending ids.
-std::vector<RowsOfShard> SortRows(const Table& table) {
-  std::vector<RowsOfShard> shards(rpc::kNumVirtualShards);
+  bool empty() const { return rows.empty() && windows.empty(); }
+};
+
+std::vector<ShardContents> SortContents(const Table& table, const SavedWindows& windows) {
+  std::vector<ShardContents> shards(rpc::kNumVirtualShards);
   table.ForEachRow([&](const RowView& row) {
     if (row.header->version == 0) return;
-    shards[rpc::VirtualShard(table.spec().number(), row.header->id)].push_back(row.header);
+    shards[rpc::VirtualShard(table.spec().number(), row.header->id)].rows.push_back(row.header);
   });
-  for (RowsOfShard& rows : shards) {
-    std::sort(rows.begin(), rows.end(), [](const RowHeader* a, const RowHeader* b) { return a->id < b->id; });
+  for (ShardContents& shard : shards) {
+    std::sort(shard.rows.begin(), shard.rows.end(), [](const RowHeader* a, const RowHeader* b) { return a->id < b->id; });
   }
+  for (const ShardWindow& window : windows.windows) shards[window.shard].windows.push_back(&window);
   return shards;
 }
 
-void AppendHeader(const Table& table, const std::vector<RowsOfShard>& shards, FileWriter& writer) {
+void AppendHeader(const Table& table, const std::vector<ShardContents>& shards, FileWriter& writer) {
   const TableSpec& spec = table.spec();
   FixedHeader header{.magic = {},
                      .format_version = kRowFileVersion,
@@ -81,19 +108,27 @@ void AppendHeader(const Table& table, const std::vector<RowsOfShard>& shards, Fi
                      .zero = 0,
                      .num_rows = 0};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
-  for (const RowsOfShard& rows : shards) {
-    header.num_shards += !rows.empty();
-    header.num_rows += rows.size();
+  for (const ShardContents& shard : shards) {
+    header.num_shards += !shard.empty();
+    header.num_rows += shard.rows.size();
   }
   writer.Append(&header, sizeof header);
   writer.Append(spec.name().data(), spec.name().size());
 }
 
+void AppendWindows(uint64_t job_epoch, const std::vector<const ShardWindow*>& windows, FileWriter& writer) {
+  if (!windows.empty()) writer.Append(&job_epoch, sizeof job_epoch);
+  for (const ShardWindow* window : windows) {
+    const WindowRecord record = ToRecord(*window);
+    writer.Append(&record, sizeof record);
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder) {
-  const std::vector<RowsOfShard> shards = SortRows(table);
-  const auto first = std::find_if(shards.begin(), shards.end(), [](const RowsOfShard& rows) { return !rows.empty(); });
+absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder, const SavedWindows& windows) {
+  const std::vector<ShardContents> shards = SortContents(table, windows);
+  const auto first = std::find_if(shards.begin(), shards.end(), [](const ShardContents& shard) { return !shard.empty(); });
   if (first == shards.end()) return std::nullopt;
   SavedFile saved;
   saved.set_name(FileNameOf(table.spec().name(), static_cast<uint32_t>(first - shards.begin())));
@@ -101,10 +136,13 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
   AppendHeader(table, shards, writer);
   const size_t value_bytes = table.layout().value_bytes();
   for (size_t shard = 0; shard < shards.size(); ++shard) {
-    if (shards[shard].empty()) continue;
-    const ShardHeader header{static_cast<uint32_t>(shard), 0, shards[shard].size()};
+    const ShardContents& contents = shards[shard];
+    if (contents.empty()) continue;
+    const size_t window_bytes = contents.windows.empty() ? 0 : sizeof(uint64_t) + contents.windows.size() * sizeof(WindowRecord);
+    const ShardHeader header{static_cast<uint32_t>(shard), static_cast<uint32_t>(window_bytes), contents.rows.size()};
     writer.Append(&header, sizeof header);
-    for (const RowHeader* row : shards[shard]) {
+    AppendWindows(windows.job_epoch, contents.windows, writer);
+    for (const RowHeader* row : contents.rows) {
       writer.Append(row, sizeof *row);
       writer.Append(reinterpret_cast<const char*>(row) + table.layout().weights_offset(), value_bytes);
     }
@@ -153,12 +191,14 @@ class RowFile {
   }
 
   absl::StatusOr<RowFileHeader> ReadHeader();
-  // The rows of one shard, which must follow shard `previous` (-1 at the start); returns its number.
+  // The windows and rows of one shard, which must follow shard `previous` (-1 at the start); returns its number.
   absl::StatusOr<int64_t> ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
                                     absl::FunctionRef<bool(uint32_t)> wants,
-                                    absl::FunctionRef<absl::Status(const SavedRow&)> visit);
+                                    absl::FunctionRef<absl::Status(const SavedRow&)> visit, VisitWindow visit_window);
 
  private:
+  absl::Status ReadWindows(const ShardHeader& shard, VisitWindow visit);
+
   const std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   uint64_t left_ = 0;
@@ -192,22 +232,46 @@ absl::StatusOr<RowFileHeader> RowFile::ReadHeader() {
   return header;
 }
 
+absl::Status RowFile::ReadWindows(const ShardHeader& shard, VisitWindow visit) {
+  if (shard.window_bytes == 0) return absl::OkStatus();
+  uint64_t job_epoch = 0;
+  const size_t num_windows = shard.window_bytes / sizeof(WindowRecord);
+  if (num_windows == 0 || shard.window_bytes != sizeof job_epoch + num_windows * sizeof(WindowRecord)) {
+    return Wrong("has ", shard.window_bytes, " bytes of de-duplication windows in virtual shard ", shard.shard);
+  }
+  RETURN_IF_ERROR(Read(&job_epoch, sizeof job_epoch));
+  int64_t previous = -1;
+  for (size_t i = 0; i < num_windows; ++i) {
+    WindowRecord record;
+    RETURN_IF_ERROR(Read(&record, sizeof record));
+    const PushWindow::Bits applied = AppliedOf(record);
+    if (record.trainer <= previous || !PushWindow::IsWindow(record.highest, applied)) {
+      return Wrong("has a damaged de-duplication window of trainer ", record.trainer, " in virtual shard ", shard.shard);
+    }
+    previous = record.trainer;
+    RETURN_IF_ERROR(visit(job_epoch, {shard.shard, record.trainer, record.incarnation, PushWindow(record.highest, applied)}));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
                                            absl::FunctionRef<bool(uint32_t)> wants,
-                                           absl::FunctionRef<absl::Status(const SavedRow&)> visit) {
+                                           absl::FunctionRef<absl::Status(const SavedRow&)> visit,
+                                           VisitWindow visit_window) {
   ShardHeader shard;
   RETURN_IF_ERROR(Read(&shard, sizeof shard));
   if (shard.shard >= rpc::kNumVirtualShards || shard.shard <= previous) return Wrong("has its shards out of order");
-  if (shard.window_bytes != 0) return Wrong("has de-duplication windows, which this tandem does not read");
   if (shard.num_rows > *rows_left) return Wrong("has more rows than its header says");
   *rows_left -= shard.num_rows;
   values_.resize(RowLayout(header.dim, header.storage, header.num_slot_values).value_bytes());
   if (!wants(shard.shard)) {
+    RETURN_IF_ERROR(Skip(shard.window_bytes));
     const uint64_t row_bytes = sizeof(RowHeader) + values_.size();
     if (shard.num_rows > left_ / row_bytes) return Wrong("ends too early");
     RETURN_IF_ERROR(Skip(shard.num_rows * row_bytes));
     return shard.shard;
   }
+  RETURN_IF_ERROR(ReadWindows(shard, visit_window));
   SavedRow row{shard.shard, {}, values_.data()};
   uint64_t last_id = 0;
   for (uint64_t i = 0; i < shard.num_rows; ++i) {
@@ -224,15 +288,18 @@ absl::StatusOr<int64_t> RowFile::ReadShard(const RowFileHeader& header, int64_t 
 
 }  // namespace
 
+absl::Status IgnoreWindow(uint64_t, const ShardWindow&) { return absl::OkStatus(); }
+
 absl::Status ReadRows(const std::string& path, absl::FunctionRef<absl::Status(const RowFileHeader&)> begin,
-                      absl::FunctionRef<bool(uint32_t)> wants, absl::FunctionRef<absl::Status(const SavedRow&)> visit) {
+                      absl::FunctionRef<bool(uint32_t)> wants, absl::FunctionRef<absl::Status(const SavedRow&)> visit,
+                      VisitWindow visit_window) {
   RowFile file(path);
   ASSIGN_OR_RETURN(const RowFileHeader header, file.ReadHeader());
   RETURN_IF_ERROR(begin(header));
   uint64_t rows_left = header.num_rows;
   int64_t shard = -1;
   for (uint32_t i = 0; i < header.num_shards; ++i) {
-    ASSIGN_OR_RETURN(shard, file.ReadShard(header, shard, &rows_left, wants, visit));
+    ASSIGN_OR_RETURN(shard, file.ReadShard(header, shard, &rows_left, wants, visit, visit_window));
   }
   if (rows_left != 0) return file.Wrong("has fewer rows than its header says");
   if (file.left() != 0) return file.Wrong("goes on after its last row");

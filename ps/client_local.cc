@@ -12,6 +12,9 @@
 namespace tandem::ps {
 namespace {
 
+// A job within one process has no epoch: whoever loads what it saved is another job, whose pushes count anew.
+constexpr uint64_t kNoJob = 0;
+
 // A promise fulfilled from a callback, which must be copyable.
 template <class T>
 struct Pending {
@@ -52,7 +55,7 @@ rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector
     parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows});
     if (span.recorded()) span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), host_.Dim(segment.table).value_or(0))));
   }
-  host_.Pull(step, create, parts, SetDone(pending, span), span.trace_id());
+  host_.Pull(Caller{trainer_}, step, create, parts, SetDone(pending, span), span.trace_id());
   return future;
 }
 
@@ -90,7 +93,7 @@ rpc::Future<absl::uint128> LocalClient::GradientNorm(uint64_t step) {
   Pending<absl::uint128> pending;
   const auto future = pending.future();
   const ConcurrentSpan span = TraceCall(trainer_, SpanKind::COMMIT, "gradient_norm", step);
-  host_.GradientNorm(trainer_, step, pending.SetValue(span), span.trace_id());
+  host_.GradientNorm({trainer_}, step, pending.SetValue(span), span.trace_id());
   return future;
 }
 
@@ -103,7 +106,7 @@ rpc::Future<rpc::Done> LocalClient::Commit(const CommitArgs& args) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   const ConcurrentSpan span = TraceCall(trainer_, SpanKind::COMMIT, "commit", args.step);
-  host_.Commit(trainer_, args, SetDone(pending, span), span.trace_id());
+  host_.Commit({trainer_}, args, SetDone(pending, span), span.trace_id());
   return future;
 }
 
@@ -118,7 +121,7 @@ rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::
   Pending<std::vector<SavedFile>> pending;
   const auto future = pending.future();
   const ConcurrentSpan span = TraceCall(trainer_, SpanKind::CHECKPOINT, "save", step);
-  host_.Save(step, folder, pending.SetValue(span), span.trace_id());
+  host_.Save(step, folder, kNoJob, pending.SetValue(span), span.trace_id());
   return future;
 }
 
@@ -132,7 +135,7 @@ rpc::Future<rpc::Done> LocalClient::Load(uint64_t step, const std::string& folde
                                          absl::Time) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  host_.Load({step, folder, files, Router::RoundRobin(1).ShardsOf(0)}, SetDone(pending));
+  host_.Load({step, folder, files, Router::RoundRobin(1).ShardsOf(0), kNoJob}, SetDone(pending));
   return future;
 }
 

@@ -36,7 +36,7 @@ class LocalClient : public Client {
  private:
   TableHost& host_;
   const uint32_t trainer_, num_trainers_;
-  uint64_t next_sequence_ = 0;
+  uint64_t next_sequence_ = 1;
   std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
 };
 

@@ -242,7 +242,7 @@ void RemoteClient::Core::CallEach(const char* method, std::string what, const st
 
 RemoteClient::RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header,
                            uint32_t num_trainers, RemoteClientOptions options)
-    : num_trainers_(num_trainers), next_sequence_(addresses.size()) {
+    : num_trainers_(num_trainers) {
   TANDEM_CHECK_EQ(router.num_owners(), static_cast<int>(addresses.size()));
   core_ = std::make_shared<Core>(addresses, std::move(router), std::move(header), options);
 }
@@ -309,7 +309,7 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     const size_t server = static_cast<size_t>(message.server);
     PushRequest request;
     *request.mutable_header() = core_->HeaderOf(span);
-    request.set_sequence(next_sequence_[server]++);
+    request.set_sequence(next_sequence_++);
     request.set_step(step);
     request.set_slice(slice);
     const auto ids = GatherIds(**plan, message, segments, &request);

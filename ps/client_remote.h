@@ -1,7 +1,8 @@
 // The client of tables sharded over parameter servers. A pull or push is cut by server and by size; each server has one
 // long-lived stream for pulls and one for pushes, because a pull that waits for a step must not hold up the pushes that
 // the step needs. Streams that break are opened again and unanswered messages sent again (ResendingStream): a pull may
-// come twice, a push is known by its sequence. Errors name the operation and the server (ps-N).
+// come twice; a push is known by its trainer, incarnation and sequence, and counts once. Errors name the operation and the
+// server (ps-N).
 // Thread rule: as Client; Abort from any thread. Every operation ends by its timeout, Save and Load by their deadline.
 #pragma once
 
@@ -50,7 +51,7 @@ class RemoteClient : public Client {
   struct Core;  // shared with what is in flight
   std::shared_ptr<Core> core_;
   const uint32_t num_trainers_;
-  std::vector<uint64_t> next_sequence_;         // per server
+  uint64_t next_sequence_ = 1;                  // of push messages, whatever their server
   std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
 };
 

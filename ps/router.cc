@@ -46,7 +46,7 @@ std::vector<ShardRange> Router::ShardsOf(int owner) const {
 }
 
 absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_view table_name, const void* ids,
-                                                    size_t count) const {
+                                                    size_t count, ShardSet* touched) const {
   const auto wrong = [&](uint64_t id, const char* why) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
@@ -58,15 +58,19 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
     part.positions.reserve(part.ids.capacity());
   }
   RowIndex seen(count);
+  ShardSet shards;  // no other's memory: in the loop it is not to be taken for any of the arrays
   for (size_t i = 0; i < count; ++i) {
     uint64_t id;
     std::memcpy(&id, static_cast<const char*>(ids) + i * sizeof(id), sizeof(id));
     if (id == 0) return wrong(id, "is padding, never a row");
     if (!seen.FindOrInsert(id, i).second) return wrong(id, "comes twice in one segment; merge duplicates first");
-    OwnedIds& part = owned[owner_of_shard_[rpc::VirtualShard(table, id)]];
+    const uint32_t shard = rpc::VirtualShard(table, id);
+    shards[shard] = true;
+    OwnedIds& part = owned[owner_of_shard_[shard]];
     part.ids.push_back(id);
     part.positions.push_back(static_cast<uint32_t>(i));
   }
+  if (touched != nullptr) *touched |= shards;
   return owned;
 }
 

@@ -4,6 +4,7 @@
 // Thread rule: immutable after construction; any thread.
 #pragma once
 
+#include <bitset>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -14,6 +15,8 @@
 #include "rpc/master/shard_map.h"
 
 namespace tandem::ps {
+
+using ShardSet = std::bitset<rpc::kNumVirtualShards>;
 
 // One owner's part of a segment: ids[i] was at place positions[i] of the segment. Order is kept.
 struct OwnedIds {
@@ -33,9 +36,10 @@ class Router {
   int num_owners() const { return num_owners_; }
   // The virtual shards of one owner, ascending, as few ranges as there can be.
   std::vector<ShardRange> ShardsOf(int owner) const;
-  // `ids` are `count` little-endian u64 at any alignment. One entry per owner. InvalidArgument names table and id.
-  absl::StatusOr<std::vector<OwnedIds>> Split(uint32_t table, std::string_view table_name, const void* ids,
-                                              size_t count) const;
+  // `ids` are `count` little-endian u64 at any alignment. One entry per owner. InvalidArgument names table and id. Adds the
+  // ids' virtual shards to `touched`.
+  absl::StatusOr<std::vector<OwnedIds>> Split(uint32_t table, std::string_view table_name, const void* ids, size_t count,
+                                              ShardSet* touched = nullptr) const;
 
  private:
   std::vector<uint16_t> owner_of_shard_;

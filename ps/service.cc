@@ -1,6 +1,7 @@
 #include "ps/service.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,8 @@ TableHost::Done ReplyEmpty(rpc::Reply reply) {
     else reply(status);
   };
 }
+
+Caller CallerOf(const RequestHeader& header) { return {header.sender().rank(), header.sender().incarnation()}; }
 
 // A received message that workers go on reading: flattened once, kept alive by its views.
 struct Received {
@@ -74,6 +77,10 @@ absl::Status EmbeddingService::CheckHeader(const RequestHeader& header) const {
   if (header.job_epoch() != job_epoch) {
     return absl::FailedPreconditionError(
         absl::StrCat("job epoch ", header.job_epoch(), ", this server serves ", job_epoch, ": another job, or restarted"));
+  }
+  if (header.generation() != generation_) {
+    return absl::FailedPreconditionError(absl::StrCat("generation ", header.generation(), ", this server's is ",
+                                                      generation_.load(), ": the generation changed, rejoin"));
   }
   return absl::OkStatus();
 }
@@ -138,8 +145,10 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
     next_ids += count * sizeof(uint64_t);
     next_rows += count * dims[static_cast<size_t>(i)];
   }
+  std::optional<Caller> caller;
+  if (request.header().sender().role() == TRAINER) caller = CallerOf(request.header());
   host_.Pull(
-      request.step(), request.create(), parts,
+      caller, request.step(), request.create(), parts,
       [reply, rows, version = shard_map_version_.load()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullReply small;
@@ -180,8 +189,9 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
     next_ids += count * sizeof(uint64_t);
     next_gradients += count * dims[static_cast<size_t>(i)] * sizeof(float);
   }
-  host_.Accumulate({request.header().sender().rank(), request.step(), request.slice(), request.sequence()}, parts,
-                   received, ReplyEmpty(reply), request.header().trace_id());
+  const Caller caller = CallerOf(request.header());
+  host_.Accumulate({caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation}, parts, received,
+                   ReplyEmpty(reply), request.header().trace_id());
   return absl::OkStatus();
 }
 
@@ -189,7 +199,7 @@ void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<GradientNormRequest>(payload);
   if (!request.ok()) return reply(request.status());
   host_.GradientNorm(
-      request->header().sender().rank(), request->step(),
+      CallerOf(request->header()), request->step(),
       [reply = std::move(reply)](absl::StatusOr<absl::uint128> norm) {
         if (!norm.ok()) return reply(norm.status());
         GradientNormReply message;
@@ -208,7 +218,7 @@ void EmbeddingService::Commit(rpc::Payload payload, rpc::Reply reply) {
   args.gradient_scale = request->gradient_scale();
   args.skip = request->skip();
   for (const TableRate& rate : request->rates()) args.rates.push_back({rate.table(), rate.learning_rate()});
-  host_.Commit(request->header().sender().rank(), args, ReplyEmpty(std::move(reply)), request->header().trace_id());
+  host_.Commit(CallerOf(request->header()), args, ReplyEmpty(std::move(reply)), request->header().trace_id());
 }
 
 void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
@@ -228,7 +238,7 @@ void EmbeddingService::Save(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<SaveRequest>(payload);
   if (!request.ok()) return reply(request.status());
   host_.Save(
-      request->step(), request->folder(),
+      request->step(), request->folder(), request->header().job_epoch(),
       [reply = std::move(reply)](const absl::StatusOr<std::vector<SavedFile>>& files) {
         if (!files.ok()) return reply(files.status());
         SaveReply message;
@@ -250,7 +260,8 @@ void EmbeddingService::Load(rpc::Payload payload, rpc::Reply reply) {
   host_.Load({.step = request->step(),
               .folder = request->folder(),
               .files = {request->files().begin(), request->files().end()},
-              .shards = {request->shards().begin(), request->shards().end()}},
+              .shards = {request->shards().begin(), request->shards().end()},
+              .job_epoch = request->header().job_epoch()},
              ReplyEmpty(std::move(reply)));
 }
 

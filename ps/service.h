@@ -1,5 +1,5 @@
-// The tables of a TableHost as tandem.EmbeddingService: decodes messages, checks protocol version, job epoch, sizes and
-// checksum, and hands the rest to the host. Rows are written by the workers straight into the reply's buffer; pushed
+// The tables of a TableHost as tandem.EmbeddingService: decodes messages, checks protocol version, job epoch, generation,
+// sizes and checksum, and hands the rest to the host. Rows are written by the workers straight into the reply's buffer; pushed
 // gradients stay in the receive buffer until their step is committed. Nothing that a message says is trusted: sizes are
 // checked against each other, and bounded, before anything is allocated.
 // Thread rule: handlers run on any thread and never block. The host must outlive the server's last call.
@@ -23,12 +23,13 @@ class EmbeddingService {
  public:
   // Answers every call with Unavailable (come again) until Open: a server must listen before it can join a job.
   explicit EmbeddingService(TableHost& host) : host_(host) {}
-  EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t shard_map_version) : host_(host) {
-    Open(job_epoch, shard_map_version);
+  EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) : host_(host) {
+    Open(job_epoch, generation, shard_map_version);
   }
 
   // REQUIRES: job_epoch != 0. Once.
-  void Open(uint64_t job_epoch, uint32_t shard_map_version) {
+  void Open(uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) {
+    generation_ = generation;
     shard_map_version_ = shard_map_version;
     job_epoch_ = job_epoch;
   }
@@ -59,8 +60,8 @@ class EmbeddingService {
   absl::StatusOr<size_t> CountValues(const Segments& segments, size_t ids_bytes, std::vector<uint32_t>* dims) const;
 
   TableHost& host_;
-  std::atomic<uint32_t> shard_map_version_{0};
-  std::atomic<uint64_t> job_epoch_{0};  // 0: not open; set after the version
+  std::atomic<uint32_t> generation_{0}, shard_map_version_{0};
+  std::atomic<uint64_t> job_epoch_{0};  // 0: not open; set after the others
 };
 
 }  // namespace tandem::ps

@@ -32,11 +32,14 @@ std::string Describe(const CommitArgs& args) {
 
 }  // namespace
 
-absl::Status StepGate::CheckCaller(const char* what, uint32_t trainer, uint64_t step) const {
-  if (trainer >= trainers_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " from trainer ", trainer, ", but this job has ", trainers_.size(), " trainers"));
-  }
+absl::Status StepGate::CheckTrainer(const char* what, uint32_t trainer) const {
+  if (trainer < trainers_.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " from trainer ", trainer, ", but this job has ", trainers_.size(), " trainers"));
+}
+
+absl::Status StepGate::CheckStep(const char* what, uint32_t trainer, uint64_t step) const {
+  RETURN_IF_ERROR(CheckTrainer(what, trainer));
   if (step == 0 || step > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(what, " for step ", step, "; steps count from 1 to 2^32 - 1"));
   }
@@ -48,7 +51,28 @@ absl::Status StepGate::CheckCaller(const char* what, uint32_t trainer, uint64_t 
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(uint64_t step) {
+absl::Status StepGate::Meet(const char* what, const Caller& caller) {
+  const uint32_t known = windows_.incarnation(caller.trainer);
+  if (caller.incarnation == known) return absl::OkStatus();
+  if (caller.incarnation < known) {
+    return absl::FailedPreconditionError(absl::StrCat(what, " from incarnation ", caller.incarnation, " of trainer ",
+                                                      caller.trainer, ", which was restarted: its incarnation is ", known));
+  }
+  const Trainer& trainer = trainers_[caller.trainer];
+  if (windows_.HasPending(caller.trainer) || trainer.asked_norm || trainer.commit.has_value()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        what, " from incarnation ", caller.incarnation, " of trainer ", caller.trainer, ", but incarnation ", known,
+        " was in the middle of step ", applied_ + 1, ": reload the last checkpoint"));
+  }
+  windows_.Restart(caller.trainer, caller.incarnation);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Caller>& caller, uint64_t step) {
+  if (caller.has_value()) {
+    RETURN_IF_ERROR(CheckTrainer("pull", caller->trainer));
+    RETURN_IF_ERROR(Meet("pull", *caller));
+  }
   if (step == 0) return PullVerdict::NOW;
   if (step <= applied_) {
     return absl::FailedPreconditionError(
@@ -58,23 +82,41 @@ absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(uint64_t step) {
   return step == applied_ + 1 ? PullVerdict::NOW : PullVerdict::LATER;
 }
 
-absl::StatusOr<StepGate::PushVerdict> StepGate::AdmitPush(uint32_t trainer, uint64_t step, uint32_t slice,
-                                                          uint64_t sequence) {
-  RETURN_IF_ERROR(CheckCaller("push", trainer, step));
-  begun_ = true;
-  if (step <= applied_) return PushVerdict::REPEATED;
-  Trainer& sender = trainers_[trainer];
-  if (sender.pushes.count({slice, sequence}) != 0) return PushVerdict::REPEATED;
-  if (sender.asked_norm || sender.commit.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat("trainer ", trainer, " pushed for step ", step, " after its ",
-                                                      sender.commit.has_value() ? "commit" : "gradient norm"));
+absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards) {
+  const uint32_t trainer = caller.trainer;
+  RETURN_IF_ERROR(CheckStep("push", trainer, step));
+  if (sequence == 0 || sequence >> kSequenceBits != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("push sequence ", sequence, " of trainer ", trainer, "; sequences count from 1 to 2^40 - 1"));
   }
-  sender.pushes.insert({slice, sequence});
-  return PushVerdict::NEW;
+  RETURN_IF_ERROR(Meet("push", caller));
+  ASSIGN_OR_RETURN(const PushWindows::Known known, windows_.Find(trainer, sequence, shards));
+  const auto refuse = [&](auto... why) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("push ", sequence, " of trainer ", trainer, " for step ", step, " ", why...));
+  };
+  if (step <= applied_) {
+    if (known.applied == shards) return ShardSet();
+    return refuse("is new, but step ", applied_, " is applied: its gradients would be lost");
+  }
+  if (known.applied.any()) {
+    return refuse("has a sequence that an earlier step had: who counts anew must be a new incarnation");
+  }
+  const ShardSet fresh = shards & ~known.pending;
+  if (fresh.none()) return fresh;
+  const Trainer& sender = trainers_[trainer];
+  if (sender.asked_norm || sender.commit.has_value()) {
+    return refuse("comes after the trainer's ", sender.commit.has_value() ? "commit" : "gradient norm");
+  }
+  begun_ = true;
+  windows_.Add(trainer, sequence, fresh);
+  return fresh;
 }
 
-absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(uint32_t trainer, uint64_t step) {
-  RETURN_IF_ERROR(CheckCaller("gradient norm", trainer, step));
+absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(const Caller& caller, uint64_t step) {
+  const uint32_t trainer = caller.trainer;
+  RETURN_IF_ERROR(CheckStep("gradient norm", trainer, step));
+  RETURN_IF_ERROR(Meet("gradient norm", caller));
   begun_ = true;
   if (step <= applied_) return RoundVerdict::PAST;
   const bool repeated = trainers_[trainer].asked_norm;
@@ -83,8 +125,14 @@ absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(uint32_t trainer, uin
   return all && !repeated ? RoundVerdict::COMPLETE : RoundVerdict::WAIT;
 }
 
-absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(uint32_t trainer, const CommitArgs& args) {
-  RETURN_IF_ERROR(CheckCaller("commit", trainer, args.step));
+bool StepGate::has_commits() const {
+  return std::any_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) { return t.commit.has_value(); });
+}
+
+absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(const Caller& caller, const CommitArgs& args) {
+  const uint32_t trainer = caller.trainer;
+  RETURN_IF_ERROR(CheckStep("commit", trainer, args.step));
+  RETURN_IF_ERROR(Meet("commit", caller));
   begun_ = true;
   if (args.step <= applied_) return RoundVerdict::PAST;
   CommitArgs sorted = args;
@@ -115,8 +163,15 @@ absl::Status StepGate::CheckLoad(uint64_t step) const {
                                                     " steps are applied; load before any other call"));
 }
 
+absl::Status StepGate::Load(uint64_t step, const std::vector<ShardWindow>& windows) {
+  RETURN_IF_ERROR(windows_.Restore(windows));
+  applied_ = step;
+  return absl::OkStatus();
+}
+
 void StepGate::Apply() {
   ++applied_;
+  windows_.Fold();
   for (Trainer& trainer : trainers_) trainer = Trainer();
 }
 

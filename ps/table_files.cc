@@ -1,6 +1,7 @@
 #include "ps/table_files.h"
 
-#include <bitset>
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,12 +12,9 @@
 #include "kernels/base/status_macros.h"
 #include "ps/checkpoint.h"
 #include "ps/table.h"
-#include "rpc/master/shard_map.h"
 
 namespace tandem::ps {
 namespace {
-
-using ShardSet = std::bitset<rpc::kNumVirtualShards>;
 
 // InvalidArgument if a range leaves the shards there are or two overlap.
 absl::StatusOr<ShardSet> ShardsOf(const std::vector<ShardRange>& ranges) {
@@ -53,30 +51,44 @@ absl::StatusOr<Table*> FindTable(const TableMap& tables, const std::string& path
                RowStorage_Name(spec.storage()), " and ", num_slot_values, " slot values");
 }
 
-absl::Status LoadFile(const std::string& path, uint64_t step, absl::FunctionRef<bool(uint32_t)> wants,
-                      const TableMap& tables) {
+absl::Status LoadFile(const std::string& path, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> wants,
+                      LoadedTables* loaded) {
   const auto wrong = [&path](const RowHeader& row, auto... text) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": row ", row.id, text...));
   };
   Table* table = nullptr;
   const auto begin = [&](const RowFileHeader& header) -> absl::Status {
-    ASSIGN_OR_RETURN(table, FindTable(tables, path, header));
+    ASSIGN_OR_RETURN(table, FindTable(loaded->tables, path, header));
     return absl::OkStatus();
   };
   const auto visit = [&](const SavedRow& row) {
-    if (row.header.last_step > step) return wrong(row.header, " is of step ", row.header.last_step, ", later than ", step);
+    if (row.header.last_step > args.step) {
+      return wrong(row.header, " is of step ", row.header.last_step, ", later than ", args.step);
+    }
     if (!table->Restore(row.header, row.values)) return wrong(row.header, " is in another file too");
     return absl::OkStatus();
   };
-  return ReadRows(path, begin, wants, visit);
+  const auto visit_window = [&](uint64_t job_epoch, const ShardWindow& window) {
+    // A job without an epoch, in one process, has no windows: each of its processes is a job of its own.
+    if (job_epoch == args.job_epoch && job_epoch != 0) loaded->windows.push_back(window);
+    return absl::OkStatus();
+  };
+  return ReadRows(path, begin, wants, visit, visit_window);
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const std::string& folder) {
+absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const SavedWindows& windows, const std::string& folder,
+                                                  absl::FunctionRef<bool(uint32_t)> owns) {
+  SavedWindows unwritten{windows.job_epoch, {}};
+  if (windows.job_epoch != 0) {
+    std::copy_if(windows.windows.begin(), windows.windows.end(), std::back_inserter(unwritten.windows),
+                 [&](const ShardWindow& window) { return owns(window.shard); });
+  }
   std::vector<SavedFile> files;
   for (const auto& [number, table] : tables) {
-    ASSIGN_OR_RETURN(const std::optional<SavedFile> file, SaveRows(*table, folder));
+    ASSIGN_OR_RETURN(const std::optional<SavedFile> file, SaveRows(*table, folder, unwritten));
+    unwritten.windows.clear();
     if (file.has_value()) files.push_back(*file);
   }
   return files;
@@ -94,13 +106,13 @@ absl::Status CheckLoadArgs(const LoadArgs& args) {
   return ShardsOf(args.shards).status();
 }
 
-absl::StatusOr<TableMap> LoadTables(const TableMap& tables, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> owns) {
+absl::StatusOr<LoadedTables> LoadTables(const TableMap& tables, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> owns) {
   ASSIGN_OR_RETURN(const ShardSet shards, ShardsOf(args.shards));
-  TableMap loaded;
-  for (const auto& [number, table] : tables) loaded[number] = std::make_unique<Table>(table->spec());
+  LoadedTables loaded;
+  for (const auto& [number, table] : tables) loaded.tables[number] = std::make_unique<Table>(table->spec());
   const auto wants = [&](uint32_t shard) { return shards.test(shard) && owns(shard); };
   for (const std::string& name : args.files) {
-    RETURN_IF_ERROR(LoadFile(absl::StrCat(args.folder, "/", name), args.step, wants, loaded));
+    RETURN_IF_ERROR(LoadFile(absl::StrCat(args.folder, "/", name), args, wants, &loaded));
   }
   return loaded;
 }

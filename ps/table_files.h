@@ -10,12 +10,15 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "ps/push_windows.h"
 #include "ps/table_worker.h"
 
 namespace tandem::ps {
 
-// One file for each table that has committed rows (ps/checkpoint.h).
-absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const std::string& folder);
+// One file for each table that has committed rows (ps/checkpoint.h). The windows of shards that `owns` says yes to are in that
+// of the first table, with or without rows.
+absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const SavedWindows& windows, const std::string& folder,
+                                                  absl::FunctionRef<bool(uint32_t)> owns);
 
 // What to load.
 struct LoadArgs {
@@ -23,13 +26,20 @@ struct LoadArgs {
   std::string folder;               // absolute
   std::vector<std::string> files;   // names in `folder`
   std::vector<ShardRange> shards;   // rows of other virtual shards are left out
+  uint64_t job_epoch = 0;           // windows that another job saved are left out
+};
+// What was loaded.
+struct LoadedTables {
+  TableMap tables;
+  std::vector<ShardWindow> windows;
 };
 
 // InvalidArgument, naming what is wrong, unless files are distinct names in an absolute folder and shards exist and come once.
 absl::Status CheckLoadArgs(const LoadArgs& args);
-// New tables, specified as `tables` are, with the rows of shards that are in args.shards and that `owns` says yes to.
+// New tables, specified as `tables` are, with the rows of shards that are in args.shards and that `owns` says yes to, and their
+// windows.
 // FailedPrecondition names the file that does not fit: damaged, of no table, of one with another name, dim or number of
 // slots, with a row of a later step or one that another file has too. REQUIRES: CheckLoadArgs(args).ok().
-absl::StatusOr<TableMap> LoadTables(const TableMap& tables, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> owns);
+absl::StatusOr<LoadedTables> LoadTables(const TableMap& tables, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> owns);
 
 }  // namespace tandem::ps

@@ -12,9 +12,6 @@
 namespace tandem::ps {
 namespace {
 
-// Trainer and sequence share the 64 bits that order pushes within a slice.
-constexpr int kSequenceBits = 40;
-
 Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id) {
   Span span;
   span.name = name;
@@ -75,16 +72,17 @@ void TableHost::PostPull(ParkedPull pull) {
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
 }
 
-void TableHost::Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done, uint64_t trace_id) {
+void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool create, const std::vector<PullPart>& parts,
+                     Done done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
     ParkedPull pull{step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares, nullptr));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    ASSIGN_OR_RETURN(const StepGate::PullVerdict verdict, gate_.AdmitPull(step));
+    ASSIGN_OR_RETURN(const StepGate::PullVerdict verdict, gate_.AdmitPull(caller, step));
     if (verdict == StepGate::PullVerdict::NOW) PostPull(std::move(pull));
     else parked_pulls_.push_back(std::move(pull));
     return absl::OkStatus();
@@ -96,20 +94,20 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
   bool repeated = false;
   absl::Status refused = [&]() -> absl::Status {
-    if (place.sequence >> kSequenceBits != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("push sequence ", place.sequence, " is not below 2^40"));
-    }
     TableWorkers::Shares shares(workers_.size());
+    ShardSet touched;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares, &touched));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    ASSIGN_OR_RETURN(const StepGate::PushVerdict verdict,
-                     gate_.AdmitPush(place.trainer, place.step, place.slice, place.sequence));
-    repeated = verdict == StepGate::PushVerdict::REPEATED;
+    const Caller caller{place.trainer, place.incarnation};
+    ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched));
+    repeated = fresh.none();
     if (repeated) return absl::OkStatus();
+    if (fresh != touched) TableWorkers::KeepShards(fresh, &shares);
+    // Trainer and sequence share the 64 bits that order pushes within a slice.
     const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
     workers_.PostToOwners(
         std::move(shares),
@@ -122,7 +120,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
   if (repeated || !refused.ok()) done(refused);
 }
 
-void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) {
+void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done, uint64_t trace_id) {
   absl::StatusOr<absl::uint128> answer = absl::UnknownError("waiting");
   const bool answered = [&] {
     absl::MutexLock lock(&mutex_);
@@ -130,7 +128,7 @@ void TableHost::GradientNorm(uint32_t trainer, uint64_t step, NormDone done, uin
       answer = failed_;
       return true;
     }
-    const auto verdict = gate_.AdmitNorm(trainer, step);
+    const auto verdict = gate_.AdmitNorm(caller, step);
     if (!verdict.ok()) {
       answer = verdict.status();
     } else if (*verdict == StepGate::RoundVerdict::PAST) {
@@ -182,14 +180,14 @@ void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
   for (NormDone& done : answered) done(norm);
 }
 
-void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id) {
+void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id) {
   Callbacks later;
   {
     absl::MutexLock lock(&mutex_);
     absl::Status refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
       RETURN_IF_ERROR(failed_);
       RETURN_IF_ERROR(specs_.CheckRates(args));
-      ASSIGN_OR_RETURN(const StepGate::RoundVerdict verdict, gate_.AdmitCommit(trainer, args));
+      ASSIGN_OR_RETURN(const StepGate::RoundVerdict verdict, gate_.AdmitCommit(caller, args));
       if (verdict == StepGate::RoundVerdict::PAST) {
         // The answer to the first try was lost: wait until the workers are through, then say so again.
         workers_.PostToAll([](TableWorker&) {}, [done] { done(absl::OkStatus()); });
@@ -201,7 +199,7 @@ void TableHost::Commit(uint32_t trainer, const CommitArgs& args, Done done, uint
       return absl::OkStatus();
     }();
     if (!refused.ok()) later.push_back([done, refused] { done(refused); });
-    if (absl::IsFailedPrecondition(refused)) {  // trainers disagree: nobody's commit can succeed
+    if (!gate_.has_commits() && !refused.ok()) {  // trainers disagree: nobody's commit can succeed
       for (Done& waiting : waiting_commits_) later.push_back([waiting, refused] { waiting(refused); });
       waiting_commits_.clear();
       commit_trace_id_ = 0;
@@ -271,7 +269,7 @@ void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
   if (!refused.ok()) done(refused);
 }
 
-void TableHost::Save(uint64_t step, const std::string& folder,
+void TableHost::Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
                      std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
@@ -282,9 +280,11 @@ void TableHost::Save(uint64_t step, const std::string& folder,
     }
     auto results = std::make_shared<std::vector<absl::StatusOr<std::vector<SavedFile>>>>(
         workers_.size(), std::vector<SavedFile>());
+    const auto windows = std::make_shared<const SavedWindows>(SavedWindows{job_epoch, gate_.windows().Save()});
     workers_.PostToAll(
-        [results, folder](TableWorker& worker) {
-          (*results)[static_cast<size_t>(worker.number())] = SaveTables(worker.tables(), folder);
+        [results, windows, folder](TableWorker& worker) {
+          (*results)[static_cast<size_t>(worker.number())] =
+              SaveTables(worker.tables(), *windows, folder, [&worker](uint32_t shard) { return worker.Owns(shard); });
         },
         [results, done] {
           std::vector<SavedFile> files;
@@ -306,7 +306,7 @@ void TableHost::Load(const LoadArgs& args, Done done) {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(gate_.CheckLoad(args.step));
-    auto loaded = std::make_shared<std::vector<absl::StatusOr<TableMap>>>(workers_.size());
+    auto loaded = std::make_shared<std::vector<absl::StatusOr<LoadedTables>>>(workers_.size());
     workers_.PostToAll(
         [args, loaded](TableWorker& worker) {
           (*loaded)[static_cast<size_t>(worker.number())] =
@@ -318,18 +318,22 @@ void TableHost::Load(const LoadArgs& args, Done done) {
   if (!refused.ok()) done(refused);
 }
 
-void TableHost::FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<TableMap>>> loaded,
+void TableHost::FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<LoadedTables>>> loaded,
                            const Done& done) {
   absl::Status refused = [&]() -> absl::Status {
-    for (const auto& tables : *loaded) RETURN_IF_ERROR(tables.status());
+    std::vector<ShardWindow> windows;
+    for (const auto& share : *loaded) {
+      RETURN_IF_ERROR(share.status());
+      windows.insert(windows.end(), share->windows.begin(), share->windows.end());
+    }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);  // after it nothing is posted: the workers may be ending
     RETURN_IF_ERROR(gate_.CheckLoad(step));
-    gate_.Load(step);
+    RETURN_IF_ERROR(gate_.Load(step, windows));
     workers_.PostToAll(
         [loaded](TableWorker& worker) {
           // A table that was created meanwhile stays.
-          for (auto& [number, table] : *(*loaded)[static_cast<size_t>(worker.number())]) {
+          for (auto& [number, table] : (*loaded)[static_cast<size_t>(worker.number())]->tables) {
             worker.tables()[number] = std::move(table);
           }
         },

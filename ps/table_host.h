@@ -39,12 +39,14 @@ struct PushPart {
   const void* ids = nullptr;        // u64[count]; read before the call returns
   const void* gradients = nullptr;  // f32[count, dim]; read until the step is committed
 };
-// Where a push belongs in the order of sums: by slice, then trainer, then sequence.
+// Where a push belongs in the order of sums: by slice, then trainer, then sequence. Trainer, incarnation and sequence make it
+// known when it comes again.
 struct PushPlace {
   uint32_t trainer = 0;
   uint64_t step = 0;
   uint32_t slice = 0;
-  uint64_t sequence = 0;
+  uint64_t sequence = 0;  // 1 to 2^40 - 1, never used twice by an incarnation
+  uint32_t incarnation = 1;
 };
 
 class TableHost {
@@ -64,17 +66,21 @@ class TableHost {
 
   // Of a call with a trace_id, every worker's share of the work is in tracer() when it is answered. A norm or a commit, which
   // runs once for all trainers, has the id of the last that gave one.
-  void Pull(uint64_t step, bool create, const std::vector<PullPart>& parts, Done done, uint64_t trace_id = 0);
-  // `owner` keeps the gradients alive.
+  // A caller that is no trainer has no name.
+  void Pull(const std::optional<Caller>& caller, uint64_t step, bool create, const std::vector<PullPart>& parts, Done done,
+            uint64_t trace_id = 0);
+  // `owner` keeps the gradients alive. A push that comes again is answered and counts once. When it then brings ids of virtual
+  // shards that it had none of, these count; the ids of a shard must be those of the first time.
   void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner, Done done,
                   uint64_t trace_id = 0);
-  void GradientNorm(uint32_t trainer, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done,
+  void GradientNorm(const Caller& caller, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done,
                     uint64_t trace_id = 0);
-  void Commit(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id = 0);
+  void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
-  // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile.
-  void Save(uint64_t step, const std::string& folder, std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done,
-            uint64_t trace_id = 0);
+  // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile. With them go
+  // the windows of pushes, for servers that load them in the same job; epoch 0: of no job, without windows.
+  void Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
+            std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done, uint64_t trace_id = 0);
   // Replaces the tables' contents by saved rows and makes args.step the last one applied. Workers first read into new tables,
   // which take the place of the old ones when all have found everything in order. InvalidArgument or FailedPrecondition as
   // CheckLoadArgs, LoadTables and StepGate::CheckLoad say. Repeatable until anything else comes.
@@ -105,7 +111,7 @@ class TableHost {
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishNorm(uint64_t step, absl::uint128 norm);
-  void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<TableMap>>> loaded, const Done& done);
+  void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<LoadedTables>>> loaded, const Done& done);
 
   mutable absl::Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);

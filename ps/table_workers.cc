@@ -33,17 +33,32 @@ TableWorkers::TableWorkers(int count) : router_(Router::RoundRobin(count)) {
 }
 
 absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows,
-                                     const void* gradients, Shares* shares) const {
+                                     const void* gradients, Shares* shares, ShardSet* touched) const {
   if (count > std::numeric_limits<size_t>::max() / sizeof(float) / spec.dim()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
   }
-  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count));
+  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count, touched));
   if (gradients != nullptr) RETURN_IF_ERROR(CheckGradients(spec, ids, gradients, count));
   for (size_t worker = 0; worker < owned.size(); ++worker) {
     if (owned[worker].ids.empty()) continue;
     (*shares)[worker].push_back({spec.number(), std::move(owned[worker]), rows, gradients});
   }
   return absl::OkStatus();
+}
+
+void TableWorkers::KeepShards(const ShardSet& kept, Shares* shares) {
+  for (auto& of_worker : *shares) {
+    for (Share& share : of_worker) {
+      OwnedIds owned;
+      for (size_t i = 0; i < share.owned.ids.size(); ++i) {
+        if (!kept.test(rpc::VirtualShard(share.table, share.owned.ids[i]))) continue;
+        owned.ids.push_back(share.owned.ids[i]);
+        owned.positions.push_back(share.owned.positions[i]);
+      }
+      share.owned = std::move(owned);
+    }
+    std::erase_if(of_worker, [](const Share& share) { return share.owned.ids.empty(); });
+  }
 }
 
 void TableWorkers::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span) {

@@ -31,9 +31,12 @@ class TableWorkers {
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
-  // Checks one segment (InvalidArgument) and adds each worker's share of it. REQUIRES: shares->size() == size().
+  // Checks one segment (InvalidArgument) and adds each worker's share of it, and its virtual shards to `touched`.
+  // REQUIRES: shares->size() == size().
   absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
-                         Shares* shares) const;
+                         Shares* shares, ShardSet* touched) const;
+  // Takes the ids of all other virtual shards away.
+  static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
   // has a trace_id.
   void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {});

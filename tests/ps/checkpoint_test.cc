@@ -1,6 +1,7 @@
 // Saved rows: any number of workers and servers writes the same rows, any number reads them; files are not trusted.
 #include "ps/checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -286,12 +287,100 @@ TEST_F(RowFileTest, HostileFieldsAreRefused) {
   ExpectRefused(With(40, uint64_t{0}), "more rows");
   ExpectRefused(With(shard, uint32_t{1024}), "out of order");
   ExpectRefused(With(shard, rpc::VirtualShard(7, 9) ^ 1), "out of its place");
-  ExpectRefused(With(shard + 4, uint32_t{8}), "de-duplication");
+  for (uint32_t bytes : {1u, 8u, 48u, 57u}) ExpectRefused(With(shard + 4, bytes), "bytes of de-duplication windows");
+  ExpectRefused(With(shard + 4, uint32_t{56}), "ends too early");
+  EXPECT_TRUE(absl::IsFailedPrecondition(Read(With(shard + 4, ~uint32_t{0}), /*wanted=*/false)));
   ExpectRefused(With(shard + 8, ~uint64_t{0}), "more rows");
   ExpectRefused(With(row, uint64_t{0}), "out of its place");
   std::string twice = With(40, uint64_t{2});
   twice[shard + 8] = 2;
   ExpectRefused(twice + twice.substr(row), "row 9 out of its place");
+}
+
+// A shard with a row and one without, and windows of two trainers.
+class WindowFileTest : public RowFileTest {
+ protected:
+  WindowFileTest() {
+    PushWindow::Bits applied;
+    for (size_t i : {0, 1, 64, 199}) applied.set(i);
+    windows_ = {{first_, 0, 1, PushWindow(200, applied)}, {first_, 3, 2, PushWindow(1, 1)}, {second_, 1, 1, PushWindow(7, 5)}};
+    const auto file = SaveRows(*table_, folder_.path(), {kEpoch, windows_});
+    EXPECT_TRUE(file.ok() && file->has_value()) << file.status();
+    name_ = (*file)->name();
+    std::ifstream stream(Path(), std::ios::binary);
+    bytes_.assign(std::istreambuf_iterator<char>(stream), {});
+  }
+  absl::StatusOr<std::vector<ShardWindow>> ReadWindows(const std::string& bytes) {
+    std::ofstream(Path(), std::ios::binary | std::ios::trunc) << bytes;
+    std::vector<ShardWindow> windows;
+    const absl::Status status = ReadRows(
+        Path(), [](const RowFileHeader&) { return absl::OkStatus(); }, [](uint32_t) { return true; },
+        [](const SavedRow&) { return absl::OkStatus(); },
+        [&](uint64_t job_epoch, const ShardWindow& window) {
+          EXPECT_EQ(job_epoch, kEpoch);
+          windows.push_back(window);
+          return absl::OkStatus();
+        });
+    if (!status.ok()) return status;
+    return windows;
+  }
+
+  static constexpr uint64_t kEpoch = 0x0123456789abcdef;
+  static constexpr size_t kShard = 48 + 6, kWindow = kShard + 16 + 8;  // offsets of the first
+  // The row's shard and another one beside it.
+  const uint32_t first_ = std::min(rpc::VirtualShard(7, 9), rpc::VirtualShard(7, 9) ^ 1), second_ = first_ + 1;
+  std::vector<ShardWindow> windows_;
+};
+
+TEST_F(WindowFileTest, WindowsLieBeforeTheRowsOfTheirShard) {
+  std::string expected;
+  const auto append = [&expected](auto... values) {
+    (expected.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
+  };
+  const bool row_first = rpc::VirtualShard(7, 9) == first_;
+  const auto append_row = [&] {
+    append(uint64_t{9}, uint32_t{5}, uint32_t{6}, uint32_t{3}, uint32_t{0}, 1.0f, 2.0f, 3.0f, 4.0f);
+  };
+  append(first_, uint32_t{8 + 2 * 48}, uint64_t{row_first}, kEpoch);
+  append(uint32_t{0}, uint32_t{1}, uint64_t{200}, uint64_t{3}, uint64_t{1}, uint64_t{0}, uint64_t{1} << 7);
+  append(uint32_t{3}, uint32_t{2}, uint64_t{1}, uint64_t{1}, uint64_t{0}, uint64_t{0}, uint64_t{0});
+  if (row_first) append_row();
+  append(second_, uint32_t{8 + 48}, uint64_t{!row_first}, kEpoch);
+  append(uint32_t{1}, uint32_t{1}, uint64_t{7}, uint64_t{5}, uint64_t{0}, uint64_t{0}, uint64_t{0});
+  if (!row_first) append_row();
+  EXPECT_EQ(bytes_.substr(kShard), expected);
+}
+
+TEST_F(WindowFileTest, WhatWasWrittenIsRead) {
+  const auto read = ReadWindows(bytes_);
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), windows_.size());
+  for (size_t i = 0; i < windows_.size(); ++i) {
+    EXPECT_EQ((*read)[i].shard, windows_[i].shard);
+    EXPECT_EQ((*read)[i].trainer, windows_[i].trainer);
+    EXPECT_EQ((*read)[i].incarnation, windows_[i].incarnation);
+    EXPECT_EQ((*read)[i].window.highest(), windows_[i].window.highest());
+    EXPECT_EQ((*read)[i].window.applied(), windows_[i].window.applied());
+  }
+}
+
+TEST_F(WindowFileTest, EveryTruncationIsRefused) {
+  for (bool wanted : {true, false}) {
+    EXPECT_TRUE(Read(bytes_, wanted).ok());
+    for (size_t size = 0; size < bytes_.size(); ++size) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(Read(bytes_.substr(0, size), wanted))) << size;
+    }
+  }
+}
+
+TEST_F(WindowFileTest, HostileWindowsAreRefused) {
+  ExpectRefused(With(kWindow + 48, uint32_t{0}), "damaged de-duplication window of trainer 0");  // again
+  ExpectRefused(With(kWindow + 8, uint64_t{0}), "damaged");
+  ExpectRefused(With(kWindow + 8, uint64_t{1} << 40), "damaged");
+  ExpectRefused(With(kWindow + 8, uint64_t{199}), "damaged");  // the bitmap says that sequence 0 was applied
+  ExpectRefused(With(kWindow + 16, uint64_t{2}), "damaged");   // and here not its highest
+  ExpectRefused(With(kShard + 4, uint32_t{8 + 48}), name_.c_str());
+  ExpectRefused(With(kShard + 4, uint32_t{8 + 3 * 48}), name_.c_str());
 }
 
 TEST_F(RowFileTest, FlippedBitsNeverCrashTheReader) {

@@ -17,7 +17,10 @@ inline constexpr uint64_t kTestJobEpoch = 0x7e57;
 
 class PsServer {
  public:
-  explicit PsServer(int num_workers) : host_(num_workers) { Listen("127.0.0.1:0"); }
+  explicit PsServer(int num_workers, uint64_t job_epoch = kTestJobEpoch)
+      : host_(num_workers), service_(host_, job_epoch, 1, 1) {
+    Listen("127.0.0.1:0");
+  }
   ~PsServer() { Kill(); }
 
   TableHost& host() { return host_; }
@@ -37,32 +40,37 @@ class PsServer {
   }
 
   TableHost host_;
-  EmbeddingService service_{host_, kTestJobEpoch, 1};
+  EmbeddingService service_;
   std::string address_;
   std::unique_ptr<rpc::Server> server_;
 };
 
 class PsCluster {
  public:
-  PsCluster(int num_servers, int num_workers) {
-    for (int i = 0; i < num_servers; ++i) servers_.push_back(std::make_unique<PsServer>(num_workers));
+  PsCluster(int num_servers, int num_workers, uint64_t job_epoch = kTestJobEpoch) : job_epoch_(job_epoch) {
+    for (int i = 0; i < num_servers; ++i) servers_.push_back(std::make_unique<PsServer>(num_workers, job_epoch));
   }
   PsServer& operator[](size_t i) { return *servers_[i]; }
 
-  std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers, RemoteClientOptions options) {
-    std::vector<std::string> addresses;
-    for (const auto& server : servers_) addresses.push_back(server->address());
+  // `addresses`: where it finds the servers, if not where they listen.
+  std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers, RemoteClientOptions options,
+                                           std::vector<std::string> addresses = {}) {
+    if (addresses.empty()) {
+      for (const auto& server : servers_) addresses.push_back(server->address());
+    }
     RequestHeader header;
     header.set_protocol_version(kProtocolVersion);
-    header.set_job_epoch(kTestJobEpoch);
+    header.set_job_epoch(job_epoch_);
     header.set_generation(1);
     header.mutable_sender()->set_role(TRAINER);
     header.mutable_sender()->set_rank(trainer);
+    header.mutable_sender()->set_incarnation(1);
     return std::make_unique<RemoteClient>(addresses, Router::RoundRobin(static_cast<int>(addresses.size())), header,
                                           num_trainers, options);
   }
 
  private:
+  const uint64_t job_epoch_;
   std::vector<std::unique_ptr<PsServer>> servers_;
 };
 

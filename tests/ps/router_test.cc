@@ -38,6 +38,17 @@ TEST(RouterTest, SplitKeepsOrderAndPlaces) {
   EXPECT_EQ(total, ids.size());
 }
 
+TEST(RouterTest, SplitAddsTheShardsThatItTouched) {
+  const auto ids = MakeIds(1, 200);
+  ShardSet touched, expected;
+  touched.set(rpc::VirtualShard(2, ids[0]) ^ 1);
+  expected = touched;
+  for (uint64_t id : ids) expected.set(rpc::VirtualShard(2, id));
+  ASSERT_TRUE(Router::RoundRobin(3).Split(2, "t", ids.data(), ids.size(), &touched).ok());
+  EXPECT_EQ(touched, expected);
+  EXPECT_GT(touched.count(), 150u);
+}
+
 TEST(RouterTest, EveryShardIsInOneRangeOfItsOwner) {
   std::vector<uint16_t> owners(rpc::kNumVirtualShards);
   for (size_t shard = 0; shard < owners.size(); ++shard) owners[shard] = shard < 100 || shard == 1023 ? 1 : shard % 2 ? 2 : 0;

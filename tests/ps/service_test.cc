@@ -10,10 +10,11 @@ namespace tandem::ps {
 namespace {
 
 constexpr uint64_t kJob = 0xfeed;
+constexpr uint32_t kGeneration = 4;
 
 class ServiceTest : public testing::Test {
  protected:
-  ServiceTest() : host_(2), service_(host_, kJob, 3) {
+  ServiceTest() : host_(2), service_(host_, kJob, kGeneration, 3) {
     CreateTablesRequest request;
     *request.mutable_header() = Header();
     *request.add_tables() = MakeTableSpec(1, 3);
@@ -24,7 +25,9 @@ class ServiceTest : public testing::Test {
     RequestHeader header;
     header.set_protocol_version(1);
     header.set_job_epoch(kJob);
+    header.set_generation(kGeneration);
     header.mutable_sender()->set_role(TRAINER);
+    header.mutable_sender()->set_incarnation(1);
     return header;
   }
   static PullRequest Pull(const std::vector<uint64_t>& ids) {
@@ -40,6 +43,7 @@ class ServiceTest : public testing::Test {
   static PushRequest Push(const std::vector<uint64_t>& ids, const std::vector<float>& gradients) {
     PushRequest request;
     *request.mutable_header() = Header();
+    request.set_sequence(1);
     request.set_step(1);
     Segment* segment = request.add_segments();
     segment->set_table(1);
@@ -86,7 +90,7 @@ TEST_F(ServiceTest, GeneratedCodeReadsThePullReply) {
   std::vector<float> expected(6);
   const std::vector<uint64_t> ids = {5, 6};
   absl::Notification done;
-  host_.Pull(0, false, {{1, 2, ids.data(), expected.data()}}, [&](absl::Status) { done.Notify(); });
+  host_.Pull(std::nullopt, 0, false, {{1, 2, ids.data(), expected.data()}}, [&](absl::Status) { done.Notify(); });
   done.WaitForNotification();
   EXPECT_EQ(reply.rows(), std::string(reinterpret_cast<const char*>(expected.data()), 24));
 }
@@ -121,6 +125,11 @@ TEST_F(ServiceTest, RefusesAnotherProtocolOrJob) {
   pull = Pull({5});
   pull.mutable_header()->set_job_epoch(1);
   ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "job epoch");
+  for (uint32_t generation : {kGeneration - 1, kGeneration + 1}) {
+    PushRequest push = Push({5}, {1, 2, 3});
+    push.mutable_header()->set_generation(generation);
+    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "the generation changed, rejoin");
+  }
   PushRequest push = Push({5}, {1, 2, 3});
   push.clear_header();
   ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "protocol version 0");

@@ -48,7 +48,7 @@ class TableHostTest : public testing::TestWithParam<int> {
   }
   Status Pull(uint64_t step, const std::vector<uint64_t>& ids, float* rows, bool create = true, uint32_t table = 1) {
     Status answer;
-    host_.Pull(step, create, {{table, ids.size(), ids.data(), rows}}, answer.Callback());
+    host_.Pull(Caller{}, step, create, {{table, ids.size(), ids.data(), rows}}, answer.Callback());
     return answer;
   }
   std::vector<float> Rows(const std::vector<uint64_t>& ids) {
@@ -65,7 +65,7 @@ class TableHostTest : public testing::TestWithParam<int> {
   }
   Status Commit(uint32_t trainer, uint64_t step, float rate = 1) {
     Status answer;
-    host_.Commit(trainer, {step, {{1, rate}, {2, rate}}, 1, false}, answer.Callback());
+    host_.Commit({trainer}, {step, {{1, rate}, {2, rate}}, 1, false}, answer.Callback());
     return answer;
   }
   HashResult Hash() {
@@ -83,8 +83,8 @@ class TableHostTest : public testing::TestWithParam<int> {
 TEST_P(TableHostTest, CommitAppliesWhenTheLastTrainerCommits) {
   Create(2);
   const auto before = Rows({7});
-  ASSERT_TRUE(Push({0, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get().ok());
-  ASSERT_TRUE(Push({1, 1, 1, 0}, {7}, {2, 2, 2, 2}).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Push({1, 1, 1, 1}, {7}, {2, 2, 2, 2}).Get().ok());
   const Status first = Commit(0, 1);
   Settle();
   EXPECT_FALSE(first.ready());
@@ -102,7 +102,7 @@ TEST_P(TableHostTest, PullAheadWaitsForItsStepAndSeesItsPushes) {
   std::vector<float> next(8), after_next(8);
   const Status pull2 = Pull(2, {7, 8}, next.data());
   const Status pull3 = Pull(3, {7, 8}, after_next.data());
-  ASSERT_TRUE(Push({0, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
   EXPECT_FALSE(pull2.ready());
   ASSERT_TRUE(Commit(0, 1).Get().ok());
   ASSERT_TRUE(pull2.Get().ok());
@@ -110,7 +110,7 @@ TEST_P(TableHostTest, PullAheadWaitsForItsStepAndSeesItsPushes) {
   EXPECT_EQ(next[4], before[4]);
   Settle();
   EXPECT_FALSE(pull3.ready());
-  ASSERT_TRUE(Push({0, 2, 0, 1}, {8}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Push({0, 2, 0, 2}, {8}, {1, 1, 1, 1}).Get().ok());
   ASSERT_TRUE(Commit(0, 2).Get().ok());
   ASSERT_TRUE(pull3.Get().ok());
   EXPECT_EQ(after_next[4], before[4] - 1);
@@ -121,14 +121,71 @@ TEST_P(TableHostTest, RepeatedPushCountsOnce) {
   const auto before = Rows({7});
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(Push({0, 1, 0, 5}, {7}, {1, 1, 1, 1}).Get().ok());
   ASSERT_TRUE(Commit(0, 1).Get().ok());
-  ASSERT_TRUE(Push({0, 1, 0, 6}, {7}, {1, 1, 1, 1}).Get().ok()) << "for a step that is applied: ignored";
+  ASSERT_TRUE(Push({0, 1, 0, 5}, {7}, {1, 1, 1, 1}).Get().ok()) << "known after its step too";
   ASSERT_TRUE(Commit(0, 2).Get().ok());
   EXPECT_EQ(Rows({7})[0], before[0] - 1);
 }
 
+TEST_P(TableHostTest, PushForAStepThatIsAppliedWithoutItIsRefusedNotLost) {
+  Create(1);
+  ASSERT_TRUE(Push({0, 1, 0, 5}, {7}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  const auto before = Rows({7, 8});
+  for (const PushPlace place : {PushPlace{0, 1, 0, 6}, PushPlace{0, 1, 0, 4}}) {
+    const Status late = Push(place, {7}, {1, 1, 1, 1});
+    EXPECT_TRUE(absl::IsFailedPrecondition(late.Get())) << late.Get();
+    EXPECT_NE(late.Get().message().find("gradients would be lost"), absl::string_view::npos) << late.Get();
+  }
+  const Status reused = Push({0, 2, 0, 5}, {7}, {1, 1, 1, 1});
+  EXPECT_TRUE(absl::IsFailedPrecondition(reused.Get())) << reused.Get();
+  ASSERT_TRUE(Commit(0, 2).Get().ok());
+  EXPECT_EQ(Rows({7, 8}), before);
+}
+
+TEST_P(TableHostTest, RepeatedPushWithRowsOfMoreShardsAddsTheseOnly) {
+  // So a push looks whose sender has meanwhile heard that another shard of it lives here.
+  Create(2);
+  ASSERT_NE(rpc::VirtualShard(1, 7), rpc::VirtualShard(1, 8));
+  const auto before = Rows({7, 8});
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 4, 4, 4, 4}).Get().ok());
+  ASSERT_TRUE(Push({1, 1, 1, 1}, {8}, {2, 2, 2, 2}).Get().ok()) << "another trainer's sequences are its own";
+  const Status commits[] = {Commit(0, 1), Commit(1, 1)};
+  ASSERT_TRUE(commits[0].Get().ok() && commits[1].Get().ok());
+  const auto after = Rows({7, 8});
+  EXPECT_EQ(after[0], before[0] - 1);
+  EXPECT_EQ(after[4], before[4] - 6);
+}
+
+TEST_P(TableHostTest, CallsOfAnOldIncarnationAreRefusedAndChangeNothing) {
+  Create(2);
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
+  const Status others = Commit(0, 1);
+  ASSERT_TRUE(Push({1, 1, 1, 1, 3}, {7}, {2, 2, 2, 2}).Get().ok());
+  Status pull, commit;
+  float row[4];
+  const uint64_t id = 7;
+  host_.Pull(Caller{1, 2}, 0, true, {{1, 1, &id, row}}, pull.Callback());
+  Answer<absl::StatusOr<absl::uint128>> norm;
+  host_.GradientNorm({1, 2}, 1, norm.Callback());
+  host_.Commit({1, 2}, {1, {{1, 1.0f}, {2, 1.0f}}, 1, false}, commit.Callback());
+  for (const absl::Status& status :
+       {pull.Get(), norm.Get().status(), commit.Get(), Push({1, 1, 1, 2, 2}, {7}, {9, 9, 9, 9}).Get()}) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_NE(status.message().find("incarnation 2 of trainer 1"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("its incarnation is 3"), absl::string_view::npos) << status;
+  }
+  EXPECT_FALSE(others.ready()) << "trainer 0's commit goes on waiting";
+  const auto before = Rows({7});
+  Status last;
+  host_.Commit({1, 3}, {1, {{1, 1.0f}, {2, 1.0f}}, 1, false}, last.Callback());
+  ASSERT_TRUE(last.Get().ok() && others.Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 3);
+}
+
 TEST_P(TableHostTest, RefusedInputChangesNothing) {
   Create(1);
-  ASSERT_TRUE(Push({0, 1, 0, 0}, ids_, MakeValues(1, 200)).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, ids_, MakeValues(1, 200)).Get().ok());
   const auto refused = [&](const Status& answer, const char* word) {
     EXPECT_TRUE(absl::IsInvalidArgument(answer.Get())) << answer.Get();
     EXPECT_NE(answer.Get().message().find(word), absl::string_view::npos) << answer.Get();
@@ -141,15 +198,15 @@ TEST_P(TableHostTest, RefusedInputChangesNothing) {
   refused(Pull(0, with_zero, rows.data()), "padding");
   refused(Pull(0, twice, rows.data()), "twice");
   refused(Pull(0, ids_, rows.data(), true, 9), "no table 9");
-  refused(Push({0, 1, 0, 1}, with_zero, gradients), "padding");
-  refused(Push({0, 1, 0, 1}, twice, gradients), "twice");
-  refused(Push({0, 1, 0, 1}, ids_, broken), "not finite");
-  refused(Push({0, 1, 0, 1}, ids_, gradients, 9), "no table 9");
-  refused(Push({0, 3, 0, 1}, ids_, gradients), "step 3");
+  refused(Push({0, 1, 0, 2}, with_zero, gradients), "padding");
+  refused(Push({0, 1, 0, 2}, twice, gradients), "twice");
+  refused(Push({0, 1, 0, 2}, ids_, broken), "not finite");
+  refused(Push({0, 1, 0, 2}, ids_, gradients, 9), "no table 9");
+  refused(Push({0, 3, 0, 2}, ids_, gradients), "step 3");
   refused(Push({5, 1, 0, 1}, ids_, gradients), "trainer 5");
   refused(Push({0, 1, 0, uint64_t{1} << 40}, ids_, gradients), "sequence");
   Status commit;
-  host_.Commit(0, {1, {{1, 1.0f}}, 1, false}, commit.Callback());
+  host_.Commit({0}, {1, {{1, 1.0f}}, 1, false}, commit.Callback());
   refused(commit, "table2");
   refused(Commit(0, 1, std::nanf("")), "not finite");
   EXPECT_EQ(Hash().num_rows, 0u);
@@ -161,8 +218,8 @@ TEST_P(TableHostTest, RefusedInputChangesNothing) {
   Status created, pushed, committed;
   clean.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, 1, created.Callback());
   const auto gradient = std::make_shared<std::vector<float>>(MakeValues(1, 200));
-  clean.Accumulate({0, 1, 0, 0}, {{1, 50, ids_.data(), gradient->data()}}, gradient, pushed.Callback());
-  clean.Commit(0, {1, {{1, 1.0f}, {2, 1.0f}}, 1, false}, committed.Callback());
+  clean.Accumulate({0, 1, 0, 1}, {{1, 50, ids_.data(), gradient->data()}}, gradient, pushed.Callback());
+  clean.Commit({0}, {1, {{1, 1.0f}, {2, 1.0f}}, 1, false}, committed.Callback());
   Answer<absl::StatusOr<HashResult>> expected;
   clean.Hash(expected.Callback());
   EXPECT_EQ(hash.hash, expected.Get()->hash);
@@ -173,7 +230,7 @@ TEST_P(TableHostTest, OneBadSegmentRefusesTheWholeMessage) {
   const auto gradients = std::make_shared<std::vector<float>>(4, 1.0f);
   const std::vector<uint64_t> good = {3}, bad = {0};
   Status answer;
-  host_.Accumulate({0, 1, 0, 0}, {{1, 1, good.data(), gradients->data()}, {2, 1, bad.data(), gradients->data()}},
+  host_.Accumulate({0, 1, 0, 1}, {{1, 1, good.data(), gradients->data()}, {2, 1, bad.data(), gradients->data()}},
                    gradients, answer.Callback());
   EXPECT_TRUE(absl::IsInvalidArgument(answer.Get()));
   ASSERT_TRUE(Commit(0, 1).Get().ok());
@@ -201,7 +258,7 @@ TEST_P(TableHostTest, CreateTablesIsRepeatableAndRefusesADifference) {
 
 TEST_P(TableHostTest, DisagreeingCommitsAllFailAndTheStepCanBeCommittedAgain) {
   Create(2);
-  ASSERT_TRUE(Push({0, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
   const auto before = Rows({7});
   const Status first = Commit(0, 1, 0.5f), second = Commit(1, 1, 0.25f);
   EXPECT_TRUE(absl::IsFailedPrecondition(first.Get()));
@@ -216,27 +273,27 @@ TEST_P(TableHostTest, DisagreeingCommitsAllFailAndTheStepCanBeCommittedAgain) {
 TEST_P(TableHostTest, GradientNormWaitsForEveryTrainerAndAnswersAgain) {
   Create(2);
   using Norm = Answer<absl::StatusOr<absl::uint128>>;
-  ASSERT_TRUE(Push({0, 1, 0, 0}, {7, 8}, {1, 0, 0, 0, 0, 2, 0, 0}).Get().ok());
-  ASSERT_TRUE(Push({1, 1, 1, 0}, {7}, {2, 0, 0, 0}).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 0, 0, 0, 0, 2, 0, 0}).Get().ok());
+  ASSERT_TRUE(Push({1, 1, 1, 1}, {7}, {2, 0, 0, 0}).Get().ok());
   Norm first, second, again, late;
-  host_.GradientNorm(0, 1, first.Callback());
+  host_.GradientNorm({0}, 1, first.Callback());
   Settle();
   EXPECT_FALSE(first.ready());
-  host_.GradientNorm(1, 1, second.Callback());
+  host_.GradientNorm({1}, 1, second.Callback());
   EXPECT_EQ(FromFixedPoint(*first.Get()), 13);
   EXPECT_EQ(FromFixedPoint(*second.Get()), 13);
-  host_.GradientNorm(0, 1, again.Callback());
+  host_.GradientNorm({0}, 1, again.Callback());
   EXPECT_EQ(FromFixedPoint(*again.Get()), 13);
   const Status commits[] = {Commit(0, 1), Commit(1, 1)};
   EXPECT_TRUE(commits[0].Get().ok() && commits[1].Get().ok());
-  host_.GradientNorm(0, 1, late.Callback());
+  host_.GradientNorm({0}, 1, late.Callback());
   EXPECT_TRUE(absl::IsFailedPrecondition(late.Get().status()));
 }
 
 TEST_P(TableHostTest, NormThatNotEveryTrainerAsksForFailsAtTheCommit) {
   Create(2);
   Answer<absl::StatusOr<absl::uint128>> norm;
-  host_.GradientNorm(0, 1, norm.Callback());
+  host_.GradientNorm({0}, 1, norm.Callback());
   Commit(0, 1);
   EXPECT_TRUE(Commit(1, 1).Get().ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(norm.Get().status()));
@@ -247,10 +304,10 @@ TEST_P(TableHostTest, FailCompletesEverythingParkedAndRefusesTheRest) {
   std::vector<float> rows(4);
   const Status pull = Pull(2, {7}, rows.data()), commit = Commit(0, 1);
   Answer<absl::StatusOr<absl::uint128>> norm;
-  host_.GradientNorm(0, 1, norm.Callback());
+  host_.GradientNorm({0}, 1, norm.Callback());
   host_.Fail(absl::AbortedError("trainer 1 is gone"));
   for (const absl::Status& status : {pull.Get(), commit.Get(), norm.Get().status(), Pull(0, {7}, rows.data()).Get(),
-                                     Commit(1, 1).Get(), Push({1, 1, 0, 0}, {7}, {1, 1, 1, 1}).Get()}) {
+                                     Commit(1, 1).Get(), Push({1, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get()}) {
     EXPECT_EQ(status, absl::AbortedError("trainer 1 is gone"));
   }
 }
@@ -258,7 +315,7 @@ TEST_P(TableHostTest, FailCompletesEverythingParkedAndRefusesTheRest) {
 TEST_P(TableHostTest, EmptyCallsComplete) {
   Create(1);
   EXPECT_TRUE(Pull(1, {}, nullptr).Get().ok());
-  EXPECT_TRUE(Push({0, 1, 0, 0}, {}, {}).Get().ok());
+  EXPECT_TRUE(Push({0, 1, 0, 1}, {}, {}).Get().ok());
   EXPECT_TRUE(Commit(0, 1).Get().ok());
   EXPECT_EQ(Hash().num_rows, 0u);
 }
@@ -299,7 +356,7 @@ TEST(TableHostCloseTest, DestructionCompletesWhatIsParked) {
   {
     TableHost host(2);
     host.CreateTables({MakeTableSpec(1, 4)}, 1, created.Callback());
-    host.Pull(2, true, {{1, 1, &id, row.data()}}, parked.Callback());
+    host.Pull(std::nullopt, 2, true, {{1, 1, &id, row.data()}}, parked.Callback());
   }
   EXPECT_TRUE(created.Get().ok());
   EXPECT_TRUE(absl::IsCancelled(parked.Get()));

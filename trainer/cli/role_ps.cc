@@ -20,7 +20,8 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
   RETURN_IF_ERROR(server.Start(options.listen));
   // Parked calls of a failed job must not hold up the server's end.
   ASSIGN_OR_RETURN(client, Join(options, PS, job, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
-  service.Open(client->assignment().job_epoch, client->assignment().shard_map.version());
+  const rpc::Assignment& assignment = client->assignment();
+  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map.version());
   absl::Status status;
   {
     const SignalWatch watch([] { return true; }, [&client] { client->Leave(SignalStatus()).IgnoreError(); });
