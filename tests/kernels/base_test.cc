@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -7,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -82,6 +84,20 @@ TEST(PhiloxTest, BelowStaysInRangeAndReachesBothEnds) {
   std::set<uint64_t> seen;
   for (int i = 0; i < 200; ++i) seen.insert(RandomBelow({1, 1}, 0, i, 5));
   EXPECT_EQ(seen, (std::set<uint64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Crc32cTest, LongInputsAreWhatTheyAreInSmallPieces) {
+  std::string bytes;
+  for (uint32_t i = 0; i < 10'000; ++i) bytes += static_cast<char>(Fmix64(i));
+  for (size_t begin : {0, 1, 7}) {
+    for (size_t size : {3071, 3072, 3073, 6143, 6144, 9220, 9990}) {
+      uint32_t in_pieces = 0;
+      for (size_t done = 0; done < size; done += 13) {
+        in_pieces = Crc32c(in_pieces, bytes.data() + begin + done, std::min<size_t>(13, size - done));
+      }
+      EXPECT_EQ(Crc32c(0, bytes.data() + begin, size), in_pieces) << begin << " " << size;
+    }
+  }
 }
 
 TEST(Crc32cTest, MatchesTheCheckValueAndContinues) {

@@ -38,6 +38,35 @@ TEST(RouterTest, SplitKeepsOrderAndPlaces) {
   EXPECT_EQ(total, ids.size());
 }
 
+TEST(RouterTest, ASoleOwnerHasAllIdsWhereTheyWere) {
+  const auto ids = MakeIds(1, 200);
+  const auto split = Router::RoundRobin(1).Split(2, "t", ids.data(), ids.size());
+  ASSERT_TRUE(split.ok());
+  ASSERT_EQ(split->size(), 1u);
+  EXPECT_EQ((*split)[0].ids, ids);
+  EXPECT_TRUE((*split)[0].positions.empty());
+  EXPECT_EQ((*split)[0].position(7), 7u);
+}
+
+// However far apart, with ids in between whose hashes fall together with theirs or not.
+TEST(RouterTest, AnyRepeatedIdIsRefused) {
+  for (const int num_owners : {1, 3}) {
+    const Router router = Router::RoundRobin(num_owners);
+    for (size_t count : {2, 3, 64, 1000}) {
+      const auto distinct = MakeIds(1, count);
+      EXPECT_TRUE(router.Split(2, "t", distinct.data(), count).ok());
+      for (size_t first = 0; first < count; first += 1 + count / 16) {
+        for (size_t second = first + 1; second < count; second += 1 + count / 16) {
+          auto ids = distinct;
+          ids[second] = ids[first];
+          const absl::Status refused = router.Split(2, "t", ids.data(), count).status();
+          EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << first << " " << second;
+        }
+      }
+    }
+  }
+}
+
 TEST(RouterTest, EveryShardIsInOneRangeOfItsOwner) {
   std::vector<uint16_t> owners(rpc::kNumVirtualShards);
   for (size_t shard = 0; shard < owners.size(); ++shard) owners[shard] = shard < 100 || shard == 1023 ? 1 : shard % 2 ? 2 : 0;

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const Ro
 }
 
 absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
-  ps::TableHost host(/*num_workers=*/1);
+  ps::TableHost host(getenv("NW") ? atoi(getenv("NW")) : 1);
   ps::EmbeddingService service(host);
   RawBytesService raw;
   rpc::Server server;
