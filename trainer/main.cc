@@ -1,4 +1,6 @@
 // The one binary. Parses the command line and hands over to a subcommand (trainer/cli/commands.h).
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -57,6 +59,7 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--clients", options.clients, "processes that pull and push; default: 2 for pull_push, else 1")
       ->check(CLI::Range(1, 256));
   command.add_option("--servers", options.servers, "parameter servers")->check(CLI::Range(1, 256))->capture_default_str();
+  command.add_option("--threads", options.threads, "worker threads of a server")->check(CLI::Range(1, 64))->capture_default_str();
   command.add_option("--rows", options.rows, "rows of the table")->check(CLI::Range(2, 1 << 30))->capture_default_str();
   command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")->check(CLI::Range(1, 65536));
   command
@@ -76,9 +79,17 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--index", options.index, "")->group("");
 }
 
+// gRPC takes and frees a few hundred KB for whatever a socket delivers. By default such blocks go back to the system at once, and come
+// again page by page, until by chance a larger one has been freed: the limits that glibc then finds by itself are set from the start.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  KeepFreedMemory();
   CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");

@@ -40,7 +40,7 @@ class BenchPullPushTest : public testing::Test {
 };
 
 TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
-  const auto bench = Start({"--clients", "2", "--servers", "2", "--rows", "3000", "--dim", "5", "--batch", "50", "--ids", "zipf", "--steps", "3",
+  const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50", "--ids", "zipf", "--steps", "3",
                             "--repetitions", "2"});
   const support::Ended ended = bench->Wait(kDeadlineSeconds);
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
@@ -53,7 +53,7 @@ TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
     ASSERT_NE(at, std::string::npos) << json;
     double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, raw = 0, ratio = 0;
     const std::string format = std::string("{\"mode\":\"") + mode +
-                               "\",\"clients\":2,\"servers\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"grpc\","
+                               "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"grpc\","
                                "\"wire\":\"f32\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
                                "\"raw_grpc_gb_per_second\":%lf,\"ratio_to_raw_grpc\":%lf,\"correct\":true}";
     int length = 0;

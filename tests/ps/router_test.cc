@@ -137,5 +137,14 @@ TEST(MessageCutTest, EveryIdGoesOnceInOrderAndMessagesStaySmall) {
   EXPECT_TRUE(CutMessages({}, {}, 100).empty());
 }
 
+TEST(MessageCutTest, ACallALittleAboveTheLimitIsHalved) {
+  const auto ids = MakeIds(1, 4096);
+  const auto split = Router::RoundRobin(1).Split(1, "t", ids.data(), ids.size());
+  ASSERT_TRUE(split.ok());
+  const auto messages = CutMessages({*split}, {64}, size_t{1} << 20);
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_NEAR(static_cast<double>(messages[0].num_ids), 2048, 1);
+}
+
 }  // namespace
 }  // namespace tandem::ps

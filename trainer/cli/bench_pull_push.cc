@@ -173,16 +173,16 @@ void PrintHead(const std::vector<PullPushCase>& plan) {
       "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over all clients. GB/s: 8 bytes of id and 4 x dim of\n"
       "row for each pull and for each push of a distinct id, over the whole step. raw: gRPC streams of 1 MB messages gathered in pieces of 256\n"
       "bytes and copied out, between the same processes; its share: our GB/s while clients wait for pulls or pushes, of raw. %u repetitions,\n"
-      "medians.\n%-9s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %8s %6s %6s %6s\n",
-      plan[0].repetitions(), "mode", "clients", "servers", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms", "p99 ms", "raw GB/s",
+      "medians.\n%-9s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %8s %6s %6s %6s\n",
+      plan[0].repetitions(), "mode", "clients", "servers", "threads", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms", "p99 ms", "raw GB/s",
       "share", "pull", "push");
   std::fflush(stdout);
 }
 
 void Print(const Measured& m) {
   const auto ratio = [](double value) { return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-"); };
-  std::printf("%-9s %7u %7u %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %8.2f %6s %6s %6s\n", ModeName(m.bench), m.bench.clients(),
-              m.bench.servers(), m.bench.dim(), IdsName(m.bench), "grpc", "f32", m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9,
+  std::printf("%-9s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %8.2f %6s %6s %6s\n", ModeName(m.bench), m.bench.clients(),
+              m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), "grpc", "f32", m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9,
               m.p50_seconds * 1e3, m.p99_seconds * 1e3, m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(),
               ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
   if (!m.wrong.empty()) std::printf("FAIL: %s\n", m.wrong.c_str());
@@ -191,7 +191,7 @@ void Print(const Measured& m) {
 
 std::string JsonObject(const Measured& m) {
   return absl::StrCat("{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(), ",\"servers\":", m.bench.servers(),
-                      ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(), ",\"batch\":", m.bench.batch(), ",\"ids\":\"",
+                      ",\"threads\":", m.bench.threads(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(), ",\"batch\":", m.bench.batch(), ",\"ids\":\"",
                       IdsName(m.bench), "\",\"path\":\"grpc\",\"wire\":\"f32\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
                       ",\"gb_per_second\":", loop::JsonNumber(m.bytes_per_second * 1e-9),
                       ",\"p50_ms\":", loop::JsonNumber(m.p50_seconds * 1e3), ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3),
@@ -205,6 +205,7 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   bench.set_mode(mode == "pull" ? PullPushCase::PULL : mode == "push" ? PullPushCase::PUSH : PullPushCase::PULL_PUSH);
   bench.set_clients(options.clients > 0 ? static_cast<uint32_t>(options.clients) : bench.mode() == PullPushCase::PULL_PUSH ? 2 : 1);
   bench.set_servers(static_cast<uint32_t>(options.servers));
+  bench.set_threads(options.threads);
   bench.set_rows(options.rows);
   bench.set_dim(dim);
   bench.set_batch(options.batch);

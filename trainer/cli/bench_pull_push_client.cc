@@ -16,7 +16,7 @@ namespace tandem::cli {
 namespace {
 
 constexpr uint32_t kTable = 1;
-constexpr size_t kRowsPerFirstPush = size_t{1} << 17;
+constexpr uint64_t kMaxRowsPerFirstPush = uint64_t{1} << 17;
 constexpr size_t kSampledRows = 512;  // compared with the tally
 constexpr size_t kLookAhead = 16;     // ids
 constexpr absl::Duration kRawDuration = absl::Milliseconds(150);
@@ -53,10 +53,12 @@ absl::Status PullPushClient::Meet() {
 absl::Status PullPushClient::MakeRows() {
   const uint64_t share = (bench_.rows() + bench_.clients() - 1) / bench_.clients();
   const uint64_t begin = std::min(bench_.rows(), share * rank_), end = std::min(bench_.rows(), begin + share);
-  for (uint64_t done = 0; done < share; done += kRowsPerFirstPush) {
+  // Not larger than the timed ones: a table keeps the memory of its largest step.
+  const uint64_t num_rows = std::min(kMaxRowsPerFirstPush, static_cast<uint64_t>(IdsPerStep(bench_)));
+  for (uint64_t done = 0; done < share; done += num_rows) {
     ids_.clear();
     gradients_.clear();
-    for (uint64_t row = begin + done; row < std::min(end, begin + done + kRowsPerFirstPush); ++row) {
+    for (uint64_t row = begin + done; row < std::min(end, begin + done + num_rows); ++row) {
       ids_.push_back(row + 1);
       for (uint32_t column = 0; column < bench_.dim(); ++column) gradients_.push_back(-FirstWeight(row + 1, column));
     }

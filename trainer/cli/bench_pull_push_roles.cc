@@ -29,8 +29,8 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const Ro
   return rpc::MasterClient::Connect(options.master, self, [](const absl::Status&) {});  // the parent ends us
 }
 
-absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
-  ps::TableHost host(getenv("NW") ? atoi(getenv("NW")) : 1);
+absl::Status Serve(const PullPushCase& bench, const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
+  ps::TableHost host(bench.threads());
   ps::EmbeddingService service(host);
   RawBytesService raw;
   rpc::Server server;
@@ -55,9 +55,9 @@ absl::Status MeasureAndReport(const PullPushCase& bench, const RoleOptions& opti
 
 }  // namespace
 
-int RunPullPushServer(const PullPushCase&, const RoleOptions& options) {
+int RunPullPushServer(const PullPushCase& bench, const RoleOptions& options) {
   std::unique_ptr<rpc::MasterClient> master;
-  const absl::Status status = Serve(options, master);
+  const absl::Status status = Serve(bench, options, master);
   return LeaveJob(PS, options.index, master.get(), status);
 }
 

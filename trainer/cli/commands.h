@@ -41,6 +41,7 @@ struct BenchPullPushOptions {
   std::vector<std::string> ids;    // uniform, zipf; empty: both where it says something
   int clients = 0;                 // 0: 2 for pull_push, else 1
   int servers = 1;
+  int threads = 1;  // worker threads of a server
   uint64_t rows = 1'000'000;
   uint32_t batch = 4096;   // a client and step: samples of 26 ids for pull_push, else ids
   uint32_t steps = 0;      // of a repetition; 0: as many as take `seconds`
