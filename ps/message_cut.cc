@@ -7,9 +7,10 @@
 namespace tandem::ps {
 namespace {
 
-// What a message should hold so that all are of about one size: the rest of a call that is a little above the limit would cost as much
-// as a whole message, and while one of two is received the other can be made.
-size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<uint32_t>& dims, size_t max_bytes) {
+// What a message should hold so that all are of about one size: the rest of a call that is a little above the limit would cost as
+// much as a whole message, and while one of two is received the other can be made.
+size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<uint32_t>& dims,
+                 size_t max_bytes) {
   size_t total = 0, widest = 0;
   for (size_t segment = 0; segment < split.size(); ++segment) {
     const size_t count = split[segment][static_cast<size_t>(server)].ids.size();

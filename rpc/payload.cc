@@ -137,7 +137,9 @@ bool FindLastBytesField(const Payload& message, int field_number, std::vector<st
     if (tag == (static_cast<uint64_t>(field_number) << 3 | kLengthDelimited)) {
       if (!TakeVarint(&field, &size) || size != field.size() + behind_first) return false;
       if (!field.empty()) pieces->push_back(field);
-      for (size_t i = 1; i < message.slices().size(); ++i) pieces->emplace_back(message.slices()[i].data, message.slices()[i].size);
+      for (size_t i = 1; i < message.slices().size(); ++i) {
+        pieces->emplace_back(message.slices()[i].data, message.slices()[i].size);
+      }
       return true;
     }
     std::string_view content;

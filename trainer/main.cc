@@ -69,9 +69,13 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
       ->check(CLI::IsMember({"uniform", "zipf"}))
       ->type_name("uniform|zipf");
-  command.add_option("--seconds", options.seconds, "about how long a repetition takes")->check(CLI::Range(0.001, 600.0))->capture_default_str();
+  command.add_option("--seconds", options.seconds, "about how long a repetition takes")
+      ->check(CLI::Range(0.001, 600.0))
+      ->capture_default_str();
   command.add_option("--steps", options.steps, "steps of a repetition, instead of --seconds")->check(CLI::Range(1, 1 << 20));
-  command.add_option("--repetitions", options.repetitions, "the median of so many is told")->check(CLI::Range(1, 1000))->capture_default_str();
+  command.add_option("--repetitions", options.repetitions, "the median of so many is told")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   command.add_option("--json", options.json, "write the figures as JSON")->type_name("FILE");
   for (auto [name, value] : {std::pair("--role", &options.role), {"--case", &options.one_case}, {"--master", &options.master}}) {
     command.add_option(name, *value, "")->group("");  // of the processes that the command starts
@@ -79,8 +83,8 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--index", options.index, "")->group("");
 }
 
-// gRPC takes and frees a few hundred KB for whatever a socket delivers. By default such blocks go back to the system at once, and come
-// again page by page, until by chance a larger one has been freed: the limits that glibc then finds by itself are set from the start.
+// gRPC takes and frees a few hundred KB for whatever a socket delivers. By default such blocks go back to the system at once, and
+// come again page by page, until by chance a larger one has been freed: the limits that glibc then finds are set from the start.
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);

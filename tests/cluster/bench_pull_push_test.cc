@@ -1,4 +1,5 @@
-// `tandem bench pull-push` as a user runs it: its figures as JSON, what it refuses, and that nothing outlives it, however it ends.
+// `tandem bench pull-push` as a user runs it: its figures as JSON, what it refuses, and that nothing outlives it, however it
+// ends.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -40,8 +41,8 @@ class BenchPullPushTest : public testing::Test {
 };
 
 TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
-  const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50", "--ids", "zipf", "--steps", "3",
-                            "--repetitions", "2"});
+  const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50",
+                            "--ids", "zipf", "--steps", "3", "--repetitions", "2"});
   const support::Ended ended = bench->Wait(kDeadlineSeconds);
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
   EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
@@ -52,12 +53,14 @@ TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
     at = json.find("{\"mode\"", at);
     ASSERT_NE(at, std::string::npos) << json;
     double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, raw = 0, ratio = 0;
-    const std::string format = std::string("{\"mode\":\"") + mode +
-                               "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"grpc\","
-                               "\"wire\":\"f32\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
-                               "\"raw_grpc_gb_per_second\":%lf,\"ratio_to_raw_grpc\":%lf,\"correct\":true}";
+    const std::string format =
+        std::string("{\"mode\":\"") + mode +
+        "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"grpc\","
+        "\"wire\":\"f32\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
+        "\"raw_grpc_gb_per_second\":%lf,\"ratio_to_raw_grpc\":%lf,\"correct\":true}";
     int length = 0;
-    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &raw, &ratio, &length), 6) << json;
+    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &raw, &ratio, &length), 6)
+        << json;
     EXPECT_GT(length, 0) << json;
     for (const double figure : {rows, gigabytes, p50, raw, ratio}) EXPECT_GT(figure, 0) << json;
     EXPECT_GE(p99, p50);
@@ -68,7 +71,8 @@ TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
 
 TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
   for (const bool interrupted : {true, false}) {
-    const auto bench = Start({"--mode", "pull_push", "--rows", "1000", "--dim", "4", "--batch", "10", "--ids", "uniform", "--seconds", "100"});
+    const auto bench =
+        Start({"--mode", "pull_push", "--rows", "1000", "--dim", "4", "--batch", "10", "--ids", "uniform", "--seconds", "100"});
     std::vector<support::RunningProcess> children;
     ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [&] {
       children = Children(bench->pid());

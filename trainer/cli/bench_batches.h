@@ -1,7 +1,7 @@
-// The ids that `tandem bench pull-push` looks up, and what its rows add up to. Weights, gradients and the rate are small integers, so
-// f32 sums are exact and every row after the run is known. A gradient's sign is the opposite of its weight's in PULL_PUSH: one row pulled
-// stale or applied twice changes all later steps. Everything is a function of the case, so each process makes it for itself.
-// Thread rule: free functions.
+// The ids that `tandem bench pull-push` looks up, and what its rows add up to. Weights, gradients and the rate are small
+// integers, so f32 sums are exact and every row after the run is known. A gradient's sign is the opposite of its weight's in
+// PULL_PUSH: one row pulled stale or applied twice changes all later steps. Everything is a function of the case, so each process
+// makes it for itself. Thread rule: free functions.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace tandem::cli {
 
-inline constexpr int kNumBatches = 8;    // of a client; steps take them in turn
+inline constexpr int kNumBatches = 8;     // of a client; steps take them in turn
 inline constexpr size_t kSampleIds = 26;  // looked up for a sample in PULL_PUSH, as in Criteo's data
 
 size_t IdsPerStep(const PullPushCase& bench);

@@ -1,5 +1,5 @@
-// `tandem bench pull-push`: rows a second between clients and parameter servers, in processes of their own, beside what raw gRPC streams
-// carry between the same processes. This process starts them, is their master and prints what the clients report.
+// `tandem bench pull-push`: rows a second between clients and parameter servers, in processes of their own, beside what raw gRPC
+// streams carry between the same processes. This process starts them, is their master and prints what the clients report.
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ const char* IdsName(const PullPushCase& bench) { return bench.ids() == PullPushC
 struct Repetition {
   double seconds = 0;
   double pull_bytes = 0, push_bytes = 0;
-  double pull_rate = 0, push_rate = 0;          // bytes per second, while they wait for pulls or for pushes
+  double pull_rate = 0, push_rate = 0;  // bytes per second, while they wait for pulls or for pushes
   double raw_pull_rate = 0, raw_push_rate = 0;
 };
 
@@ -104,7 +104,8 @@ Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>
     const Repetition r = Together(clients, i);
     rows.push_back(static_cast<double>(clients[0].ids_per_step() * clients[0].steps() * clients.size()) / r.seconds);
     bytes.push_back((r.pull_bytes + r.push_bytes) / r.seconds);
-    const double pulling = r.pull_bytes > 0 ? r.pull_bytes / r.pull_rate : 0, pushing = r.push_bytes > 0 ? r.push_bytes / r.push_rate : 0;
+    const double pulling = r.pull_bytes > 0 ? r.pull_bytes / r.pull_rate : 0,
+                 pushing = r.push_bytes > 0 ? r.push_bytes / r.push_rate : 0;
     const double raw_pulling = r.pull_bytes > 0 ? r.pull_bytes / r.raw_pull_rate : 0;
     const double raw_pushing = r.push_bytes > 0 ? r.push_bytes / r.raw_push_rate : 0;
     pull_ratios.push_back(pulling > 0 ? raw_pulling / pulling : 0);
@@ -174,36 +175,40 @@ void PrintHead(const std::vector<PullPushCase>& plan) {
       "row for each pull and for each push of a distinct id, over the whole step. raw: gRPC streams of 1 MB messages gathered in pieces of 256\n"
       "bytes and copied out, between the same processes; its share: our GB/s while clients wait for pulls or pushes, of raw. %u repetitions,\n"
       "medians.\n%-9s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %8s %6s %6s %6s\n",
-      plan[0].repetitions(), "mode", "clients", "servers", "threads", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms", "p99 ms", "raw GB/s",
-      "share", "pull", "push");
+      plan[0].repetitions(), "mode", "clients", "servers", "threads", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
+      "p99 ms", "raw GB/s", "share", "pull", "push");
   std::fflush(stdout);
 }
 
 void Print(const Measured& m) {
   const auto ratio = [](double value) { return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-"); };
-  std::printf("%-9s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %8.2f %6s %6s %6s\n", ModeName(m.bench), m.bench.clients(),
-              m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), "grpc", "f32", m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9,
-              m.p50_seconds * 1e3, m.p99_seconds * 1e3, m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(),
-              ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
+  std::printf("%-9s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %8.2f %6s %6s %6s\n", ModeName(m.bench),
+              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), "grpc", "f32",
+              m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3,
+              m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(), ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
   if (!m.wrong.empty()) std::printf("FAIL: %s\n", m.wrong.c_str());
   std::fflush(stdout);
 }
 
 std::string JsonObject(const Measured& m) {
-  return absl::StrCat("{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(), ",\"servers\":", m.bench.servers(),
-                      ",\"threads\":", m.bench.threads(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(), ",\"batch\":", m.bench.batch(), ",\"ids\":\"",
-                      IdsName(m.bench), "\",\"path\":\"grpc\",\"wire\":\"f32\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
-                      ",\"gb_per_second\":", loop::JsonNumber(m.bytes_per_second * 1e-9),
-                      ",\"p50_ms\":", loop::JsonNumber(m.p50_seconds * 1e3), ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3),
-                      ",\"raw_grpc_gb_per_second\":", loop::JsonNumber(m.raw_bytes_per_second * 1e-9),
-                      ",\"ratio_to_raw_grpc\":", loop::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
+  return absl::StrCat(
+      "{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(), ",\"servers\":", m.bench.servers(),
+      ",\"threads\":", m.bench.threads(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
+      ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench),
+      "\",\"path\":\"grpc\",\"wire\":\"f32\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
+      ",\"gb_per_second\":", loop::JsonNumber(m.bytes_per_second * 1e-9), ",\"p50_ms\":", loop::JsonNumber(m.p50_seconds * 1e3),
+      ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3),
+      ",\"raw_grpc_gb_per_second\":", loop::JsonNumber(m.raw_bytes_per_second * 1e-9),
+      ",\"ratio_to_raw_grpc\":", loop::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
 }
 
 absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const std::string& mode, uint32_t dim,
                                       const std::string& ids) {
   PullPushCase bench;
   bench.set_mode(mode == "pull" ? PullPushCase::PULL : mode == "push" ? PullPushCase::PUSH : PullPushCase::PULL_PUSH);
-  bench.set_clients(options.clients > 0 ? static_cast<uint32_t>(options.clients) : bench.mode() == PullPushCase::PULL_PUSH ? 2 : 1);
+  bench.set_clients(options.clients > 0                       ? static_cast<uint32_t>(options.clients)
+                    : bench.mode() == PullPushCase::PULL_PUSH ? 2
+                                                              : 1);
   bench.set_servers(static_cast<uint32_t>(options.servers));
   bench.set_threads(options.threads);
   bench.set_rows(options.rows);
@@ -214,8 +219,9 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   bench.set_seconds(options.seconds);
   bench.set_repetitions(options.repetitions);
   if (bench.mode() != PullPushCase::PULL_PUSH && bench.batch() > bench.rows() / 2) {
-    return absl::InvalidArgumentError(absl::StrCat("--batch ", bench.batch(), " with --mode ", mode, ", which takes that many distinct ids of --rows ",
-                                                   bench.rows(), "; allowed: half of them"));
+    return absl::InvalidArgumentError(absl::StrCat("--batch ", bench.batch(), " with --mode ", mode,
+                                                   ", which takes that many distinct ids of --rows ", bench.rows(),
+                                                   "; allowed: half of them"));
   }
   return bench;
 }

@@ -38,9 +38,9 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
       master_(master),
       rank_(master.assignment().rank),
       pattern_(GradientPattern(bench.dim())),
-      client_(std::make_unique<ps::RemoteClient>(
-          ServerAddresses(master.assignment()), ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
-          bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout})),
+      client_(std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
+                                                 ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
+                                                 bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout})),
       raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()))) {}
 
 absl::Status PullPushClient::Meet() {
@@ -174,8 +174,21 @@ absl::StatusOr<PullPushRepetition> PullPushClient::Repeat(PullPushFigures* figur
   return repetition;
 }
 
-// Of some rows that were looked up and some drawn from all: what is wrong with the first that is wrong.
+// What is wrong with the first row that is wrong: of some that were looked up and some drawn from all; in PULL, where no gradient
+// shows what was pulled, of the last pull too.
 absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
+  const auto compare = [this](const std::vector<uint64_t>& ids, const std::vector<float>& rows) -> std::string {
+    const std::vector<float> expected = ExpectedRows(bench_, ids, num_steps_);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (rows[i] == expected[i]) continue;
+      return absl::StrCat("row ", ids[i / bench_.dim()], " column ", i % bench_.dim(), " is ", rows[i], ", the steps add up to ",
+                          expected[i]);
+    }
+    return "";
+  };
+  if (bench_.mode() == PullPushCase::PULL) {
+    if (std::string wrong = compare(ids_, rows_); !wrong.empty()) return wrong;
+  }
   ps::RowIndex seen;
   std::vector<uint64_t> sampled;
   for (size_t i = 0; i < kSampledRows; ++i) {
@@ -185,13 +198,7 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   }
   std::vector<float> rows(sampled.size() * bench_.dim());
   RETURN_IF_ERROR(Wait(client_->Pull(0, /*create=*/false, {{.table = kTable, .ids = sampled, .rows = rows.data()}})));
-  const std::vector<float> expected = ExpectedRows(bench_, sampled, num_steps_);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (rows[i] == expected[i]) continue;
-    return absl::StrCat("row ", sampled[i / bench_.dim()], " column ", i % bench_.dim(), " is ", rows[i], ", the steps add up to ",
-                        expected[i]);
-  }
-  return std::string();
+  return compare(sampled, rows);
 }
 
 absl::StatusOr<PullPushFigures> PullPushClient::Run() {

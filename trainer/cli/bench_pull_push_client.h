@@ -1,6 +1,6 @@
-// One client's run of a case of `tandem bench pull-push`: makes the rows, warms up, takes turns between the ceiling and timed steps, and
-// compares rows with what the steps add up to. Clients meet through the master's store before each part.
-// Thread rule: one thread.
+// One client's run of a case of `tandem bench pull-push`: makes the rows, warms up, takes turns between the ceiling and timed
+// steps, and compares rows with what the steps add up to. Clients meet through the master's store before each part. Thread rule:
+// one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ class PullPushClient {
  public:
   PullPushClient(const PullPushCase& bench, rpc::MasterClient& master);
 
-  // Everything from making the rows to comparing them with what they must be. DeadlineExceeded if another client does not come along.
+  // Everything from making the rows to comparing them with what they must be. DeadlineExceeded if another client does not come
+  // along.
   absl::StatusOr<PullPushFigures> Run();
 
  private:
@@ -33,7 +34,7 @@ class PullPushClient {
   void MakeGradients();
   absl::Status Pull();
   absl::Status Push(const float* gradients);
-  // Advances next_step_, also over a step without a push.
+  // One timed step of the mode; adds to `times`.
   absl::Status Step(PullPushRepetition* times);
   absl::StatusOr<uint64_t> ChooseSteps();
   absl::StatusOr<PullPushRepetition> Repeat(PullPushFigures* figures);
@@ -47,8 +48,8 @@ class PullPushClient {
   std::unique_ptr<ps::RemoteClient> client_;
   std::unique_ptr<RawBytesClient> raw_;
   int num_meetings_ = 0;
-  uint64_t next_step_ = 1;        // of the tables
-  uint64_t num_steps_ = 0;        // of this case, warm-up included
+  uint64_t next_step_ = 1;  // of the tables
+  uint64_t num_steps_ = 0;  // of this case, warm-up included
   std::vector<std::vector<uint64_t>> batches_;
   std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1
   ps::RowIndex merged_;

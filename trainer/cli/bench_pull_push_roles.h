@@ -1,6 +1,6 @@
-// The processes that `tandem bench pull-push` starts: a parameter server and a client of the rows it times. They find one another through
-// a master in the parent, as the roles of a job do. A signal ends them at once: they have nothing to save.
-// Thread rule: the main thread of a process of its own.
+// The processes that `tandem bench pull-push` starts: a parameter server and a client of the rows it times. They find one another
+// through a master in the parent, as the roles of a job do. A signal ends them at once: they have nothing to save. Thread rule:
+// the main thread of a process of its own.
 #pragma once
 
 #include "absl/time/time.h"

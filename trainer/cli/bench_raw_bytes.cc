@@ -57,8 +57,7 @@ void RawMemory::Take(const rpc::Payload& message) {
 }
 
 void RawBytesService::Register(rpc::Server& server) {
-  server.Handle(kService, "Pull", rpc::MethodKind::STREAM,
-                [this](rpc::Payload, rpc::Reply reply) { reply(memory_.Gather()); });
+  server.Handle(kService, "Pull", rpc::MethodKind::STREAM, [this](rpc::Payload, rpc::Reply reply) { reply(memory_.Gather()); });
   server.Handle(kService, "Push", rpc::MethodKind::STREAM, [](rpc::Payload request, rpc::Reply reply) {
     RawMemory::Take(request);
     reply(rpc::Payload());
@@ -94,7 +93,8 @@ absl::StatusOr<double> RawBytesClient::Measure(Direction direction, int window, 
     if (free == streams.size()) break;
     ++on_the_way->of_stream[free];
     on_the_way->mutex.Unlock();
-    streams[free]->Send(pull ? rpc::Payload(std::string(8, 'p')) : memory_.Gather())
+    streams[free]
+        ->Send(pull ? rpc::Payload(std::string(8, 'p')) : memory_.Gather())
         .OnReady([on_the_way, free, pull](const absl::StatusOr<rpc::Payload>& reply) {
           if (pull && reply.ok()) RawMemory::Take(*reply);
           absl::MutexLock lock(&on_the_way->mutex);

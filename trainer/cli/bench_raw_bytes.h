@@ -1,7 +1,6 @@
-// The ceiling of `tandem bench pull-push`: what gRPC streams carry when nothing but memory is touched at their ends. Messages of 1 MB,
-// gathered by the sender in pieces of 256 bytes (a row of dim 64) at random from 256 MB, and copied out by the receiver; through the same
-// rpc/server and rpc/channel as rows.
-// Thread rule: as rpc::Server and, for the client, one thread.
+// The ceiling of `tandem bench pull-push`: what gRPC streams carry when nothing but memory is touched at their ends. Messages of
+// 1 MB, gathered by the sender in pieces of 256 bytes (a row of dim 64) at random from 256 MB, and copied out by the receiver;
+// through the same rpc/server and rpc/channel as rows. Thread rule: as rpc::Server and, for the client, one thread.
 #pragma once
 
 #include <atomic>
@@ -46,8 +45,8 @@ class RawBytesClient {
   explicit RawBytesClient(const std::vector<std::string>& addresses);
 
   enum class Direction { PULL, PUSH };
-  // Bytes per second through one stream to every server, each with `window` messages on their way, for so long. Unavailable and the
-  // like as the streams say.
+  // Bytes per second through one stream to every server, each with `window` messages on their way, for so long. Unavailable and
+  // the like as the streams say.
   absl::StatusOr<double> Measure(Direction direction, int window, absl::Duration duration);
 
  private:
