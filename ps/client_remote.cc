@@ -1,5 +1,6 @@
 #include "ps/client_remote.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -112,30 +113,66 @@ std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& mess
   float* next = static_cast<float*>(gradients->data());
   for (const IdRange& range : message.ranges) {
     const size_t dim = plan.dims[range.segment];
-    const auto& positions = plan.split[range.segment][static_cast<size_t>(message.server)].positions;
+    const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
+    const float* source = segments[range.segment].gradients;
+    if (owned.positions.empty()) {
+      const size_t num_values = (range.end - range.begin) * dim;
+      std::memcpy(next, source + range.begin * dim, num_values * sizeof(float));
+      next += num_values;
+      continue;
+    }
     for (size_t i = range.begin; i < range.end; ++i, next += dim) {
-      std::memcpy(next, segments[range.segment].gradients + positions[i] * dim, dim * sizeof(float));
+      std::memcpy(next, source + owned.positions[i] * dim, dim * sizeof(float));
     }
   }
   return gradients;
 }
 
+// Reads the rows of a reply, which lie in as many pieces as they came in.
+class RowReader {
+ public:
+  explicit RowReader(const std::vector<std::string_view>& pieces) : pieces_(pieces) {}
+
+  // REQUIRES: so many bytes are left.
+  void Read(void* target, size_t num_bytes) {
+    for (char* next = static_cast<char*>(target); num_bytes > 0;) {
+      const std::string_view piece = pieces_[number_];
+      const size_t count = std::min(num_bytes, piece.size() - offset_);
+      std::memcpy(next, piece.data() + offset_, count);
+      next += count;
+      num_bytes -= count;
+      offset_ += count;
+      if (offset_ < piece.size()) continue;
+      ++number_;
+      offset_ = 0;
+    }
+  }
+
+ private:
+  const std::vector<std::string_view>& pieces_;
+  size_t number_ = 0, offset_ = 0;
+};
+
 absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
                          Payload reply) {
-  rpc::SplitMessage split;
-  if (!rpc::SplitBytesFields(reply.Flatten(), {15}, &split)) return absl::InternalError("malformed reply");
-  const std::string_view rows = split.bytes_fields[0];
-  if (rows.size() != message.num_values * sizeof(float)) {
+  std::vector<std::string_view> pieces;
+  if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
+  size_t num_bytes = 0;
+  for (const std::string_view piece : pieces) num_bytes += piece.size();
+  if (num_bytes != message.num_values * sizeof(float)) {
     return absl::InternalError(
-        absl::StrCat("answered ", rows.size(), " bytes of rows, expected ", message.num_values * sizeof(float)));
+        absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", message.num_values * sizeof(float)));
   }
-  const char* next = rows.data();
+  RowReader rows(pieces);
   for (const IdRange& range : message.ranges) {
     const size_t dim = plan.dims[range.segment], row_bytes = dim * sizeof(float);
-    const auto& positions = plan.split[range.segment][static_cast<size_t>(message.server)].positions;
-    for (size_t i = range.begin; i < range.end; ++i, next += row_bytes) {
-      std::memcpy(segments[range.segment].rows + positions[i] * dim, next, row_bytes);
+    const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
+    float* target = segments[range.segment].rows;
+    if (owned.positions.empty()) {
+      rows.Read(target + range.begin * dim, (range.end - range.begin) * row_bytes);
+      continue;
     }
+    for (size_t i = range.begin; i < range.end; ++i) rows.Read(target + owned.positions[i] * dim, row_bytes);
   }
   return absl::OkStatus();
 }

@@ -2,20 +2,38 @@
 
 #include <algorithm>
 
+#include "ps/client.h"
+
 namespace tandem::ps {
 namespace {
+
+// What a message should hold so that all are of about one size: the rest of a call that is a little above the limit would cost as
+// much as a whole message, and while one of two is received the other can be made.
+size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<uint32_t>& dims,
+                 size_t max_bytes) {
+  size_t total = 0, widest = 0;
+  for (size_t segment = 0; segment < split.size(); ++segment) {
+    const size_t count = split[segment][static_cast<size_t>(server)].ids.size();
+    total += CallBytes(count, dims[segment]);
+    if (count > 0) widest = std::max(widest, CallBytes(1, dims[segment]));
+  }
+  if (total <= max_bytes) return max_bytes;
+  const size_t num_messages = (total + max_bytes - 1) / max_bytes;
+  return std::min(max_bytes, (total + num_messages - 1) / num_messages + widest);
+}
 
 std::vector<CutMessage> CutForServer(int server, const std::vector<std::vector<OwnedIds>>& split,
                                      const std::vector<uint32_t>& dims, size_t max_bytes) {
   std::vector<CutMessage> messages;
+  const size_t message_bytes = EvenBytes(server, split, dims, max_bytes);
   size_t room = 0;
   for (size_t segment = 0; segment < split.size(); ++segment) {
     const size_t count = split[segment][static_cast<size_t>(server)].ids.size();
-    const size_t id_bytes = sizeof(uint64_t) + sizeof(float) * dims[segment];
+    const size_t id_bytes = CallBytes(1, dims[segment]);
     for (size_t begin = 0; begin < count;) {
       if (room < id_bytes) {
         messages.push_back({server, {}, 0, 0});
-        room = std::max(max_bytes, id_bytes);
+        room = std::max(message_bytes, id_bytes);
       }
       const size_t taken = std::min(count - begin, room / id_bytes);
       CutMessage& message = messages.back();

@@ -24,7 +24,7 @@ struct CutMessage {
 };
 
 // `split[segment][server]` are the segments' ids by owner, `dims[segment]` their row widths. A message holds at most
-// `max_bytes` of ids and rows, but at least one row. Servers take turns in the result.
+// `max_bytes` of ids and rows, but at least one row; those of a server are of about one size. Servers take turns in the result.
 std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<uint32_t>& dims,
                                     size_t max_bytes);
 

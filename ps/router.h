@@ -18,7 +18,8 @@ namespace tandem::ps {
 
 using ShardSet = std::bitset<rpc::kNumVirtualShards>;
 
-// One owner's part of a segment: ids[i] was at place positions[i] of the segment. Order is kept.
+// One owner's part of a segment: ids[i] was at place positions[i] of the segment. Order is kept. A sole owner has all ids where
+// they were, and no positions: whole runs of rows can then be copied at once.
 struct OwnedIds {
   std::vector<uint64_t> ids;
   std::vector<uint32_t> positions;

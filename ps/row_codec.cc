@@ -50,6 +50,14 @@ inline int8_t ToInt8(float rounded) {
 
 }  // namespace
 
+const char* NameOf(RowStorage storage) {
+  switch (storage) {
+    case STORED_BF16: return "BF16";
+    case STORED_INT8: return "INT8";
+    default: return "F32";
+  }
+}
+
 size_t StoredBytes(RowStorage storage, uint32_t dim) {
   switch (storage) {
     case STORED_BF16: return sizeof(BFloat16) * size_t{dim};

@@ -14,6 +14,7 @@
 
 namespace tandem::ps {
 
+const char* NameOf(RowStorage storage);  // "F32", "BF16", "INT8"
 // Bytes of a row's weights, the scale included.
 size_t StoredBytes(RowStorage storage, uint32_t dim);
 

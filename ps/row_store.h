@@ -30,7 +30,7 @@ namespace tandem::ps {
 
 class RowStore {
  public:
-  // `salt` enters the hash. `stride` bytes a record, which begins with its id. REQUIRES: stride >= 8.
+  // `salt` enters the hash and decides nothing else than places. `stride` bytes a record, which begins with its id. REQUIRES: stride >= 8.
   RowStore(uint64_t salt, size_t stride);
 
   size_t size() const { return size_; }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <random>
 #include <string_view>
 #include <utility>
 
@@ -55,6 +56,12 @@ double SquaredNorm(const float* x, size_t dim) {
   return total;
 }
 
+// Not to be known: who knows it could choose ids that all fall together. Nothing that anybody sees depends on it.
+uint64_t RandomSalt() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
 bool AllFinite(const char* values, size_t count) {
   constexpr uint32_t kExponent = 0x7f800000;
   uint32_t found = 0;
@@ -78,6 +85,7 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
   if (!(spec.init_stddev() >= 0 && std::isfinite(spec.init_stddev()))) {
     return wrong("init_stddev is ", spec.init_stddev(), ", must be >= 0");
   }
+  if (!RowStorage_IsValid(spec.storage())) return wrong("unknown storage ", static_cast<int>(spec.storage()));
   return CheckOptimizer(spec);
 }
 
@@ -98,7 +106,7 @@ Table::Table(const TableSpec& spec)
     : spec_(spec),
       optimizer_(MakeSparseOptimizer(spec)),
       layout_(spec.dim(), spec.storage(), optimizer_->num_slot_values(spec.dim())),
-      rows_(Fmix64(spec.number()), layout_.stride()),
+      rows_(RandomSalt(), layout_.stride()),
       sum_(spec.dim()),
       weights_(spec.dim()),
       first_(layout_.weight_bytes()) {

@@ -46,9 +46,9 @@ absl::StatusOr<Table*> FindTable(const TableMap& tables, const std::string& path
       header.num_slot_values == num_slot_values) {
     return table;
   }
-  return wrong("has rows of table ", header.table, " with dim ", header.dim, ", ", RowStorage_Name(header.storage), " and ",
-               header.num_slot_values, " slot values; the job's table ", spec.name(), " has dim ", spec.dim(), ", ",
-               RowStorage_Name(spec.storage()), " and ", num_slot_values, " slot values");
+  return wrong("has rows of table ", header.table, " with dim ", header.dim, " in ", NameOf(header.storage), " and ",
+               header.num_slot_values, " slot values; the job's table ", spec.name(), " has dim ", spec.dim(), " in ",
+               NameOf(spec.storage()), " and ", num_slot_values, " slot values");
 }
 
 absl::Status LoadFile(const std::string& path, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> wants,

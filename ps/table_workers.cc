@@ -53,7 +53,7 @@ void TableWorkers::KeepShards(const ShardSet& kept, Shares* shares) {
       for (size_t i = 0; i < share.owned.ids.size(); ++i) {
         if (!kept.test(rpc::VirtualShard(share.table, share.owned.ids[i]))) continue;
         owned.ids.push_back(share.owned.ids[i]);
-        owned.positions.push_back(share.owned.positions[i]);
+        owned.positions.push_back(share.owned.positions.empty() ? static_cast<uint32_t>(i) : share.owned.positions[i]);
       }
       share.owned = std::move(owned);
     }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/base/buffer.h"
 #include "kernels/base/check.h"
 
 namespace tandem::rpc {
@@ -79,13 +80,13 @@ void Payload::Append(const Payload& other) {
 std::string_view Payload::Flatten() {
   if (slices_.empty()) return {};
   if (slices_.size() > 1) {
-    std::shared_ptr<char[]> whole(new char[size_]);  // not zeroed first
+    auto whole = Buffer::Allocate(size_);
+    char* data = static_cast<char*>(whole->data());
     size_t offset = 0;
     for (const Slice& slice : slices_) {
-      std::memcpy(whole.get() + offset, slice.data, slice.size);
+      std::memcpy(data + offset, slice.data, slice.size);
       offset += slice.size;
     }
-    const char* data = whole.get();
     slices_.assign(1, Slice{data, size_, std::move(whole)});
   }
   return {slices_[0].data, slices_[0].size};
@@ -119,6 +120,43 @@ bool SplitBytesFields(std::string_view message, const std::vector<int>& field_nu
       split->small_fields.append(field_start, message.data() - field_start);
     }
   }
+  return true;
+}
+
+namespace {
+
+// FindBytesField where the tag and the length are in the first slice and the content ends with the message.
+bool FindLastBytesField(const Payload& message, int field_number, std::vector<std::string_view>* pieces) {
+  if (message.slices().empty()) return false;
+  std::string_view first(message.slices()[0].data, message.slices()[0].size);
+  const size_t behind_first = message.size() - first.size();
+  while (!first.empty()) {
+    std::string_view field = first;
+    uint64_t tag = 0, size = 0;
+    if (!TakeVarint(&field, &tag)) return false;
+    if (tag == (static_cast<uint64_t>(field_number) << 3 | kLengthDelimited)) {
+      if (!TakeVarint(&field, &size) || size != field.size() + behind_first) return false;
+      if (!field.empty()) pieces->push_back(field);
+      for (size_t i = 1; i < message.slices().size(); ++i) {
+        pieces->emplace_back(message.slices()[i].data, message.slices()[i].size);
+      }
+      return true;
+    }
+    std::string_view content;
+    if (tag > 0xffffffffu || tag >> 3 == 0 || !TakeContent(static_cast<int>(tag & 7), &field, &content)) return false;
+    first = field;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool FindBytesField(Payload& message, int field_number, std::vector<std::string_view>* pieces) {
+  pieces->clear();
+  if (FindLastBytesField(message, field_number, pieces)) return true;
+  SplitMessage split;
+  if (!SplitBytesFields(message.Flatten(), {field_number}, &split)) return false;
+  if (!split.bytes_fields[0].empty()) pieces->push_back(split.bytes_fields[0]);
   return true;
 }
 

@@ -48,5 +48,8 @@ struct SplitMessage {
 };
 // Scans the top-level fields of `message` (flattened). False if it is not a well-formed protobuf message.
 bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split);
+// The content of one bytes field of a received message, empty if absent, in as many pieces as it came in: where it is the last
+// field, as ours are, nothing is copied; elsewhere `message` is flattened. False if that is not a well-formed protobuf message.
+bool FindBytesField(Payload& message, int field_number, std::vector<std::string_view>* pieces);
 
 }  // namespace tandem::rpc

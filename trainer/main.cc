@@ -1,4 +1,6 @@
 // The one binary. Parses the command line and hands over to a subcommand (trainer/cli/commands.h).
+#include <malloc.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
@@ -6,6 +8,7 @@
 
 namespace {
 
+using tandem::cli::BenchPullPushOptions;
 using tandem::cli::RoleOptions;
 using tandem::cli::RunOptions;
 using tandem::loop::LogFormat;
@@ -49,9 +52,48 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
   }
 }
 
+void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
+  command.add_option("--mode", options.modes, "pull_push, pull or push; default: all")
+      ->check(CLI::IsMember({"pull_push", "pull", "push"}))
+      ->type_name("pull_push|pull|push");
+  command.add_option("--clients", options.clients, "processes that pull and push; default: 2 for pull_push, else 1")
+      ->check(CLI::Range(1, 256));
+  command.add_option("--servers", options.servers, "parameter servers")->check(CLI::Range(1, 256))->capture_default_str();
+  command.add_option("--threads", options.threads, "worker threads of a server")->check(CLI::Range(1, 64))->capture_default_str();
+  command.add_option("--rows", options.rows, "rows of the table")->check(CLI::Range(2, 1 << 30))->capture_default_str();
+  command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")->check(CLI::Range(1, 65536));
+  command
+      .add_option("--batch", options.batch, "a client and step: samples of 26 ids for pull_push, distinct ids for pull and push")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
+      ->check(CLI::IsMember({"uniform", "zipf"}))
+      ->type_name("uniform|zipf");
+  command.add_option("--seconds", options.seconds, "about how long a repetition takes")
+      ->check(CLI::Range(0.001, 600.0))
+      ->capture_default_str();
+  command.add_option("--steps", options.steps, "steps of a repetition, instead of --seconds")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--repetitions", options.repetitions, "the median of so many is told")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command.add_option("--json", options.json, "write the figures as JSON")->type_name("FILE");
+  for (auto [name, value] : {std::pair("--role", &options.role), {"--case", &options.one_case}, {"--master", &options.master}}) {
+    command.add_option(name, *value, "")->group("");  // of the processes that the command starts
+  }
+  command.add_option("--index", options.index, "")->group("");
+}
+
+// gRPC takes and frees a few hundred KB for whatever a socket delivers. By default such blocks go back to the system at once, and
+// come again page by page, until by chance a larger one has been freed: the limits that glibc then finds are set from the start.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  KeepFreedMemory();
   CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
@@ -119,6 +161,12 @@ int main(int argc, char** argv) {
   bench_step_command->add_option("--steps", bench_step.steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
   bench_step_command->add_option("--json", bench_step.json, "write the figures as JSON")->type_name("FILE");
   bench_step_command->callback([&] { code = tandem::cli::BenchStep(bench_step); });
+
+  tandem::cli::BenchPullPushOptions pull_push;
+  auto* pull_push_command =
+      bench->add_subcommand("pull-push", "rows between clients and parameter servers, beside what raw gRPC streams carry");
+  AddPullPushFlags(*pull_push_command, pull_push);
+  pull_push_command->callback([&] { code = tandem::cli::BenchPullPush(pull_push); });
 
   tandem::cli::InspectOptions inspect;
   auto* inspect_command = app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -7,12 +8,14 @@
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/base/block_cache.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/crc32c.h"
+#include "kernels/base/growing_memory.h"
 #include "kernels/base/large_memory.h"
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
@@ -82,6 +85,20 @@ TEST(PhiloxTest, BelowStaysInRangeAndReachesBothEnds) {
   std::set<uint64_t> seen;
   for (int i = 0; i < 200; ++i) seen.insert(RandomBelow({1, 1}, 0, i, 5));
   EXPECT_EQ(seen, (std::set<uint64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST(Crc32cTest, LongInputsAreWhatTheyAreInSmallPieces) {
+  std::string bytes;
+  for (uint32_t i = 0; i < 10'000; ++i) bytes += static_cast<char>(Fmix64(i));
+  for (size_t begin : {0, 1, 7}) {
+    for (size_t size : {3071, 3072, 3073, 6143, 6144, 9220, 9990}) {
+      uint32_t in_pieces = 0;
+      for (size_t done = 0; done < size; done += 13) {
+        in_pieces = Crc32c(in_pieces, bytes.data() + begin + done, std::min<size_t>(13, size - done));
+      }
+      EXPECT_EQ(Crc32c(0, bytes.data() + begin, size), in_pieces) << begin << " " << size;
+    }
+  }
 }
 
 TEST(Crc32cTest, MatchesTheCheckValueAndContinues) {
@@ -301,6 +318,24 @@ TEST(ThreadPoolTest, ManyCallersShareOnePool) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(sum.load(), 4 * 200 * 36);
+}
+
+TEST(GrowingMemoryTest, KeepsWhatItHoldsAndIsZeroBeyond) {
+  GrowingMemory memory;
+  EXPECT_EQ(memory.data(), nullptr);
+  size_t used = 0;
+  for (const size_t size : {size_t{1}, size_t{5000}, size_t{1} << 20, size_t{9} << 20, size_t{40} << 20}) {
+    memory.Grow(size);
+    ASSERT_GE(memory.capacity(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % kCacheLine, 0u);
+    for (size_t i = 0; i < used; i += 997) ASSERT_EQ(memory.data()[i], static_cast<char>(1 + i % 100)) << i;
+    for (size_t i = used; i < size; ++i) ASSERT_EQ(memory.data()[i], 0) << i;
+    used = size;
+    for (size_t i = 0; i < used; i += 997) memory.data()[i] = static_cast<char>(1 + i % 100);
+  }
+  const char* const data = memory.data();
+  memory.Grow(7);
+  EXPECT_EQ(memory.data(), data) << "it never shrinks";
 }
 
 }  // namespace

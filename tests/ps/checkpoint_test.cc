@@ -26,7 +26,11 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 
 using Folder = support::TempFolder;
 
-std::vector<TableSpec> Specs() { return {MakeTableSpec(1, 5, SPARSE_ADAM), MakeTableSpec(2, 17, SPARSE_SGD)}; }
+std::vector<TableSpec> Specs() {
+  TableSpec bytes = MakeTableSpec(2, 17, SPARSE_ROWWISE_ADAGRAD);
+  bytes.set_storage(STORED_INT8);
+  return {MakeTableSpec(1, 5, SPARSE_ADAM), bytes};
+}
 
 // Two steps over two tables; some rows are only ever pulled.
 void Train(Client& client) {
@@ -46,7 +50,7 @@ void Train(Client& client) {
 
 struct RowRecord {
   RowHeader header;
-  std::vector<float> values;
+  std::vector<char> values;
 };
 using RecordMap = std::map<std::pair<uint32_t, uint64_t>, RowRecord>;  // by table and id
 
@@ -68,7 +72,7 @@ RecordMap ReadAll(const std::vector<std::string>& paths) {
         },
         [](uint32_t) { return true; },
         [&](const SavedRow& row) {
-          const float* end = row.values + file.dim * (1 + file.num_slots);
+          const char* end = row.values + RowLayout(file.dim, file.storage, file.num_slot_values).value_bytes();
           const bool is_new =
               records.emplace(std::pair(file.number, row.header.id), RowRecord{row.header, {row.values, end}}).second;
           EXPECT_TRUE(is_new) << "row " << row.header.id << " comes twice";
@@ -204,7 +208,8 @@ class RowFileTest : public testing::Test {
     spec.set_name("a/b ä");
     table_ = std::make_unique<Table>(spec);
     const float values[] = {1, 2, 3, 4};
-    EXPECT_TRUE(table_->Restore({.id = 9, .last_step = 5, .frequency = 6, .version = 3, .flags = 0}, values));
+    EXPECT_TRUE(table_->Restore({.id = 9, .last_step = 5, .frequency = 6, .version = 3, .flags = 0},
+                                reinterpret_cast<const char*>(values)));
     const auto file = SaveRows(*table_, folder_.path());
     EXPECT_TRUE(file.ok() && file->has_value()) << file.status();
     name_ = (*file)->name();
@@ -249,8 +254,8 @@ TEST_F(RowFileTest, LayoutIsAsDescribed) {
   const auto append = [&expected](auto... values) {
     (expected.append(reinterpret_cast<const char*>(&values), sizeof values), ...);
   };
-  append(uint32_t{1}, kRowLayoutVersion, uint32_t{7}, uint32_t{2}, uint32_t{1}, uint32_t{1024}, uint32_t{1}, uint32_t{6},
-         uint64_t{1});
+  append(uint32_t{2}, kRowLayoutVersion, uint32_t{7}, uint32_t{2}, uint32_t{0}, uint32_t{2}, uint32_t{1024}, uint32_t{1}, uint32_t{6},
+         uint32_t{0}, uint64_t{1});
   expected += "a/b ä";
   append(shard, uint32_t{0}, uint64_t{1});
   append(uint64_t{9}, uint32_t{5}, uint32_t{6}, uint32_t{3}, uint32_t{0}, 1.0f, 2.0f, 3.0f, 4.0f);
@@ -268,23 +273,25 @@ TEST_F(RowFileTest, EveryTruncationAndEveryTailIsRefused) {
 }
 
 TEST_F(RowFileTest, HostileFieldsAreRefused) {
-  const size_t shard = 48 + 6, row = shard + 16;
+  const size_t shard = 56 + 6, row = shard + 16;
   ExpectRefused(With(0, 'X'), "not a file of table rows");
-  ExpectRefused(With(8, uint32_t{2}), "has format 2");
+  ExpectRefused(With(8, uint32_t{3}), "has format 3");
   ExpectRefused(With(12, uint32_t{9}), "row layout 9");
   ExpectRefused(With(20, ~uint32_t{0}), "claims dim");
   ExpectRefused(With(20, uint32_t{65536}), "ends too early");
-  ExpectRefused(With(24, ~uint32_t{0}), "slots");
+  ExpectRefused(With(24, uint32_t{3}), "storage 3");
+  ExpectRefused(With(28, ~uint32_t{0}), "slot values");
   // So many rows of 40 bytes that their product is that of one row again.
-  std::string many = With(40, uint64_t{1} << 61 | 1);
-  std::memcpy(many.data() + shard + 8, many.data() + 40, 8);
+  std::string many = With(48, uint64_t{1} << 61 | 1);
+  std::memcpy(many.data() + shard + 8, many.data() + 48, 8);
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(many, /*wanted=*/false)));
-  ExpectRefused(With(28, uint32_t{512}), "512 virtual shards");
-  ExpectRefused(With(32, ~uint32_t{0}), "ends too early");
-  ExpectRefused(With(36, ~uint32_t{0}), "claims dim");
-  ExpectRefused(With(36, uint32_t{4096}), "ends too early");
-  ExpectRefused(With(40, ~uint64_t{0}), "fewer rows");
-  ExpectRefused(With(40, uint64_t{0}), "more rows");
+  ExpectRefused(With(32, uint32_t{512}), "512 virtual shards");
+  ExpectRefused(With(36, ~uint32_t{0}), "ends too early");
+  ExpectRefused(With(40, ~uint32_t{0}), "claims dim");
+  ExpectRefused(With(40, uint32_t{4096}), "ends too early");
+  ExpectRefused(With(44, uint32_t{1}), "claims dim");
+  ExpectRefused(With(48, ~uint64_t{0}), "fewer rows");
+  ExpectRefused(With(48, uint64_t{0}), "more rows");
   ExpectRefused(With(shard, uint32_t{1024}), "out of order");
   ExpectRefused(With(shard, rpc::VirtualShard(7, 9) ^ 1), "out of its place");
   for (uint32_t bytes : {1u, 8u, 48u, 57u}) ExpectRefused(With(shard + 4, bytes), "bytes of de-duplication windows");
@@ -292,7 +299,7 @@ TEST_F(RowFileTest, HostileFieldsAreRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(With(shard + 4, ~uint32_t{0}), /*wanted=*/false)));
   ExpectRefused(With(shard + 8, ~uint64_t{0}), "more rows");
   ExpectRefused(With(row, uint64_t{0}), "out of its place");
-  std::string twice = With(40, uint64_t{2});
+  std::string twice = With(48, uint64_t{2});
   twice[shard + 8] = 2;
   ExpectRefused(twice + twice.substr(row), "row 9 out of its place");
 }
@@ -326,7 +333,7 @@ class WindowFileTest : public RowFileTest {
   }
 
   static constexpr uint64_t kEpoch = 0x0123456789abcdef;
-  static constexpr size_t kShard = 48 + 6, kWindow = kShard + 16 + 8;  // offsets of the first
+  static constexpr size_t kShard = 56 + 6, kWindow = kShard + 16 + 8;  // offsets of the first
   // The row's shard and another one beside it.
   const uint32_t first_ = std::min(rpc::VirtualShard(7, 9), rpc::VirtualShard(7, 9) ^ 1), second_ = first_ + 1;
   std::vector<ShardWindow> windows_;

@@ -246,15 +246,17 @@ TEST_F(RefusedLoadTest, ShardsAndStep) {
 }
 
 TEST_F(RefusedLoadTest, FilesOfOtherTables) {
-  auto fewer = TrainedSpecs(), dim = TrainedSpecs(), slots = TrainedSpecs(), name = TrainedSpecs();
+  auto fewer = TrainedSpecs(), dim = TrainedSpecs(), slots = TrainedSpecs(), halves = TrainedSpecs(), name = TrainedSpecs();
   fewer.pop_back();
   dim[2] = MakeTableSpec(3, 9, SPARSE_ADAM);
   slots[2] = MakeTableSpec(3, 8, SPARSE_ADAGRAD);
+  halves[2].set_storage(STORED_BF16);
   name[2].set_name("other");
   const auto code = absl::StatusCode::kFailedPrecondition;
   ExpectRefused(args_, code, "there is no table 3 (table3)", &fewer);
-  ExpectRefused(args_, code, "has rows of table table3 with dim 8 and 2 slots; the job's table table3 has dim 9", &dim);
-  ExpectRefused(args_, code, "has dim 8 and 1 slots", &slots);
+  ExpectRefused(args_, code, "has rows of table table3 with dim 8 in F32 and 16 slot values; the job's table table3 has dim 9", &dim);
+  ExpectRefused(args_, code, "has dim 8 in F32 and 8 slot values", &slots);
+  ExpectRefused(args_, code, "has dim 8 in BF16 and 16 slot values", &halves);
   ExpectRefused(args_, code, "the job's table other", &name);
 }
 
@@ -273,7 +275,7 @@ TEST_F(RefusedLoadTest, FilesThatAreMissingOrDamaged) {
   ExpectUnfit(args_, LastPath() + ": ends too early");
   std::ofstream(LastPath(), std::ios::app) << "xx";
   ExpectUnfit(args_, LastPath() + ": goes on");
-  std::ofstream(LastPath()) << "garbage that is longer than a header, which has forty-eight bytes";
+  std::ofstream(LastPath()) << "garbage that is longer than a header, which has fifty-six bytes";
   ExpectUnfit(args_, LastPath() + ": is not a file of table rows");
   fs::remove(LastPath());
   ExpectUnfit(args_, LastPath() + ": cannot be read");

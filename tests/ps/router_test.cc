@@ -40,13 +40,43 @@ TEST(RouterTest, SplitKeepsOrderAndPlaces) {
 
 TEST(RouterTest, SplitAddsTheShardsThatItTouched) {
   const auto ids = MakeIds(1, 200);
-  ShardSet touched, expected;
-  touched.set(rpc::VirtualShard(2, ids[0]) ^ 1);
-  expected = touched;
-  for (uint64_t id : ids) expected.set(rpc::VirtualShard(2, id));
-  ASSERT_TRUE(Router::RoundRobin(3).Split(2, "t", ids.data(), ids.size(), &touched).ok());
-  EXPECT_EQ(touched, expected);
-  EXPECT_GT(touched.count(), 150u);
+  for (const int num_owners : {1, 3}) {
+    ShardSet touched, expected;
+    touched.set(rpc::VirtualShard(2, ids[0]) ^ 1);
+    expected = touched;
+    for (uint64_t id : ids) expected.set(rpc::VirtualShard(2, id));
+    ASSERT_TRUE(Router::RoundRobin(num_owners).Split(2, "t", ids.data(), ids.size(), &touched).ok());
+    EXPECT_EQ(touched, expected);
+    EXPECT_GT(touched.count(), 150u);
+  }
+}
+
+TEST(RouterTest, ASoleOwnerHasAllIdsWhereTheyWere) {
+  const auto ids = MakeIds(1, 200);
+  const auto split = Router::RoundRobin(1).Split(2, "t", ids.data(), ids.size());
+  ASSERT_TRUE(split.ok());
+  ASSERT_EQ(split->size(), 1u);
+  EXPECT_EQ((*split)[0].ids, ids);
+  EXPECT_TRUE((*split)[0].positions.empty());
+}
+
+// However far apart, with ids in between whose hashes fall together with theirs or not.
+TEST(RouterTest, AnyRepeatedIdIsRefused) {
+  for (const int num_owners : {1, 3}) {
+    const Router router = Router::RoundRobin(num_owners);
+    for (size_t count : {2, 3, 64, 1000}) {
+      const auto distinct = MakeIds(1, count);
+      EXPECT_TRUE(router.Split(2, "t", distinct.data(), count).ok());
+      for (size_t first = 0; first < count; first += 1 + count / 16) {
+        for (size_t second = first + 1; second < count; second += 1 + count / 16) {
+          auto ids = distinct;
+          ids[second] = ids[first];
+          const absl::Status refused = router.Split(2, "t", ids.data(), count).status();
+          EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << first << " " << second;
+        }
+      }
+    }
+  }
 }
 
 TEST(RouterTest, EveryShardIsInOneRangeOfItsOwner) {
@@ -117,6 +147,15 @@ TEST(MessageCutTest, EveryIdGoesOnceInOrderAndMessagesStaySmall) {
     }
   }
   EXPECT_TRUE(CutMessages({}, {}, 100).empty());
+}
+
+TEST(MessageCutTest, ACallALittleAboveTheLimitIsHalved) {
+  const auto ids = MakeIds(1, 4096);
+  const auto split = Router::RoundRobin(1).Split(1, "t", ids.data(), ids.size());
+  ASSERT_TRUE(split.ok());
+  const auto messages = CutMessages({*split}, {64}, size_t{1} << 20);
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_NEAR(static_cast<double>(messages[0].num_ids), 2048, 1);
 }
 
 }  // namespace

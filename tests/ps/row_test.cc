@@ -13,20 +13,29 @@
 namespace tandem::ps {
 namespace {
 
-TEST(RowLayoutTest, WideRowsStartTheirWeightsOnACacheLine) {
-  for (uint32_t dim : {16, 17, 64, 65536}) {
-    for (int slots : {0, 1, 2}) {
-      const RowLayout layout(dim, slots);
-      EXPECT_EQ(layout.weights_offset() % 64, 0u);
-      EXPECT_EQ(layout.stride() % 64, 0u);
-      EXPECT_GE(layout.stride(), layout.weights_offset() + 4ull * dim * (1 + static_cast<unsigned>(slots)));
+TEST(RowLayoutTest, WeightsOfACacheLineStartOnOne) {
+  for (RowStorage storage : {STORED_F32, STORED_BF16, STORED_INT8}) {
+    for (uint32_t dim : {64, 67, 65536}) {
+      for (size_t slot_values : {size_t{0}, size_t{1}, size_t{2} * dim}) {
+        const RowLayout layout(dim, storage, slot_values);
+        EXPECT_EQ(layout.weights_offset() % 64, 0u);
+        EXPECT_EQ(layout.stride() % 64, 0u);
+        EXPECT_EQ(layout.weight_bytes() % 4, 0u);
+        EXPECT_GE(layout.stride(), layout.weights_offset() + layout.value_bytes());
+        EXPECT_LT(layout.stride(), layout.field_bytes() + 64 + 64);
+      }
     }
   }
+  EXPECT_EQ(RowLayout(16, STORED_F32, 0).weights_offset(), 64u);
 }
 
 TEST(RowLayoutTest, NarrowRowsArePacked) {
-  EXPECT_EQ(RowLayout(1, 0).stride(), 32u);  // 24 bytes of header, 4 of weights, to the next multiple of 8
-  EXPECT_EQ(RowLayout(8, 1).stride(), 24u + 64);
+  EXPECT_EQ(RowLayout(1, STORED_F32, 0).stride(), 32u);  // 24 bytes of header, 4 of weights, to the next multiple of 8
+  EXPECT_EQ(RowLayout(8, STORED_F32, 8).stride(), 24u + 64);
+  // 24 of header, 32 of weights, 4 of one slot: a line.
+  EXPECT_EQ(RowLayout(16, STORED_BF16, 1).stride(), 64u);
+  EXPECT_EQ(RowLayout(16, STORED_BF16, 1).field_bytes(), 60u);
+  EXPECT_EQ(RowLayout(16, STORED_INT8, 1).stride(), 24u + 16 + 4 + 4);
 }
 
 TEST(InitializerTest, DependsOnSeedIdAndColumnAlone) {

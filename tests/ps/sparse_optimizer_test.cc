@@ -1,8 +1,9 @@
 // One suite over every sparse optimizer: its slots, its one-step closed form, and what no optimizer may do.
 #include "ps/optimizer/sparse_optimizer.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/ps/spec.h"
@@ -13,27 +14,39 @@ namespace {
 struct Kind {
   const char* name;
   tandem::SparseOptimizer value;
-  int num_slots;
+  int num_slots;  // of dim numbers; -1: one number
   float initial_slot;
-  // The weight after one step from `w`, with scaled gradient g and learning rate lr.
-  double (*first_step)(double w, double g, double lr);
+  // The weight after one step from `w`, with scaled gradient g, the mean of its row's squares and learning rate lr.
+  double (*first_step)(double w, double g, double mean_square, double lr);
 };
 
 const Kind kKinds[] = {
-    {"Sgd", SPARSE_SGD, 0, 0, [](double w, double g, double lr) { return w - lr * g; }},
+    {"Sgd", SPARSE_SGD, 0, 0, [](double w, double g, double, double lr) { return w - lr * g; }},
     {"Adagrad", SPARSE_ADAGRAD, 1, 0.1f,
-     [](double w, double g, double lr) { return w - lr * g / (std::sqrt(0.1 + g * g) + 1e-8); }},
+     [](double w, double g, double, double lr) { return w - lr * g / (std::sqrt(0.1 + g * g) + 1e-8); }},
+    {"RowwiseAdagrad", SPARSE_ROWWISE_ADAGRAD, -1, 0.1f,
+     [](double w, double g, double mean_square, double lr) { return w - lr * g / (std::sqrt(0.1 + mean_square) + 1e-8); }},
     // In the first step the bias corrections undo the averaging: m/(1-b1) = g, v/(1-b2) = g^2.
-    {"Adam", SPARSE_ADAM, 2, 0, [](double w, double g, double lr) { return w - lr * g / (std::fabs(g) + 1e-8); }},
+    {"Adam", SPARSE_ADAM, 2, 0, [](double w, double g, double, double lr) { return w - lr * g / (std::fabs(g) + 1e-8); }},
 };
 
 class SparseOptimizerTest : public testing::TestWithParam<Kind> {
  protected:
-  // A record with a guard behind it.
-  struct Record {
-    explicit Record(const RowLayout& layout) : bytes(layout.stride() + 64, 0x5a), row(layout.View(bytes.data())) {}
-    std::vector<char> bytes;
-    RowView row;
+  // A row's weights and slots, each with a guard behind it.
+  struct Row {
+    Row(const SparseOptimizer& optimizer, uint32_t dim)
+        : dim(dim), weights(dim + kGuard, kGuardValue), slots(optimizer.num_slot_values(dim) + kGuard, kGuardValue) {
+      optimizer.Init(slots.data(), dim);
+    }
+    void Apply(const SparseOptimizer& optimizer, const std::vector<float>& gradient, uint64_t step, float rate, float scale) {
+      optimizer.Apply(weights.data(), slots.data(), gradient.data(), dim, step, rate, scale);
+    }
+    bool operator==(const Row&) const = default;
+
+    static constexpr size_t kGuard = 16;
+    static constexpr float kGuardValue = 77;
+    uint32_t dim;
+    std::vector<float> weights, slots;
   };
   std::unique_ptr<SparseOptimizer> Make(uint32_t dim) {
     return MakeSparseOptimizer(MakeTableSpec(1, dim, GetParam().value));
@@ -43,72 +56,78 @@ class SparseOptimizerTest : public testing::TestWithParam<Kind> {
 TEST_P(SparseOptimizerTest, InitFillsTheSlotsAndNothingElse) {
   for (uint32_t dim : {1, 3, 16, 65}) {
     const auto optimizer = Make(dim);
-    ASSERT_EQ(optimizer->num_slots(), GetParam().num_slots);
-    const RowLayout layout(dim, optimizer->num_slots());
-    Record record(layout), untouched(layout);
-    optimizer->Init(record.row);
-    for (size_t i = 0; i < dim * static_cast<size_t>(GetParam().num_slots); ++i) {
-      EXPECT_EQ(record.row.slots[i], GetParam().initial_slot);
+    const size_t expected = GetParam().num_slots < 0 ? 1 : dim * static_cast<size_t>(GetParam().num_slots);
+    ASSERT_EQ(optimizer->num_slot_values(dim), expected);
+    const Row row(*optimizer, dim);
+    for (size_t i = 0; i < row.slots.size(); ++i) {
+      EXPECT_EQ(row.slots[i], i < expected ? GetParam().initial_slot : Row::kGuardValue) << i;
     }
-    EXPECT_EQ(0, std::memcmp(record.row.weights, untouched.row.weights, dim * sizeof(float)));
-    EXPECT_EQ(0, std::memcmp(record.bytes.data() + layout.stride(), untouched.bytes.data() + layout.stride(), 64));
   }
 }
 
 TEST_P(SparseOptimizerTest, FirstStepMatchesTheFormula) {
   for (uint32_t dim : {1, 3, 16, 65}) {
     const auto optimizer = Make(dim);
-    Record record(RowLayout(dim, optimizer->num_slots()));
-    optimizer->Init(record.row);
+    Row row(*optimizer, dim);
     const auto weights = MakeValues(1, dim), gradient = MakeValues(2, dim);
-    std::memcpy(record.row.weights, weights.data(), dim * sizeof(float));
-    optimizer->Apply(record.row, gradient.data(), 1, 0.01f, 0.25f);
+    std::copy(weights.begin(), weights.end(), row.weights.begin());
+    row.Apply(*optimizer, gradient, 1, 0.01f, 0.25f);
+    double mean_square = 0;
+    for (float g : gradient) mean_square += 0.25 * g * 0.25 * g / dim;
     for (uint32_t i = 0; i < dim; ++i) {
-      EXPECT_NEAR(record.row.weights[i], GetParam().first_step(weights[i], 0.25 * gradient[i], 0.01), 2e-6) << i;
+      EXPECT_NEAR(row.weights[i], GetParam().first_step(weights[i], 0.25 * gradient[i], mean_square, 0.01), 2e-6) << i;
     }
   }
 }
 
 TEST_P(SparseOptimizerTest, NeverWritesBeyondTheRow) {
   const auto optimizer = Make(17);
-  const RowLayout layout(17, optimizer->num_slots());
-  Record record(layout);
-  optimizer->Init(record.row);
-  const auto gradient = MakeValues(3, 17);
-  const size_t used = layout.weights_offset() + sizeof(float) * 17 * (1 + static_cast<size_t>(optimizer->num_slots()));
-  optimizer->Apply(record.row, gradient.data(), 1, 0.1f, 1);
-  for (size_t i = used; i < record.bytes.size(); ++i) ASSERT_EQ(record.bytes[i], 0x5a) << i;
-  for (size_t i = 0; i < layout.weights_offset(); ++i) ASSERT_EQ(record.bytes[i], 0x5a) << i;
+  Row row(*optimizer, 17);
+  row.Apply(*optimizer, MakeValues(3, 17), 1, 0.1f, 1);
+  for (size_t i = 0; i < Row::kGuard; ++i) {
+    ASSERT_EQ(row.weights[17 + i], Row::kGuardValue) << i;
+    ASSERT_EQ(row.slots[row.slots.size() - 1 - i], Row::kGuardValue) << i;
+  }
 }
 
 TEST_P(SparseOptimizerTest, ScaleMultipliesTheGradient) {
   const auto optimizer = Make(8);
-  const RowLayout layout(8, optimizer->num_slots());
-  Record scaled(layout), halved(layout);
+  Row scaled(*optimizer, 8), halved(*optimizer, 8);
   auto gradient = MakeValues(4, 8);
-  for (Record* record : {&scaled, &halved}) {
-    optimizer->Init(record->row);
-    std::fill_n(record->row.weights, 8, 1.0f);
-  }
-  optimizer->Apply(scaled.row, gradient.data(), 1, 0.1f, 0.5f);
+  scaled.Apply(*optimizer, gradient, 1, 0.1f, 0.5f);
   for (float& g : gradient) g *= 0.5f;  // exact
-  optimizer->Apply(halved.row, gradient.data(), 1, 0.1f, 1);
-  EXPECT_EQ(scaled.bytes, halved.bytes);
+  halved.Apply(*optimizer, gradient, 1, 0.1f, 1);
+  EXPECT_EQ(scaled, halved);
 }
 
 TEST_P(SparseOptimizerTest, RowsDoNotShareState) {
   const auto optimizer = Make(4);
-  const RowLayout layout(4, optimizer->num_slots());
-  Record used(layout), fresh(layout), alone(layout);
+  Row used(*optimizer, 4), fresh(*optimizer, 4), alone(*optimizer, 4);
   const auto gradient = MakeValues(5, 4);
-  for (Record* record : {&used, &fresh, &alone}) {
-    optimizer->Init(record->row);
-    std::fill_n(record->row.weights, 4, 1.0f);
+  for (uint64_t step = 1; step <= 3; ++step) used.Apply(*optimizer, gradient, step, 0.1f, 1);
+  fresh.Apply(*optimizer, gradient, 4, 0.1f, 1);
+  alone.Apply(*Make(4), gradient, 4, 0.1f, 1);
+  EXPECT_EQ(fresh, alone);
+}
+
+TEST(RowwiseAdagradTest, OneAccumulatorOfTheMeanSquare) {
+  for (uint32_t dim : {1, 3, 16, 65}) {
+    const auto optimizer = MakeSparseOptimizer(MakeTableSpec(1, dim, SPARSE_ROWWISE_ADAGRAD));
+    std::vector<float> weights = MakeValues(1, dim), slot(1);
+    const auto first = weights, gradient = MakeValues(2, dim);
+    optimizer->Init(slot.data(), dim);
+    double accumulator = 0.1f;
+    std::vector<double> expected(first.begin(), first.end());
+    for (uint64_t step = 1; step <= 3; ++step) {
+      optimizer->Apply(weights.data(), slot.data(), gradient.data(), dim, step, 0.01f, 0.25f);
+      double squares = 0;
+      for (float g : gradient) squares += 0.25 * g * 0.25 * g;
+      accumulator += squares / dim;
+      for (uint32_t i = 0; i < dim; ++i) expected[i] -= 0.01 * 0.25 * gradient[i] / (std::sqrt(accumulator) + 1e-8);
+    }
+    EXPECT_NEAR(slot[0], accumulator, 1e-6);
+    for (uint32_t i = 0; i < dim; ++i) EXPECT_NEAR(weights[i], expected[i], 2e-6) << i;
   }
-  for (uint64_t step = 1; step <= 3; ++step) optimizer->Apply(used.row, gradient.data(), step, 0.1f, 1);
-  optimizer->Apply(fresh.row, gradient.data(), 4, 0.1f, 1);
-  Make(4)->Apply(alone.row, gradient.data(), 4, 0.1f, 1);
-  EXPECT_EQ(fresh.bytes, alone.bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SparseOptimizerTest, testing::ValuesIn(kKinds),

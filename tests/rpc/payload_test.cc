@@ -111,6 +111,49 @@ TEST(BytesFieldTest, EveryTruncationIsRefusedOrIsAWholeNumberOfFields) {
   }
 }
 
+// However a message is sliced, and wherever the field stands in it.
+TEST(BytesFieldTest, TheFieldIsFoundInPieces) {
+  const std::string small = SmallPullRequest().SerializeAsString(), ids = "0123456789abcdef";
+  Payload field;
+  AppendBytesField(field, 15, ids.data(), ids.size(), nullptr);
+  const std::string last(field.Flatten());
+  for (const std::string& bytes : {small + last, last + small, small + last + last, small}) {
+    for (size_t first = 0; first <= bytes.size(); ++first) {
+      for (size_t second = first; second <= bytes.size(); second += 5) {
+        Payload message;
+        message.Append(bytes.data(), first, nullptr);
+        message.Append(bytes.data() + first, second - first, nullptr);
+        message.Append(bytes.data() + second, bytes.size() - second, nullptr);
+        std::vector<std::string_view> pieces{"old"};
+        ASSERT_TRUE(FindBytesField(message, 15, &pieces));
+        std::string found;
+        for (const std::string_view piece : pieces) found += piece;
+        EXPECT_EQ(found, bytes == small ? "" : ids) << first << " " << second;
+      }
+    }
+  }
+  Payload whole;
+  whole.Append(last.data(), 2, nullptr);
+  whole.Append(last.data() + 2, last.size() - 2, nullptr);
+  std::vector<std::string_view> pieces;
+  ASSERT_TRUE(FindBytesField(whole, 15, &pieces));
+  EXPECT_EQ(pieces[0].data(), last.data() + 2);  // nothing was copied
+}
+
+TEST(BytesFieldTest, AFieldCutShortIsNotFound) {
+  const std::string ids(200, 'i');
+  Payload field;
+  AppendBytesField(field, 15, ids.data(), ids.size(), nullptr);
+  const std::string bytes = std::string(field.Flatten());
+  for (size_t size = 1; size < bytes.size(); ++size) {
+    Payload cut;
+    cut.Append(bytes.data(), std::min<size_t>(size, 3), nullptr);
+    if (size > 3) cut.Append(bytes.data() + 3, size - 3, nullptr);
+    std::vector<std::string_view> pieces;
+    EXPECT_FALSE(FindBytesField(cut, 15, &pieces)) << size;
+  }
+}
+
 TEST(BytesFieldTest, MalformedInputIsRefused) {
   const std::string ten(10, '\xff');
   for (const std::string& bytes : {

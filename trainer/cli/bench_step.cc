@@ -1,9 +1,6 @@
 // `tandem bench step`: the speed of a whole training step, by the training loop itself, and where its time goes.
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <tuple>
 
@@ -15,6 +12,7 @@
 #include "ps/table_host.h"
 #include "trainer/cli/bench_ceilings.h"
 #include "trainer/cli/bench_data.h"
+#include "trainer/cli/bench_figures.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/report.h"
@@ -31,11 +29,6 @@ constexpr int kTracedSteps = 4;
 
 // Steps that come before those which are measured. By then a GPU's step has been recorded (loop/step_passes.h).
 int WarmUpSteps(Device device) { return device.is_cuda() ? 8 : 4; }
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // The time of one kind or one name of kernel, without what ran inside its spans.
 struct Share {
@@ -198,35 +191,12 @@ void Print(const Measured& m) {
   std::fflush(stdout);
 }
 
-// The file of --json, if asked for. Opened before minutes are spent on what goes into it.
-class JsonFile {
- public:
-  explicit JsonFile(const std::string& path) : path_(path) {
-    if (!path.empty()) file_.open(path);
-  }
-  absl::Status status() const {
-    if (path_.empty() || (file_.is_open() && file_.good())) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("cannot write --json ", path_, ": ", std::strerror(errno)));
-  }
-  absl::Status Write(const std::vector<Measured>& all) {
-    if (path_.empty()) return absl::OkStatus();
-    file_ << "[";
-    const char* separator = "\n";
-    for (const Measured& m : all) {
-      file_ << separator << "{\"job\":" << loop::JsonString(m.job) << ",\"threads\":" << m.threads
-            << ",\"dtype\":" << loop::JsonString(m.dtype) << ",\"device\":" << loop::JsonString(DeviceName(m.device))
-            << ",\"tokens_per_second\":" << loop::JsonNumber(m.tokens_per_second)
-            << ",\"samples_per_second\":" << loop::JsonNumber(m.samples_per_second) << "}";
-      separator = ",\n";
-    }
-    file_ << "\n]\n" << std::flush;
-    return status();
-  }
-
- private:
-  const std::string path_;
-  std::ofstream file_;
-};
+std::string JsonObject(const Measured& m) {
+  return absl::StrCat("{\"job\":", loop::JsonString(m.job), ",\"threads\":", m.threads, ",\"dtype\":", loop::JsonString(m.dtype),
+                      ",\"device\":", loop::JsonString(DeviceName(m.device)),
+                      ",\"tokens_per_second\":", loop::JsonNumber(m.tokens_per_second),
+                      ",\"samples_per_second\":", loop::JsonNumber(m.samples_per_second), "}");
+}
 
 struct Combination {
   const BenchJob* bench;
@@ -267,13 +237,13 @@ absl::Status Run(const BenchStepOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<Combination> plan, Plan(options, benches));
   JsonFile json(options.json);
   RETURN_IF_ERROR(json.status());
-  std::vector<Measured> all;
+  std::vector<std::string> objects;
   for (const Combination& combination : plan) {
     ASSIGN_OR_RETURN(Measured measured, Measure(*combination.bench, combination.threads, combination.bf16, options.steps));
     Print(measured);
-    all.push_back(std::move(measured));
+    objects.push_back(JsonObject(measured));
   }
-  return json.Write(all);
+  return json.Write(objects);
 }
 
 }  // namespace

@@ -207,6 +207,7 @@ const char* OptimizerName(SparseOptimizer optimizer) {
   switch (optimizer) {
     case SPARSE_SGD: return "SGD";
     case SPARSE_ADAGRAD: return "ADAGRAD";
+    case SPARSE_ROWWISE_ADAGRAD: return "ROWWISE_ADAGRAD";
     case SPARSE_ADAM: return "ADAM";
     default: return "?";
   }
@@ -214,13 +215,12 @@ const char* OptimizerName(SparseOptimizer optimizer) {
 
 void PrintTables(const Inspected& inspected) {
   if (inspected.saved.manifest.tables().empty()) return;
-  TextTable table({"table", "rows", "dim", "<optimizer", "slots", "files"});
+  TextTable table({"table", "rows", "dim", "<optimizer", "<storage", "files"});
   for (const TableSpec& spec : inspected.saved.manifest.tables()) {
     const auto found = inspected.tables.find(spec.number());
     const TableCount count = found == inspected.tables.end() ? TableCount() : found->second;
-    const int slots = spec.optimizer() == SPARSE_ADAM ? 2 : spec.optimizer() == SPARSE_ADAGRAD ? 1 : 0;
     table.Add({spec.name(), Grouped(count.rows), absl::StrCat(spec.dim()), OptimizerName(spec.optimizer()),
-               absl::StrCat(slots), Grouped(count.files)});
+               ps::NameOf(spec.storage()), Grouped(count.files)});
   }
   table.Print();
 }

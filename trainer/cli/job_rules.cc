@@ -66,7 +66,10 @@ void CheckTables(const Job& job, Limits* limits) {
                    absl::StrCat(path, ".name is \"", table.name(), "\", as an earlier table's; allowed: a name of its own"));
     }
     limits->Between(path + ".dim", table.dim(), 1, 65536);
-    if (table.optimizer() == ADAMW) limits->Refuse(path + ".optimizer", "ADAMW", "SGD, ADAGRAD, ADAM (rows do not decay)");
+    if (table.optimizer() == ADAMW) limits->Refuse(path + ".optimizer", "ADAMW", "SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM (rows do not decay)");
+    if (job.placement() == Job::REPLICATED && table.storage() > ParameterServer::F32) {
+      limits->Refuse(path + ".storage", ParameterServer::Storage_Name(table.storage()), "F32 with placement REPLICATED");
+    }
     limits->Positive(path + ".init_stddev", table.init_stddev());
     limits->Positive(path + ".learning_rate", table.learning_rate());
   }
@@ -179,6 +182,9 @@ void CheckTrain(const Job& job, Limits* limits) {
 }
 
 void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
+  if (optimizer.kind() == ROWWISE_ADAGRAD) {
+    limits->Refuse("optimizer.kind", "ROWWISE_ADAGRAD", "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)");
+  }
   limits->Positive("optimizer.learning_rate", optimizer.learning_rate());
   limits->BelowOne("optimizer.beta1", optimizer.beta1());
   limits->BelowOne("optimizer.beta2", optimizer.beta2());
@@ -287,13 +293,14 @@ void ResolveOptimizer(Optimizer* optimizer) {
   if (optimizer->epsilon() == 0) optimizer->set_epsilon(1e-8);
 }
 
-void ResolveTable(const Optimizer& optimizer, Table* table) {
+void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, Table* table) {
   table->set_dim(DimOf(*table));
   // AdamW without decay is Adam.
   const OptimizerKind kind = optimizer.kind() == ADAMW ? ADAM : optimizer.kind();
   if (table->optimizer() == OPTIMIZER_UNSPECIFIED) table->set_optimizer(kind);
   if (table->init_stddev() == 0) table->set_init_stddev(0.02);
   if (table->learning_rate() == 0) table->set_learning_rate(optimizer.learning_rate());
+  if (table->storage() == ParameterServer::STORAGE_UNSPECIFIED) table->set_storage(storage);
 }
 
 }  // namespace
@@ -313,7 +320,8 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   ResolveData(job->model().has_gpt(), job->mutable_data());
   ResolveOptimizer(job->mutable_optimizer());
   job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
-  for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), &table);
+  if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED) job->mutable_ps()->set_storage(ParameterServer::F32);
+  for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());
   if (job->trace().first_step() == 0) job->mutable_trace()->set_first_step(5);
   if (job->trace().steps() == 0) job->mutable_trace()->set_steps(2);

@@ -120,7 +120,16 @@ SparseOptimizer SparseKind(OptimizerKind kind) {
   switch (kind) {
     case SGD: return SPARSE_SGD;
     case ADAGRAD: return SPARSE_ADAGRAD;
+    case ROWWISE_ADAGRAD: return SPARSE_ROWWISE_ADAGRAD;
     default: return SPARSE_ADAM;
+  }
+}
+
+RowStorage StorageOf(ParameterServer::Storage storage) {
+  switch (storage) {
+    case ParameterServer::BF16: return STORED_BF16;
+    case ParameterServer::INT8: return STORED_INT8;
+    default: return STORED_F32;
   }
 }
 
@@ -146,6 +155,7 @@ std::vector<TableSpec> TableSpecsOf(const Job& job) {
     spec.set_number(static_cast<uint32_t>(specs.size()));
     spec.set_dim(static_cast<uint32_t>(table.dim()));
     spec.set_optimizer(SparseKind(table.optimizer()));
+    spec.set_storage(StorageOf(table.storage()));
     spec.set_beta1(static_cast<float>(job.optimizer().beta1()));
     spec.set_beta2(static_cast<float>(job.optimizer().beta2()));
     spec.set_epsilon(static_cast<float>(job.optimizer().epsilon()));

@@ -59,9 +59,15 @@ TEST_F(JobConfigTest, UnknownFieldsNameTheNearest) {
   EXPECT_EQ(Added("parallel { zzz { a: [1] } }"), "job:4:12: unknown field \"zzz\" in Parallel; Parallel has dp, transport");
 }
 
+TEST_F(JobConfigTest, DenseTablesAreNotStoredAsRowsAre) {
+  EXPECT_EQ(Complaint(kGood, {"tables[item].storage=BF16"}), "");
+  const std::string refused = Complaint(kGood, {"tables[item].storage=BF16", "placement=REPLICATED"});
+  EXPECT_NE(refused.find("storage is BF16; allowed: F32 with placement REPLICATED"), std::string::npos) << refused;
+}
+
 TEST_F(JobConfigTest, UnknownEnumValuesListTheAllowed) {
   EXPECT_EQ(Added("optimizer {\n  kind: ADAN\n}"),
-            "job:5:9: optimizer.kind takes one of SGD, ADAGRAD, ADAM, ADAMW; found ADAN; did you mean ADAM?");
+            "job:5:9: optimizer.kind takes one of SGD, ADAGRAD, ADAM, ADAMW, ROWWISE_ADAGRAD; found ADAN; did you mean ADAM?");
   EXPECT_EQ(Added("device: QUANTUM"), "job:4:9: device takes one of CPU, CUDA; found QUANTUM");
   EXPECT_EQ(Added("device: \"CPU\""), "job:4:9: device takes one of CPU, CUDA; found \"CPU\"; did you mean CPU?");
   EXPECT_EQ(Set("numerics=fast"), "--set numerics: numerics takes one of FAST; found fast; did you mean FAST?");
@@ -143,8 +149,9 @@ TEST_F(JobConfigTest, LimitsOfEveryField) {
       {"optimizer.warmup_steps", "-1", "at least 0"},
       {"optimizer.min_learning_rate", "-1", "0.5", "0 .. the learning rate, 0.001"},
       {"optimizer.schedule_steps", "-1", "at least 0"},
+      {"optimizer.kind", "ROWWISE_ADAGRAD", "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)"},
       {"tables[0].dim", "-1", "65537", "1 .. 65536"},
-      {"tables[0].optimizer", "ADAMW", "SGD, ADAGRAD, ADAM (rows do not decay)"},
+      {"tables[0].optimizer", "ADAMW", "SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM (rows do not decay)"},
       {"tables[0].init_stddev", "-1", "greater than 0"},
       {"tables[0].learning_rate", "-1", "greater than 0"},
       {"ps.threads", "-1", "65", "1 .. 64"},

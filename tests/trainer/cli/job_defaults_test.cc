@@ -259,6 +259,9 @@ TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
   EXPECT_EQ(sgd.tables(0).optimizer(), SGD);
   EXPECT_EQ(sgd.tables(0).learning_rate(), 0.5);
   EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW"}).tables(0).optimizer(), ADAM);
+  EXPECT_EQ(Load(kMinimal, {}).tables(0).storage(), ParameterServer::F32);
+  EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16"}).tables(0).storage(), ParameterServer::BF16);
+  EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(), ParameterServer::INT8);
   EXPECT_EQ(Load(kMinimal, {}, 4).parallel().dp(), 4);
 }
 

@@ -1,0 +1,104 @@
+// `tandem bench pull-push` as a user runs it: its figures as JSON, what it refuses, and that nothing outlives it, however it
+// ends.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
+
+namespace tandem::cluster {
+namespace {
+
+constexpr double kDeadlineSeconds = 60;
+
+class BenchPullPushTest : public testing::Test {
+ protected:
+  std::unique_ptr<support::Process> Start(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {TANDEM_BINARY, "bench", "pull-push", "--json", json_});
+    return std::make_unique<support::Process>(folder_.path(), arguments);
+  }
+  std::string Json() const {
+    std::ifstream file(json_);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // The processes that the command started say where their master is.
+  static std::vector<support::RunningProcess> Children(pid_t parent) {
+    std::vector<support::RunningProcess> children;
+    for (const auto& process : support::ProcessesMentioning("--case")) {
+      if (process.parent == parent) children.push_back(process);
+    }
+    return children;
+  }
+
+  const support::TempFolder folder_;
+  const std::string json_ = folder_ / "bench.json";
+};
+
+TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
+  const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50",
+                            "--ids", "zipf", "--steps", "3", "--repetitions", "2"});
+  const support::Ended ended = bench->Wait(kDeadlineSeconds);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
+  EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
+  EXPECT_TRUE(Children(bench->pid()).empty());
+  const std::string json = Json();
+  size_t at = 0;
+  for (const char* mode : {"pull_push", "pull", "push"}) {
+    at = json.find("{\"mode\"", at);
+    ASSERT_NE(at, std::string::npos) << json;
+    double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, raw = 0, ratio = 0;
+    const std::string format =
+        std::string("{\"mode\":\"") + mode +
+        "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"grpc\","
+        "\"wire\":\"f32\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
+        "\"raw_grpc_gb_per_second\":%lf,\"ratio_to_raw_grpc\":%lf,\"correct\":true}";
+    int length = 0;
+    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &raw, &ratio, &length), 6)
+        << json;
+    EXPECT_GT(length, 0) << json;
+    for (const double figure : {rows, gigabytes, p50, raw, ratio}) EXPECT_GT(figure, 0) << json;
+    EXPECT_GE(p99, p50);
+    ++at;
+  }
+  EXPECT_EQ(json.find("{\"mode\"", at), std::string::npos) << json;
+}
+
+TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
+  for (const bool interrupted : {true, false}) {
+    const auto bench =
+        Start({"--mode", "pull_push", "--rows", "1000", "--dim", "4", "--batch", "10", "--ids", "uniform", "--seconds", "100"});
+    std::vector<support::RunningProcess> children;
+    ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [&] {
+      children = Children(bench->pid());
+      return children.size() == 3;
+    }));
+    pid_t server = 0;
+    for (const auto& child : children) {
+      if (child.ValueOf("--role") == "server") server = child.pid;
+    }
+    ASSERT_NE(server, 0);
+    kill(interrupted ? bench->pid() : server, interrupted ? SIGINT : SIGKILL);
+    const support::Ended ended = bench->Wait(kDeadlineSeconds);
+    EXPECT_EQ(ended.exit_code, 128 + (interrupted ? SIGINT : SIGKILL)) << ended.err;
+    EXPECT_NE(ended.err.find(interrupted ? "stopped by SIGINT" : "ps-0"), std::string::npos) << ended.err;
+    for (const auto& child : children) EXPECT_NE(kill(child.pid, 0), 0) << child.ValueOf("--role") << " is left";
+  }
+}
+
+TEST_F(BenchPullPushTest, WhatCannotBeMeasuredIsRefusedBeforeAnythingIs) {
+  const support::Ended few = Start({"--rows", "100", "--batch", "51"})->Wait(kDeadlineSeconds);
+  EXPECT_EQ(few.exit_code, 2);
+  EXPECT_EQ(few.out, "");
+  EXPECT_NE(few.err.find("--batch 51 with --mode pull"), std::string::npos) << few.err;
+  const support::Ended nowhere = Start({"--json", folder_ / "nowhere/bench.json"})->Wait(kDeadlineSeconds);
+  EXPECT_EQ(nowhere.exit_code, 2);
+}
+
+}  // namespace
+}  // namespace tandem::cluster

@@ -1,0 +1,110 @@
+#include "trainer/cli/bench_batches.h"
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/base/random.h"
+#include "ps/row_index.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr double kZipfExponent = 1.05;
+// Spreads the ranks of a Zipf distribution over the ids; prime, so every id has one rank.
+constexpr uint64_t kRankStride = 2654435761;
+
+// Draws ids of 1 to `rows`.
+class IdSource {
+ public:
+  IdSource(const PullPushCase& bench, uint32_t client) : rows_(bench.rows()), key_{1, client} {
+    if (bench.ids() != PullPushCase::ZIPF) return;
+    double sum = 0;
+    for (uint64_t rank = 0; rank < rows_; ++rank) {
+      cumulative_.push_back(sum += std::pow(static_cast<double>(rank + 1), -kZipfExponent));
+    }
+  }
+
+  uint64_t Next(uint64_t batch) {
+    if (cumulative_.empty()) return 1 + RandomBelow(key_, batch, next_++, rows_);
+    const double unit = static_cast<double>(RandomBelow(key_, batch, next_++, uint64_t{1} << 53)) * 0x1p-53;
+    const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, unit * cumulative_.back());
+    return 1 + static_cast<uint64_t>(found - cumulative_.begin()) * kRankStride % rows_;
+  }
+
+ private:
+  const uint64_t rows_;
+  const RandomKey key_;
+  uint64_t next_ = 0;
+  std::vector<double> cumulative_;  // by rank; empty: uniform
+};
+
+// [client][batch]: how often each of `ids` occurs.
+using Counts = std::vector<std::array<std::vector<uint32_t>, kNumBatches>>;
+
+Counts CountOccurrences(const PullPushCase& bench, absl::Span<const uint64_t> ids) {
+  ps::RowIndex places(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) places.FindOrInsert(ids[i], i);
+  Counts counts(bench.clients());
+  for (uint32_t client = 0; client < bench.clients(); ++client) {
+    const auto batches = MakeBatches(bench, client);
+    for (size_t b = 0; b < kNumBatches; ++b) {
+      counts[client][b].resize(ids.size());
+      for (const uint64_t id : batches[b]) {
+        if (const uint64_t place = places.Find(id); place != ps::RowIndex::kAbsent) ++counts[client][b][place];
+      }
+    }
+  }
+  return counts;
+}
+
+}  // namespace
+
+size_t IdsPerStep(const PullPushCase& bench) {
+  return bench.batch() * (bench.mode() == PullPushCase::PULL_PUSH ? kSampleIds : 1);
+}
+
+std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client) {
+  IdSource source(bench, client);
+  std::vector<std::vector<uint64_t>> batches(kNumBatches);
+  for (size_t b = 0; b < kNumBatches; ++b) {
+    ps::RowIndex seen(bench.mode() == PullPushCase::PULL_PUSH ? 0 : IdsPerStep(bench));
+    while (batches[b].size() < IdsPerStep(bench)) {
+      const uint64_t id = source.Next(b);
+      if (bench.mode() == PullPushCase::PULL_PUSH || seen.FindOrInsert(id, 0).second) batches[b].push_back(id);
+    }
+  }
+  return batches;
+}
+
+std::vector<float> GradientPattern(uint32_t dim) {
+  std::vector<float> pattern(dim + 3);
+  for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = static_cast<float>(1 + i % 4);
+  return pattern;
+}
+
+std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint64_t> ids, uint64_t num_steps) {
+  const uint32_t dim = bench.dim();
+  const std::vector<float> pattern = GradientPattern(dim);
+  std::vector<float> rows;
+  for (const uint64_t id : ids) {
+    for (uint32_t column = 0; column < dim; ++column) rows.push_back(FirstWeight(id, column));
+  }
+  if (bench.mode() == PullPushCase::PULL) return rows;
+  const Counts counts = CountOccurrences(bench, ids);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    float* row = rows.data() + i * dim;
+    for (uint64_t step = 0; step < num_steps; ++step) {
+      uint32_t count = 0;
+      for (const auto& of_client : counts) count += of_client[step % kNumBatches][i];
+      if (count == 0) continue;
+      for (uint32_t column = 0; column < dim; ++column) {
+        const float size = static_cast<float>(count) * pattern[ids[i] % 4 + column];
+        row[column] -= bench.mode() == PullPushCase::PUSH ? PushSign(step) * size : std::copysign(size, row[column]);
+      }
+    }
+  }
+  return rows;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,33 @@
+// The ids that `tandem bench pull-push` looks up, and what its rows add up to. Weights, gradients and the rate are small
+// integers, so f32 sums are exact and every row after the run is known. A gradient's sign is the opposite of its weight's in
+// PULL_PUSH: one row pulled stale or applied twice changes all later steps. Everything is a function of the case, so each process
+// makes it for itself. Thread rule: free functions.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "proto/bench.pb.h"
+
+namespace tandem::cli {
+
+inline constexpr int kNumBatches = 8;     // of a client; steps take them in turn
+inline constexpr size_t kSampleIds = 26;  // looked up for a sample in PULL_PUSH, as in Criteo's data
+
+size_t IdsPerStep(const PullPushCase& bench);
+// A client's batches: with duplicates in PULL_PUSH, distinct otherwise.
+std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client);
+
+// A row's weights before the first step.
+inline float FirstWeight(uint64_t id, uint32_t column) { return static_cast<float>((id * 7 + column) % 17) - 8.0f; }
+// How much one occurrence of an id adds to its gradient: 1 to 4. The numbers of row `id` begin at GradientPattern(dim)[id % 4].
+std::vector<float> GradientPattern(uint32_t dim);
+// Step `step` (from 0) pushes this sign times the pattern in PUSH, where no weight is known.
+inline float PushSign(uint64_t step) { return step / kNumBatches % 2 == 0 ? 1.0f : -1.0f; }
+
+// The rows of `ids` after so many steps of all clients: [ids.size(), dim].
+std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint64_t> ids, uint64_t num_steps);
+
+}  // namespace tandem::cli

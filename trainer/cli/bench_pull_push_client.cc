@@ -1,0 +1,237 @@
+#include "trainer/cli/bench_pull_push_client.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/random.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/cli/bench_batches.h"
+#include "trainer/cli/bench_pull_push_roles.h"
+
+namespace tandem::cli {
+
+namespace {
+
+constexpr uint32_t kTable = 1;
+constexpr uint64_t kMaxRowsPerFirstPush = uint64_t{1} << 17;
+constexpr size_t kSampledRows = 512;  // compared with the tally
+constexpr size_t kLookAhead = 16;     // ids
+constexpr absl::Duration kRawDuration = absl::Milliseconds(150);
+
+std::vector<std::string> ServerAddresses(const rpc::Assignment& assignment) {
+  std::vector<std::string> addresses;
+  for (const rpc::Member& member : assignment.MembersOf(PS)) addresses.push_back(member.address);
+  return addresses;
+}
+
+absl::Status Wait(const rpc::Future<rpc::Done>& future) {
+  return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status();
+}
+
+}  // namespace
+
+PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& master)
+    : bench_(bench),
+      master_(master),
+      rank_(master.assignment().rank),
+      pattern_(GradientPattern(bench.dim())),
+      client_(std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
+                                                 ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
+                                                 bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout})),
+      raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()))) {}
+
+absl::Status PullPushClient::Meet() {
+  const std::string key = absl::StrCat("meeting ", num_meetings_++);
+  RETURN_IF_ERROR(master_.store().Add(key, 1).status());
+  return master_.store().Wait(key, bench_.clients(), absl::Now() + kBenchTimeout);
+}
+
+// Rows begin at zero; the first steps push the opposite of their first weights.
+absl::Status PullPushClient::MakeRows() {
+  const uint64_t share = (bench_.rows() + bench_.clients() - 1) / bench_.clients();
+  const uint64_t begin = std::min(bench_.rows(), share * rank_), end = std::min(bench_.rows(), begin + share);
+  // Not larger than the timed ones: a table keeps the memory of its largest step.
+  const uint64_t num_rows = std::min(kMaxRowsPerFirstPush, static_cast<uint64_t>(IdsPerStep(bench_)));
+  for (uint64_t done = 0; done < share; done += num_rows) {
+    ids_.clear();
+    gradients_.clear();
+    for (uint64_t row = begin + done; row < std::min(end, begin + done + num_rows); ++row) {
+      ids_.push_back(row + 1);
+      for (uint32_t column = 0; column < bench_.dim(); ++column) gradients_.push_back(-FirstWeight(row + 1, column));
+    }
+    RETURN_IF_ERROR(Push(gradients_.data()));
+  }
+  return absl::OkStatus();
+}
+
+void PullPushClient::Merge(const std::vector<uint64_t>& batch) {
+  merged_.Clear();
+  ids_.clear();
+  counts_.clear();
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (i + kLookAhead < batch.size()) merged_.Prefetch(batch[i + kLookAhead]);
+    const auto [place, is_new] = merged_.FindOrInsert(batch[i], ids_.size());
+    if (is_new) {
+      ids_.push_back(batch[i]);
+      counts_.push_back(1);
+    } else {
+      ++counts_[place];
+    }
+  }
+}
+
+void PullPushClient::MakeGradients() {
+  const size_t dim = bench_.dim();
+  for (size_t i = 0; i < ids_.size(); ++i) {
+    const float count = static_cast<float>(counts_[i]);
+    const float *row = rows_.data() + i * dim, *pattern = pattern_.data() + ids_[i] % 4;
+    float* gradient = gradients_.data() + i * dim;
+    for (size_t column = 0; column < dim; ++column) gradient[column] = std::copysign(count * pattern[column], row[column]);
+  }
+}
+
+absl::Status PullPushClient::Pull() {
+  return Wait(client_->Pull(next_step_, /*create=*/true, {{.table = kTable, .ids = ids_, .rows = rows_.data()}}));
+}
+
+absl::Status PullPushClient::Push(const float* gradients) {
+  const auto pushed = client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids_, .gradients = gradients}});
+  const auto committed = client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}});
+  RETURN_IF_ERROR(Wait(pushed));
+  return Wait(committed);
+}
+
+absl::Status PullPushClient::Step(PullPushRepetition* times) {
+  const size_t number = num_steps_ % kNumBatches;
+  Stopwatch watch;
+  if (bench_.mode() == PullPushCase::PULL_PUSH) Merge(batches_[number]);
+  else ids_ = batches_[number];
+  const double bytes = static_cast<double>(ps::CallBytes(ids_.size(), bench_.dim()));
+  watch.Lap();
+  if (bench_.mode() != PullPushCase::PUSH) {
+    RETURN_IF_ERROR(Pull());
+    times->set_pull_seconds(times->pull_seconds() + watch.Lap());
+    times->set_pull_bytes(times->pull_bytes() + bytes);
+  }
+  if (bench_.mode() == PullPushCase::PULL_PUSH) MakeGradients();
+  if (bench_.mode() != PullPushCase::PULL) {
+    const size_t ready = 2 * number + (PushSign(num_steps_) < 0 ? 1 : 0);
+    watch.Lap();
+    RETURN_IF_ERROR(Push(bench_.mode() == PullPushCase::PUSH ? ready_gradients_[ready].data() : gradients_.data()));
+    times->set_push_seconds(times->push_seconds() + watch.Lap());
+    times->set_push_bytes(times->push_bytes() + bytes);
+  }
+  ++num_steps_;
+  return absl::OkStatus();
+}
+
+// Warms up, and lets client 0 say how many steps a repetition has.
+absl::StatusOr<uint64_t> PullPushClient::ChooseSteps() {
+  PullPushRepetition ignored;
+  Stopwatch watch;
+  for (int step = 0; step < 2 * kNumBatches; ++step) {
+    if (step == kNumBatches) watch.Lap();
+    RETURN_IF_ERROR(Step(&ignored));
+  }
+  if (bench_.steps() > 0) return bench_.steps();
+  if (rank_ == 0) {
+    const double steps = bench_.seconds() / (watch.Seconds() / kNumBatches);
+    RETURN_IF_ERROR(master_.store().Set("steps", absl::StrCat(std::max<uint64_t>(1, static_cast<uint64_t>(steps)))));
+  }
+  ASSIGN_OR_RETURN(const std::string steps, master_.store().Get("steps", absl::Now() + kBenchTimeout));
+  return std::stoull(steps);
+}
+
+absl::Status PullPushClient::MeasureRaw(PullPushRepetition* repetition) {
+  using Direction = RawBytesClient::Direction;
+  for (const int window : {1, 4}) {  // which one is faster depends on how far caches reach
+    for (const Direction direction : {Direction::PULL, Direction::PUSH}) {
+      const bool pull = direction == Direction::PULL;
+      if (bench_.mode() == (pull ? PullPushCase::PUSH : PullPushCase::PULL)) continue;
+      RETURN_IF_ERROR(Meet());
+      ASSIGN_OR_RETURN(const double rate, raw_->Measure(direction, window, kRawDuration));
+      if (pull) repetition->set_raw_pull(std::max(rate, repetition->raw_pull()));
+      else repetition->set_raw_push(std::max(rate, repetition->raw_push()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PullPushRepetition> PullPushClient::Repeat(PullPushFigures* figures) {
+  PullPushRepetition repetition;
+  RETURN_IF_ERROR(MeasureRaw(&repetition));
+  RETURN_IF_ERROR(Meet());
+  Stopwatch watch;
+  repetition.set_begin(MonotonicSeconds());
+  for (uint64_t step = 0; step < figures->steps(); ++step) {
+    RETURN_IF_ERROR(Step(&repetition));
+    figures->add_step_seconds(watch.Lap());
+  }
+  repetition.set_end(MonotonicSeconds());
+  return repetition;
+}
+
+// What is wrong with the first row that is wrong: of some that were looked up and some drawn from all; in PULL, where no gradient
+// shows what was pulled, of the last pull too.
+absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
+  const auto compare = [this](const std::vector<uint64_t>& ids, const std::vector<float>& rows) -> std::string {
+    const std::vector<float> expected = ExpectedRows(bench_, ids, num_steps_);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (rows[i] == expected[i]) continue;
+      return absl::StrCat("row ", ids[i / bench_.dim()], " column ", i % bench_.dim(), " is ", rows[i], ", the steps add up to ",
+                          expected[i]);
+    }
+    return "";
+  };
+  if (bench_.mode() == PullPushCase::PULL) {
+    if (std::string wrong = compare(ids_, rows_); !wrong.empty()) return wrong;
+  }
+  ps::RowIndex seen;
+  std::vector<uint64_t> sampled;
+  for (size_t i = 0; i < kSampledRows; ++i) {
+    const auto& batch = batches_[i % kNumBatches];
+    const uint64_t id = i % 2 == 0 ? batch[(i * 7919) % batch.size()] : 1 + RandomBelow({2, rank_}, 0, i, bench_.rows());
+    if (seen.FindOrInsert(id, 0).second) sampled.push_back(id);
+  }
+  std::vector<float> rows(sampled.size() * bench_.dim());
+  RETURN_IF_ERROR(Wait(client_->Pull(0, /*create=*/false, {{.table = kTable, .ids = sampled, .rows = rows.data()}})));
+  return compare(sampled, rows);
+}
+
+absl::StatusOr<PullPushFigures> PullPushClient::Run() {
+  TableSpec spec;
+  spec.set_name("rows");
+  spec.set_number(kTable);
+  spec.set_dim(bench_.dim());
+  spec.set_optimizer(SPARSE_SGD);
+  RETURN_IF_ERROR(client_->CreateTables({spec}, kBenchTimeout));
+  RETURN_IF_ERROR(MakeRows());
+  batches_ = MakeBatches(bench_, rank_);
+  for (const auto& batch : batches_) {
+    for (const float sign : {1.0f, -1.0f}) {
+      if (bench_.mode() != PullPushCase::PUSH) break;
+      auto& ready = ready_gradients_.emplace_back();
+      for (const uint64_t id : batch) {
+        for (uint32_t column = 0; column < bench_.dim(); ++column) ready.push_back(sign * pattern_[id % 4 + column]);
+      }
+    }
+  }
+  rows_.resize(IdsPerStep(bench_) * bench_.dim());
+  gradients_.resize(rows_.size());
+  PullPushFigures figures;
+  figures.set_ids_per_step(IdsPerStep(bench_));
+  RETURN_IF_ERROR(Meet());
+  ASSIGN_OR_RETURN(const uint64_t steps, ChooseSteps());
+  figures.set_steps(steps);
+  for (uint32_t i = 0; i < bench_.repetitions(); ++i) {
+    ASSIGN_OR_RETURN(*figures.add_repetitions(), Repeat(&figures));
+  }
+  RETURN_IF_ERROR(Meet());
+  ASSIGN_OR_RETURN(*figures.mutable_wrong(), FindWrongRow());
+  return figures;
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,61 @@
+// One client's run of a case of `tandem bench pull-push`: makes the rows, warms up, takes turns between the ceiling and timed
+// steps, and compares rows with what the steps add up to. Clients meet through the master's store before each part. Thread rule:
+// one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/bench.pb.h"
+#include "ps/client_remote.h"
+#include "ps/row_index.h"
+#include "rpc/master/client.h"
+#include "trainer/cli/bench_raw_bytes.h"
+
+namespace tandem::cli {
+
+class PullPushClient {
+ public:
+  PullPushClient(const PullPushCase& bench, rpc::MasterClient& master);
+
+  // Everything from making the rows to comparing them with what they must be. DeadlineExceeded if another client does not come
+  // along.
+  absl::StatusOr<PullPushFigures> Run();
+
+ private:
+  // Returns when every client has come as far.
+  absl::Status Meet();
+  absl::Status MakeRows();
+  // The distinct ids of a batch and how often each occurs.
+  void Merge(const std::vector<uint64_t>& batch);
+  void MakeGradients();
+  absl::Status Pull();
+  absl::Status Push(const float* gradients);
+  // One timed step of the mode; adds to `times`.
+  absl::Status Step(PullPushRepetition* times);
+  absl::StatusOr<uint64_t> ChooseSteps();
+  absl::StatusOr<PullPushRepetition> Repeat(PullPushFigures* figures);
+  absl::Status MeasureRaw(PullPushRepetition* repetition);
+  absl::StatusOr<std::string> FindWrongRow();
+
+  const PullPushCase& bench_;
+  rpc::MasterClient& master_;
+  const uint32_t rank_;
+  const std::vector<float> pattern_;
+  std::unique_ptr<ps::RemoteClient> client_;
+  std::unique_ptr<RawBytesClient> raw_;
+  int num_meetings_ = 0;
+  uint64_t next_step_ = 1;  // of the tables
+  uint64_t num_steps_ = 0;  // of this case, warm-up included
+  std::vector<std::vector<uint64_t>> batches_;
+  std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1
+  ps::RowIndex merged_;
+  std::vector<uint64_t> ids_;
+  std::vector<uint32_t> counts_;
+  std::vector<float> rows_, gradients_;  // [ids_.size(), dim] and room for more
+};
+
+}  // namespace tandem::cli

@@ -1,0 +1,57 @@
+// The ceiling of `tandem bench pull-push`: what gRPC streams carry when nothing but memory is touched at their ends. Messages of
+// 1 MB, gathered by the sender in pieces of 256 bytes (a row of dim 64) at random from 256 MB, and copied out by the receiver;
+// through the same rpc/server and rpc/channel as rows. Thread rule: as rpc::Server and, for the client, one thread.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/base/buffer.h"
+#include "rpc/channel.h"
+#include "rpc/payload.h"
+#include "rpc/server.h"
+
+namespace tandem::cli {
+
+// The memory that messages are gathered from. Thread rule: any thread.
+class RawMemory {
+ public:
+  RawMemory();
+  // One message.
+  rpc::Payload Gather();
+  // Copies it out, to where nobody looks.
+  static void Take(const rpc::Payload& message);
+
+ private:
+  const std::shared_ptr<Buffer> memory_;
+  std::atomic<uint64_t> num_gathered_{0};
+};
+
+class RawBytesService {
+ public:
+  // The service object must outlive `server`.
+  void Register(rpc::Server& server);
+
+ private:
+  RawMemory memory_;
+};
+
+class RawBytesClient {
+ public:
+  explicit RawBytesClient(const std::vector<std::string>& addresses);
+
+  enum class Direction { PULL, PUSH };
+  // Bytes per second through one stream to every server, each with `window` messages on their way, for so long. Unavailable and
+  // the like as the streams say.
+  absl::StatusOr<double> Measure(Direction direction, int window, absl::Duration duration);
+
+ private:
+  RawMemory memory_;
+  std::vector<std::unique_ptr<rpc::Channel>> channels_;
+};
+
+}  // namespace tandem::cli
