@@ -113,6 +113,11 @@ Table::Table(const TableSpec& spec)
   TANDEM_CHECK(CheckTableSpec(spec).ok()) << CheckTableSpec(spec).ToString();
 }
 
+RowView Table::Find(uint64_t id) const {
+  char* const record = rows_.Find(id);
+  return record == nullptr ? RowView() : layout_.View(record);
+}
+
 char* Table::Create(uint64_t id) {
   char* const record = rows_.Insert(id);
   const RowView row = layout_.View(record);

@@ -42,6 +42,9 @@ class Table {
   // Of rows and their index.
   size_t memory_bytes() const { return rows_.record_bytes() + rows_.index_bytes(); }
 
+  // Where the row lives until the next one is created; the header is null if there is none.
+  RowView Find(uint64_t id) const;
+
   // In Pull and Accumulate, row i of the caller's array is the one at positions[i]; no positions: row i.
   // REQUIRES: ids distinct, none 0.
 
@@ -51,7 +54,8 @@ class Table {
   // rows are created by Commit. REQUIRES: CheckGradients.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
-  // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`. Absent rows are created. REQUIRES: none pending.
+  // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are
+  // created. REQUIRES: no other gradients pending; ids distinct but for rows that are there.
   void Update(uint64_t step, float learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients);
   // Sum over rows of the squared norm of the row's pending gradient: f64 in a fixed order per row, then unsigned fixed point
   // with 64 fraction bits, saturating. So it does not depend on the order of rows or on who owns them.

@@ -148,6 +148,30 @@ int main(int argc, char** argv) {
 
   auto* bench = app.add_subcommand("bench", "measure how fast this machine runs what training is made of");
   bench->require_subcommand(1);
+  tandem::cli::BenchStoreOptions bench_store;
+  auto* bench_store_command =
+      bench->add_subcommand("store", "one table on one thread, beside the same work on rows whose places are known");
+  bench_store_command->add_option("--op", bench_store.ops, "what is done with the rows; default: gather, sgd and adagrad")
+      ->check(CLI::IsMember({"gather", "sgd", "adagrad", "grow"}))
+      ->type_name("gather|sgd|adagrad|grow");
+  bench_store_command->add_option("--rows", bench_store.rows, "of the table")
+      ->check(CLI::Range(uint64_t{10000}, uint64_t{4000000000}))
+      ->capture_default_str();
+  bench_store_command->add_option("--dim", bench_store.dims, "default: 64, 16 and 128; of grow 16")->check(CLI::Range(1, 65536));
+  bench_store_command->add_option("--ids", bench_store.ids, "how ids are drawn; default: both")
+      ->check(CLI::IsMember({"uniform", "zipf"}))
+      ->type_name("uniform|zipf");
+  bench_store_command
+      ->add_option("--memory", bench_store.memory_gb, "grow: rows are created until the table takes so much, in units of 10^9 bytes")
+      ->check(CLI::PositiveNumber)
+      ->type_name("GB")
+      ->capture_default_str();
+  bench_store_command->add_option("--repetitions", bench_store.repetitions, "of which the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  bench_store_command->add_option("--json", bench_store.json, "write the figures as JSON")->type_name("FILE");
+  bench_store_command->callback([&] { code = tandem::cli::BenchStore(bench_store); });
+
   tandem::cli::BenchStepOptions bench_step;
   auto* bench_step_command = bench->add_subcommand("step", "a whole training step, and where its time goes");
   bench_step_command

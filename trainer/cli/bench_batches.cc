@@ -3,41 +3,12 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/base/random.h"
 #include "ps/row_index.h"
+#include "trainer/cli/bench_ids.h"
 
 namespace tandem::cli {
 
 namespace {
-
-constexpr double kZipfExponent = 1.05;
-// Spreads the ranks of a Zipf distribution over the ids; prime, so every id has one rank.
-constexpr uint64_t kRankStride = 2654435761;
-
-// Draws ids of 1 to `rows`.
-class IdSource {
- public:
-  IdSource(const PullPushCase& bench, uint32_t client) : rows_(bench.rows()), key_{1, client} {
-    if (bench.ids() != PullPushCase::ZIPF) return;
-    double sum = 0;
-    for (uint64_t rank = 0; rank < rows_; ++rank) {
-      cumulative_.push_back(sum += std::pow(static_cast<double>(rank + 1), -kZipfExponent));
-    }
-  }
-
-  uint64_t Next(uint64_t batch) {
-    if (cumulative_.empty()) return 1 + RandomBelow(key_, batch, next_++, rows_);
-    const double unit = static_cast<double>(RandomBelow(key_, batch, next_++, uint64_t{1} << 53)) * 0x1p-53;
-    const auto found = std::upper_bound(cumulative_.begin(), cumulative_.end() - 1, unit * cumulative_.back());
-    return 1 + static_cast<uint64_t>(found - cumulative_.begin()) * kRankStride % rows_;
-  }
-
- private:
-  const uint64_t rows_;
-  const RandomKey key_;
-  uint64_t next_ = 0;
-  std::vector<double> cumulative_;  // by rank; empty: uniform
-};
 
 // [client][batch]: how often each of `ids` occurs.
 using Counts = std::vector<std::array<std::vector<uint32_t>, kNumBatches>>;
@@ -65,7 +36,7 @@ size_t IdsPerStep(const PullPushCase& bench) {
 }
 
 std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client) {
-  IdSource source(bench, client);
+  IdSource source(bench.rows(), bench.ids() == PullPushCase::ZIPF ? IdDistribution::ZIPF : IdDistribution::UNIFORM, client);
   std::vector<std::vector<uint64_t>> batches(kNumBatches);
   for (size_t b = 0; b < kNumBatches; ++b) {
     ps::RowIndex seen(bench.mode() == PullPushCase::PULL_PUSH ? 0 : IdsPerStep(bench));

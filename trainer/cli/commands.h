@@ -35,6 +35,17 @@ struct BenchStepOptions {
 };
 int BenchStep(const BenchStepOptions& options);
 
+struct BenchStoreOptions {
+  std::vector<std::string> ops;  // gather, sgd, adagrad, grow; empty: the first three
+  std::vector<uint32_t> dims;    // empty: 64, 16 and 128; of grow 16
+  std::vector<std::string> ids;  // uniform, zipf; empty: both
+  uint64_t rows = 10'000'000;
+  double memory_gb = 2;          // of grow: 10^9 bytes
+  uint32_t repetitions = 7;
+  std::string json;              // file for the figures; empty: none
+};
+int BenchStore(const BenchStoreOptions& options);
+
 struct BenchPullPushOptions {
   std::vector<std::string> modes;  // pull_push, pull, push; empty: all
   std::vector<uint32_t> dims;      // empty: 64, 16 and 128

@@ -63,12 +63,14 @@ tables {
   optimizer: ADAM
   init_stddev: 0.02
   learning_rate: 0.001
+  storage: F32
 }
 parallel {
   dp: 2
 }
 ps {
   threads: 1
+  storage: F32
 }
 checkpoint {
   keep: 1
@@ -228,12 +230,14 @@ tables {
   optimizer: ADAGRAD
   init_stddev: 0.75
   learning_rate: 3
+  storage: INT8
 }
 parallel {
   dp: 2
 }
 ps {
   threads: 21
+  storage: BF16
 }
 checkpoint {
   keep: 22
