@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/check.h"
+#include "ps/secret.h"
 
 namespace tandem::ps {
 
@@ -26,8 +27,9 @@ uint64_t LoadId(const void* ids, size_t place) {
 // 4,096 ids stays in the nearest cache, where ids and numbers of a RowIndex would not.
 class SeenIds {
  public:
-  SeenIds(const void* ids, size_t count)
+  SeenIds(const void* ids, size_t count, uint64_t multiplier)
       : ids_(ids),
+        multiplier_(multiplier),
         num_slots_(std::bit_ceil(2 * count + 2)),
         slots_(Buffer::Allocate(num_slots_ * sizeof(uint32_t))),
         places_(static_cast<uint32_t*>(slots_->data())) {
@@ -36,7 +38,7 @@ class SeenIds {
 
   // False if the id at `place`, the next one, came at an earlier place.
   bool Add(uint64_t id, size_t place) {
-    size_t slot = (id * 0x9e3779b97f4a7c15ULL) >> (64 - std::countr_zero(num_slots_));
+    size_t slot = (id * multiplier_) >> (64 - std::countr_zero(num_slots_));
     for (; places_[slot] != 0; slot = (slot + 1) & (num_slots_ - 1)) {
       if (LoadId(ids_, places_[slot] - 1) == id) return false;
     }
@@ -46,6 +48,7 @@ class SeenIds {
 
  private:
   const void* const ids_;
+  const uint64_t multiplier_;
   const size_t num_slots_;
   const std::shared_ptr<Buffer> slots_;
   uint32_t* const places_;  // 0: free
@@ -54,7 +57,7 @@ class SeenIds {
 }  // namespace
 
 Router::Router(std::vector<uint16_t> owner_of_shard, int num_owners)
-    : owner_of_shard_(std::move(owner_of_shard)), num_owners_(num_owners) {
+    : owner_of_shard_(std::move(owner_of_shard)), num_owners_(num_owners), multiplier_(Secret() | 1) {
   TANDEM_CHECK_EQ(owner_of_shard_.size(), size_t{kNumVirtualShards});
   TANDEM_CHECK_GE(num_owners, 1);
   for (uint16_t owner : owner_of_shard_) TANDEM_CHECK_LT(static_cast<int>(owner), num_owners);
@@ -93,7 +96,7 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
         absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
   };
   if (count >= std::numeric_limits<uint32_t>::max()) return wrong(count, "ids in one segment are too many");
-  SeenIds seen(ids, count);
+  SeenIds seen(ids, count, multiplier_);
   for (size_t i = 0; i < count; ++i) {
     const uint64_t id = LoadId(ids, i);
     if (id == 0) return wrong(id, "is padding, never a row");

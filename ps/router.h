@@ -45,6 +45,7 @@ class Router {
  private:
   std::vector<uint16_t> owner_of_shard_;
   int num_owners_;
+  uint64_t multiplier_;  // of the hash that finds repeated ids
 };
 
 }  // namespace tandem::ps

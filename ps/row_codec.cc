@@ -35,15 +35,17 @@ inline uint16_t StochasticBFloat16(float x, uint16_t random) {
   return static_cast<uint16_t>((x != x ? bits | 0x400000 : bits + random) >> 16);
 }
 
+// 0, and all weights with it, where its inverse would not be a number.
 float ScaleOf(const float* weights, uint32_t dim) {
   float largest = 0;
   kernels::Vectorised([&] { largest = kernels::LaneMaxOf<float>(dim, [=](int64_t i) { return std::fabs(weights[i]); }); });
-  return largest / kLargest;
+  const float scale = largest / kLargest;
+  return scale < 0x1p-126f ? 0 : scale;
 }
 
 float InverseOf(float scale) { return scale > 0 ? 1 / scale : 0; }
 
-// A NaN, whose row has a scale that is one too, becomes any byte.
+// Of a row with a NaN or an infinity, whose scale is one too, any byte.
 inline int8_t ToInt8(float rounded) {
   return static_cast<int8_t>(rounded >= -kLargest ? std::min(rounded, kLargest) : -kLargest);
 }
@@ -98,7 +100,10 @@ void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char*
 }
 
 void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, RandomKey key, uint64_t step, char* stored) {
-  if (storage == STORED_F32) return std::memcpy(stored, weights, sizeof(float) * dim), void();
+  if (storage == STORED_F32) {
+    std::memcpy(stored, weights, sizeof(float) * dim);
+    return;
+  }
   const uint64_t folded = FoldKey(key);
   const bool in_bytes = storage == STORED_INT8;
   const float scale = in_bytes ? ScaleOf(weights, dim) : 0, inverse = InverseOf(scale);

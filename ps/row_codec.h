@@ -1,8 +1,8 @@
-// How a row's weights are stored: f32, bf16, or int8 with one f32 scale for the row (w = scale * q, |q| <= 127; the scale lies behind
-// the bytes). Updates are computed in f32 and stored rounded up or down at random, with odds that keep the mean (stochastic
-// rounding, Gupta et al., "Deep Learning with Limited Numerical Precision", ICML 2015): rounding to the nearest would lose every
-// update below half a unit. The random bits are a function of (key, step, column), so the bits depend on neither order nor owner.
-// Thread rule: functions of their arguments.
+// How a row's weights are stored: f32, bf16, or int8 with one f32 scale for the row (w = scale * q, |q| <= 127; the scale lies
+// behind the bytes). Updates are computed in f32 and stored rounded up or down at random, with odds that keep the mean to a 65,536th
+// of a unit (stochastic rounding, Gupta et al., "Deep Learning with Limited Numerical Precision", ICML 2015): rounding to the nearest
+// would lose every update below half a unit. The random bits are a function of (key, step, column): bits depend on neither order nor
+// owner. Thread rule: functions of their arguments.
 #pragma once
 
 #include <cstddef>

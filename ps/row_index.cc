@@ -14,7 +14,8 @@ bool TooFull(size_t size, size_t num_slots) { return size * 5 > num_slots * 3; }
 
 }  // namespace
 
-RowIndex::RowIndex(size_t expected) {
+RowIndex::RowIndex(size_t expected, uint64_t multiplier) : multiplier_(multiplier) {
+  TANDEM_CHECK_EQ(multiplier % 2, 1u);
   size_t lines = kMinLines;
   while (TooFull(expected, lines * kSlotsPerLine)) lines *= 2;
   lines_.resize(lines);
@@ -42,7 +43,12 @@ std::pair<uint64_t, bool> RowIndex::FindOrInsert(uint64_t id, uint64_t number) {
 }
 
 void RowIndex::Clear() {
-  if (size_ != 0) std::memset(static_cast<void*>(lines_.data()), 0, lines_.size() * sizeof(Line));
+  if (size_ == 0) return;
+  if (TooFull(size_ * 8, lines_.size() * kSlotsPerLine)) {
+    std::memset(static_cast<void*>(lines_.data()), 0, lines_.size() * sizeof(Line));
+  } else {
+    *this = RowIndex(size_, multiplier_);
+  }
   size_ = 0;
 }
 

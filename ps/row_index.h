@@ -1,6 +1,6 @@
-// An open-addressing map from a row's id to its number. 16-byte slots, four to a cache line: a lookup that Prefetch
-// announced usually touches one line that is already there. Linear probing over lines, at most 60 % full, nothing is ever
-// removed singly. Id 0 marks a free slot and is never a key.
+// An open-addressing map from an id to its place, kept for a call or a step; a table's rows are found by RowStore. 16-byte slots,
+// four to a cache line: a lookup that Prefetch announced usually touches one line that is already there. Linear probing over lines,
+// at most 60 % full, nothing is ever removed singly. Id 0 marks a free slot and is never a key.
 // Thread rule: one thread at a time; concurrent Finds are fine while nobody inserts.
 #pragma once
 
@@ -16,8 +16,8 @@ class RowIndex {
  public:
   static constexpr uint64_t kAbsent = ~uint64_t{0};
 
-  // Holds `expected` ids without growing.
-  explicit RowIndex(size_t expected = 0);
+  // Holds `expected` ids without growing. The multiplier of the hash, which is odd, should not be known to those who choose ids.
+  explicit RowIndex(size_t expected = 0, uint64_t multiplier = 0x9e3779b97f4a7c15ULL);
 
   size_t size() const { return size_; }
   void Prefetch(uint64_t id) const { __builtin_prefetch(&lines_[LineOf(id)]); }
@@ -25,7 +25,7 @@ class RowIndex {
   uint64_t Find(uint64_t id) const;
   // The id's number and false; or, for a new id, `number` and true. REQUIRES: id != 0.
   std::pair<uint64_t, bool> FindOrInsert(uint64_t id, uint64_t number);
-  // Forgets all ids and keeps the memory.
+  // Forgets all ids and keeps the memory that so many need: one large step does not slow down all that follow.
   void Clear();
 
  private:
@@ -36,11 +36,12 @@ class RowIndex {
   };
 
   // Multiplicative hashing: the top bits of the product depend on every bit of the id.
-  size_t LineOf(uint64_t id) const { return (id * 0x9e3779b97f4a7c15ULL) >> shift_; }
+  size_t LineOf(uint64_t id) const { return (id * multiplier_) >> shift_; }
   size_t Next(size_t line) const { return (line + 1) & (lines_.size() - 1); }
   void Insert(uint64_t id, uint64_t number);
   void Grow();
 
+  uint64_t multiplier_;
   std::vector<Line> lines_;  // a power of two of them
   int shift_ = 0;            // 64 - log2(lines_.size())
   size_t size_ = 0;

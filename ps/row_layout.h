@@ -1,5 +1,5 @@
-// The record of one row, contiguous in memory: header {id, last_step, frequency, version, flags}, weights as the table stores them, then
-// the optimizer's slots in f32. Weights of a cache line or more start on one; smaller rows are packed behind the header so that a
+// The record of one row, contiguous in memory: header {id, last_step, frequency, version, flags}, weights as the table stores them,
+// then the optimizer's slots in f32. Weights of a cache line or more start on one; smaller rows are packed behind the header so that a
 // one-number row does not cost 128 bytes. Everything that a checkpoint or a move of the row needs is inside the record.
 // Thread rule: values and arithmetic only.
 #pragma once

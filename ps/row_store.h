@@ -1,12 +1,13 @@
-// Records of equal size found by a 64-bit id, in memory that grows without a pause for all of them: an open-addressing index over
-// slabs of records, both cut into 1,024 columns by the id's hash.
+// Records of equal size found by a 64-bit id, in memory that grows without a pause for all of them: an open-addressing index and
+// an array of records, both cut into 1,024 columns by the id's hash.
 //
-// Index. A column is a run of lines of 64 bytes, eight slots each; a row's place is the line that the rest of its hash falls into (Lemire,
-// "Fast Random Integer Generation in an Interval", 2019, for the division) or one soon after it. What the place does not say of the
-// hash the slot holds, so that ids are told apart exactly by 8 bytes a slot (Cleary, "Compact hash tables using bidirectional linear
-// probing", 1984), beside the row's number in its column. Columns grow one at a time, by a sixteenth, and are at most seven eighths full, those of large
-// records five eighths: then few rows are away from home, and the index is small beside them all the same.
-// Records. Number n of column c is record n * 1,024 + c: columns are alike in size, so the memory is used up to a ragged end.
+// Index. A column is a run of lines of 64 bytes, eight slots each. A row is at home in the line that the rest of its hash falls into
+// (a product instead of a division: Lemire, "Fast Random Integer Generation in an Interval", 2019), or soon after it. What its place
+// does not say of the hash the slot holds, beside the row's number in its column: so eight bytes a slot tell ids apart exactly (Cleary,
+// "Compact hash tables using bidirectional linear probing", 1984). Columns grow one at a time, by a sixteenth, and are at most seven
+// eighths full; those of large records five, for then few rows are away from home and the index is small beside them all the same.
+// Records. Number n of column c is record n * 1,024 + c. Columns are alike in size: the memory is used up to a ragged end, which is a
+// few percent of a million rows, and more of a few thousand.
 // Thread rule: one thread at a time. Records move when the store grows: a pointer is good until the next Insert.
 #pragma once
 
@@ -30,12 +31,14 @@ namespace tandem::ps {
 
 class RowStore {
  public:
-  // `salt` enters the hash and decides nothing else than places. `stride` bytes a record, which begins with its id. REQUIRES: stride >= 8.
+  // `salt` enters the hash: it decides where records lie and in what order they are visited, nothing else. It should not be known to
+  // those who choose ids: more than 512 whose hashes are all but equal would not find room. `stride` bytes a record, which begins with
+  // its id. REQUIRES: stride >= 8.
   RowStore(uint64_t salt, size_t stride);
 
   size_t size() const { return size_; }
   size_t stride() const { return stride_; }
-  // Of the memory in use, whole columns' ragged ends included.
+  // From the first byte in use to the last: the ragged end is counted whole.
   size_t index_bytes() const { return num_layers_of_lines_ * kNumColumns * sizeof(Line); }
   size_t record_bytes() const { return num_layers_of_records_ * kNumColumns * stride_; }
 
@@ -43,11 +46,12 @@ class RowStore {
   char* Find(uint64_t id) const;
   // A new record, zero but for its id. REQUIRES: id != 0 and there is none.
   char* Insert(uint64_t id);
-  // visit(record), in an order that only the rows and their order of insertion decide.
+  // visit(record), in any order.
   template <class Visit>
   void ForEachRecord(const Visit& visit) const;
   // visit(i, record or null) for each id, in order, while the memory of those that follow is on its way: `bytes` of a record from
-  // `offset` on. The visit of an absent id may Insert it. Runs compiled for the widest vectors, the visit included (vectorise.h).
+  // `offset` on. The visit of an absent id may Insert it, if ids are distinct. Compiled for the widest vectors (vectorise.h), the
+  // visit included, but for what it calls out of line.
   template <class Visit>
   void ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t bytes, const Visit& visit);
 
@@ -56,8 +60,11 @@ class RowStore {
   static constexpr uint64_t kNumColumns = uint64_t{1} << kColumnBits;
   static constexpr uint32_t kAbsent = ~uint32_t{0};
   static constexpr size_t kCacheLine = 64;
+  // In place of a record's number and column.
   static constexpr uint64_t kNoRecord = ~uint64_t{0};
-  static constexpr size_t kBlock = 32, kLookAhead = 16;
+  // Of a batch: ids whose lines are fetched together, ids that are found before any of their records is fetched, and how many ids ahead
+  // records are fetched.
+  static constexpr size_t kBlock = 32, kTogether = 256, kLookAhead = 24;
 
   struct alignas(kCacheLine) Line {
     uint64_t slots[kSlotsPerLine];  // 0: free; lines fill from the first slot on
@@ -106,22 +113,21 @@ class RowStore {
   };
   static constexpr int kDistanceBits = 6;
   static constexpr uint64_t kMaxDistance = (uint64_t{1} << kDistanceBits) - 1;
+  // n lines hold up to 7 n rows, and number + 1 has kColumnBits - kDistanceBits + floor(log2 n) bits.
+  static_assert(kColumnBits - kDistanceBits >= 4);
   // Where things are until the next Insert.
   struct Places {
     const Line* lines;
     const Column* columns;
-    char* records;
     uint64_t salt;
   };
-  // Some ids of a batch on their way through its stages.
+  // Some ids of a batch and where they are to be looked for.
   struct Block {
     Hashed hashes[kBlock];
     const Line* lines[kBlock];  // homes
     uint64_t keys[kBlock];
     int number_bits[kBlock];
-    uint64_t records[kBlock];    // number and column, or kNoRecord
-    uint8_t away[kBlock + 1];    // places of those that are not at home
-    size_t num_away = 0;
+    uint8_t away[kBlock + 1];   // places of those that are not at home
   };
   struct Taken {
     Hashed hash;
@@ -147,18 +153,12 @@ class RowStore {
 
   template <kernels::InstructionSet kSet>
   uint32_t FindNumber(Hashed hash) const;
-  Places CurrentPlaces() const {
-    return {reinterpret_cast<const Line*>(index_.data()), columns_.data(), records_.data(), salt_};
-  }
-  static void Fetch(const char* record, size_t begin, size_t end) {
-    for (size_t at = begin; at < end; at += kCacheLine) __builtin_prefetch(record + at);
-  }
-  // The stages of a batch.
-  static void FindHomes(const Places& places, const uint64_t* ids, size_t count, Block& block);
+  // The stages of a batch: fetches the homes' lines; looks there, and further where it must; both for many ids, in turns.
+  static void FetchHomes(const Places& places, const uint64_t* ids, size_t count, Block& block);
   template <kernels::InstructionSet kSet>
-  static void LookAtHomes(size_t count, Block& block);
+  void LookAtHomes(size_t count, Block& block, uint64_t* records) const;
   template <kernels::InstructionSet kSet>
-  void LookFurther(Block& block, size_t begin, size_t end) const;
+  void FindRecords(const uint64_t* ids, size_t count, uint64_t* records) const;
   // False, changing nothing, if the row would lie too far from home.
   bool Place(uint64_t column, const Home& home, uint32_t number);
   // The hash of a row whose slot is in a line `distance` from this home.
@@ -202,7 +202,7 @@ void RowStore::ForEachRecord(const Visit& visit) const {
   }
 }
 
-inline void RowStore::FindHomes(const Places& places, const uint64_t* ids, size_t count, Block& block) {
+inline void RowStore::FetchHomes(const Places& places, const uint64_t* ids, size_t count, Block& block) {
   for (size_t i = 0; i < count; ++i) block.hashes[i] = Hash(places.salt, ids[i]);
   for (size_t i = 0; i < count; ++i) {
     const Hashed hash = block.hashes[i];
@@ -210,58 +210,61 @@ inline void RowStore::FindHomes(const Places& places, const uint64_t* ids, size_
     block.lines[i] = &places.lines[LineNumber(hash.column(), home.line)];
     block.keys[i] = home.key;
     block.number_bits[i] = home.number_bits;
+    __builtin_prefetch(block.lines[i]);
   }
 }
 
 template <kernels::InstructionSet kSet>
-inline void RowStore::LookAtHomes(size_t count, Block& block) {
+inline void RowStore::LookAtHomes(size_t count, Block& block, uint64_t* records) const {
+  size_t num_away = 0;
   for (size_t i = 0; i < count; ++i) {
     const uint64_t found = block.lines[i]->NumberOf<kSet>(block.keys[i], block.number_bits[i]);
-    // Of one that is not there, the column's first record, so that what is fetched is an address.
-    block.records[i] = (found - (found != 0)) << kColumnBits | block.hashes[i].column();
-    block.away[block.num_away] = static_cast<uint8_t>(i);
-    block.num_away += found == 0;
+    records[i] = (found - 1) << kColumnBits | block.hashes[i].column();
+    block.away[num_away] = static_cast<uint8_t>(i);
+    num_away += found == 0;
   }
-  for (size_t i = 0; i < block.num_away; ++i) __builtin_prefetch(block.lines[block.away[i]] + kNumColumns);
+  for (size_t i = 0; i < num_away; ++i) {
+    const Hashed hash = block.hashes[block.away[i]];
+    const uint32_t number = FindNumber<kSet>(hash);
+    records[block.away[i]] = number == kAbsent ? kNoRecord : uint64_t{number} << kColumnBits | hash.column();
+  }
 }
 
 template <kernels::InstructionSet kSet>
-inline void RowStore::LookFurther(Block& block, size_t begin, size_t end) const {
-  for (size_t i = 0; i < block.num_away; ++i) {
-    const Hashed hash = block.hashes[block.away[i]];
-    const uint32_t number = FindNumber<kSet>(hash);
-    uint64_t& record = block.records[block.away[i]];
-    record = number == kAbsent ? kNoRecord : uint64_t{number} << kColumnBits | hash.column();
-    if (number != kAbsent) Fetch(records_.data() + record * stride_, begin, end);
+inline void RowStore::FindRecords(const uint64_t* ids, size_t count, uint64_t* records) const {
+  const Places places{reinterpret_cast<const Line*>(index_.data()), columns_.data(), salt_};
+  Block blocks[2];
+  for (size_t begin = 0; begin < count + kBlock; begin += kBlock) {
+    if (begin < count) FetchHomes(places, ids + begin, std::min(kBlock, count - begin), blocks[begin / kBlock % 2]);
+    if (begin == 0) continue;
+    const size_t last = begin - kBlock;
+    LookAtHomes<kSet>(std::min(kBlock, count - last), blocks[last / kBlock % 2], records + last);
   }
-  block.num_away = 0;
 }
 
 template <class Visit>
 void RowStore::ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t bytes, const Visit& visit) {
-  const size_t begin = offset / kCacheLine * kCacheLine, end = offset + bytes;
   kernels::Vectorised([=, this, &visit](auto set) {
-    constexpr kernels::InstructionSet kSet = decltype(set)::value;
-    Block blocks[3];
-    Places places = CurrentPlaces();
-    const size_t stride = stride_, num_blocks = (ids.size() + kBlock - 1) / kBlock;
-    const auto count_of = [&](size_t block) { return block < num_blocks ? std::min(kBlock, ids.size() - block * kBlock) : 0; };
-    for (size_t b = 0; b < num_blocks + 2; ++b) {
-      Block &coming = blocks[b % 3], &fetched = blocks[(b + 2) % 3], &arrived = blocks[(b + 1) % 3];
-      const size_t num_coming = count_of(b), num_fetched = count_of(b - 1), num_arrived = count_of(b - 2), size = size_;
-      FindHomes(places, ids.data() + b * kBlock, num_coming, coming);
-      LookAtHomes<kSet>(num_fetched, fetched);
-      // Nothing but memory here: a processor sees a few hundred instructions ahead, and all that it fetches at a time is among them.
-      for (size_t i = 0; i < kBlock; ++i) {
-        if (i < num_coming) __builtin_prefetch(coming.lines[i]);
-        if (i < num_fetched) Fetch(places.records + fetched.records[i] * stride, begin, end);
-        if (i >= num_arrived) continue;
-        const uint64_t record = arrived.records[i];
-        visit((b - 2) * kBlock + i, record == kNoRecord ? nullptr : places.records + record * stride);
-        if (size_ != size) places = CurrentPlaces();
+    uint64_t records[kTogether];
+    const size_t stride = stride_;
+    // Rows are visited in a loop of little else than memory: a processor sees a few hundred instructions ahead, and all that it fetches
+    // at a time is among them.
+    for (size_t begin = 0; begin < ids.size(); begin += kTogether) {
+      const size_t count = std::min(kTogether, ids.size() - begin);
+      FindRecords<decltype(set)::value>(ids.data() + begin, count, records);
+      // Inlined at once: g++ 12 takes a function that only prefetches for one without effect, and leaves its calls out.
+      const auto fetch = [&](size_t i) __attribute__((always_inline)) {
+        const uintptr_t record = reinterpret_cast<uintptr_t>(records_.data()) + (records[i] == kNoRecord ? 0 : records[i] * stride);
+        const uintptr_t end = record + offset + bytes;
+        for (uintptr_t at = (record + offset) & ~(kCacheLine - 1); at < end; at += kCacheLine) {
+          __builtin_prefetch(reinterpret_cast<const void*>(at));
+        }
+      };
+      for (size_t i = 0; i < std::min(count, kLookAhead); ++i) fetch(i);
+      for (size_t i = 0; i < count; ++i) {
+        if (i + kLookAhead < count) fetch(i + kLookAhead);
+        visit(begin + i, records[i] == kNoRecord ? nullptr : records_.data() + records[i] * stride);
       }
-      if (size_ != size) FindHomes(places, ids.data() + b * kBlock, num_coming, coming);  // an Insert may have moved them
-      LookFurther<kSet>(fetched, begin, end);
     }
   });
 }

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <string_view>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "kernels/base/params_hash.h"
 #include "ps/initializer.h"
 #include "ps/saturating.h"
+#include "ps/secret.h"
 
 namespace tandem::ps {
 namespace {
@@ -29,10 +29,12 @@ float LoadFloat(const char* place) {
   return value;
 }
 
-// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not.
-inline void CopyFloats(float* target, const float* source, size_t count) {
-#pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) target[i] = source[i];
+// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not. `bytes` of whole floats.
+inline void CopyWeights(float* target, const char* source, size_t bytes) {
+  char* const to = reinterpret_cast<char*>(target);
+  size_t at = 0;
+  for (; at + 64 <= bytes; at += 64) std::memcpy(to + at, source + at, 64);
+  for (; at < bytes; at += sizeof(float)) std::memcpy(to + at, source + at, sizeof(float));
 }
 
 // sum += gradient, whose bytes need no alignment.
@@ -54,12 +56,6 @@ double SquaredNorm(const float* x, size_t dim) {
   double total = 0;
   for (double lane : lanes) total += lane;
   return total;
-}
-
-// Not to be known: who knows it could choose ids that all fall together. Nothing that anybody sees depends on it.
-uint64_t RandomSalt() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
 }
 
 bool AllFinite(const char* values, size_t count) {
@@ -106,7 +102,8 @@ Table::Table(const TableSpec& spec)
     : spec_(spec),
       optimizer_(MakeSparseOptimizer(spec)),
       layout_(spec.dim(), spec.storage(), optimizer_->num_slot_values(spec.dim())),
-      rows_(RandomSalt(), layout_.stride()),
+      rows_(Secret(), layout_.stride()),
+      pending_index_(0, Secret() | 1),
       sum_(spec.dim()),
       weights_(spec.dim()),
       first_(layout_.weight_bytes()) {
@@ -135,12 +132,13 @@ void Table::FirstWeights(uint64_t id, float* weights) {
 }
 
 void Table::Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions) {
-  const size_t dim = spec_.dim(), offset = layout_.weights_offset();
-  rows_.ForEach(ids, offset, layout_.weight_bytes(), [&](size_t i, char* record) {
+  const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
+  const bool as_stored = layout_.storage() == STORED_F32;
+  rows_.ForEach(ids, offset, bytes, [=, this](size_t i, char* record) {
     float* target = rows + (positions.empty() ? i : positions[i]) * dim;
     if (record == nullptr && !create) return FirstWeights(ids[i], target);
     if (record == nullptr) record = Create(ids[i]);
-    if (layout_.storage() == STORED_F32) CopyFloats(target, reinterpret_cast<const float*>(record + offset), dim);
+    if (as_stored) CopyWeights(target, record + offset, bytes);
     else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), target);
   });
 }

@@ -2,7 +2,7 @@
 // network and no threads. A push is kept as it came (its bytes stay in the receive buffer) and linked to the other
 // gradients of its row in (slice, sequence, arrival) order; Commit adds them up in f32 in that order and runs the
 // optimizer once per row. So neither the number of trainers nor the order of arrival nor who owns the row shows in the bits.
-// Thread rule: one thread. Rows never move in memory.
+// Thread rule: one thread. Rows may move when one is created.
 #pragma once
 
 #include <cstdint>

@@ -100,22 +100,28 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
   }
 }
 
-// All ids in one column, at places that fall together for every number of lines: far from home, round the column's end, and closer to
-// each other than a slot could tell apart by its lines alone.
+// All ids in one column and close together: far from home, until a line is out of reach and the column grows for that; from below, and
+// from above, where it goes round the column's end.
 TEST(RowStoreTest, TellsNeighboursApartInACrowdedColumn) {
-  for (const uint64_t first : {uint64_t{0}, ~uint64_t{0} << 10, uint64_t{1} << 63}) {
-    RowStore store(kSalt, 16);
-    std::map<uint64_t, uint64_t> expected;
-    for (uint64_t i = 0; i < 300; ++i) {
-      const uint64_t id = IdOfHash(((first + (i << 10)) & ~uint64_t{1023}) | 7);
-      if (id == 0) continue;
-      ASSERT_EQ(store.Find(id), nullptr) << i;
-      SetValue(store.Insert(id), i);
-      expected[id] = i;
+  constexpr uint64_t kCrowd = 700, kApart = (~uint64_t{0} / 40 / kCrowd) & ~uint64_t{1023};
+  for (const bool from_above : {false, true}) {
+    for (const uint64_t apart : {kApart, uint64_t{1024}}) {
+      const uint64_t count = apart == 1024 ? 400 : kCrowd;  // no more than 512 can have one home
+      const auto id_of = [&](uint64_t i) {
+        const uint64_t place = from_above ? ~uint64_t{1023} - i * apart : i * apart;
+        return IdOfHash(place | 7);
+      };
+      RowStore store(kSalt, 16);
+      std::map<uint64_t, uint64_t> expected;
+      for (uint64_t i = 0; i < count; ++i) {
+        ASSERT_EQ(store.Find(id_of(i)), nullptr) << i;
+        SetValue(store.Insert(id_of(i)), i);
+        expected[id_of(i)] = i;
+      }
+      ExpectSame(store, expected);
+      EXPECT_EQ(store.Find(id_of(count)), nullptr);
+      EXPECT_EQ(store.Find(IdOfHash(8)), nullptr) << "another column";
     }
-    ExpectSame(store, expected);
-    EXPECT_EQ(store.Find(IdOfHash(((first + (300 << 10)) & ~uint64_t{1023}) | 7)), nullptr);
-    EXPECT_EQ(store.Find(IdOfHash((first & ~uint64_t{1023}) | 8)), nullptr) << "another column";
   }
 }
 

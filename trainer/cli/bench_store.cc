@@ -1,5 +1,5 @@
-// `tandem bench store`: how fast one thread finds rows of a table, copies them and updates them, beside the same work on rows whose places
-// are known; and how a table grows. In calls of as many ids as a message of pulled rows has.
+// `tandem bench store`: how fast one thread finds rows of a table, copies them and updates them, beside the same work on rows whose
+// places are known; and how a table grows. In calls of as many ids as a message of pulled rows has.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
