@@ -109,7 +109,6 @@ class RowStore {
     uint64_t line, key;
     int number_bits;
     uint64_t SlotAt(uint64_t distance) const { return key | distance << number_bits; }
-    uint64_t number_mask() const { return (uint64_t{1} << number_bits) - 1; }
   };
   static constexpr int kDistanceBits = 6;
   static constexpr uint64_t kMaxDistance = (uint64_t{1} << kDistanceBits) - 1;
