@@ -38,8 +38,8 @@ struct LoadedTables {
 absl::Status CheckLoadArgs(const LoadArgs& args);
 // New tables, specified as `tables` are, with the rows of shards that are in args.shards and that `owns` says yes to, and their
 // windows.
-// FailedPrecondition names the file that does not fit: damaged, of no table, of one with another name, dim or number of
-// slots, with a row of a later step or one that another file has too. REQUIRES: CheckLoadArgs(args).ok().
+// FailedPrecondition names the file that does not fit: damaged, of no table, of one with another name, dim, storage or number
+// of slot values, with a row of a later step or one that another file has too. REQUIRES: CheckLoadArgs(args).ok().
 absl::StatusOr<LoadedTables> LoadTables(const TableMap& tables, const LoadArgs& args, absl::FunctionRef<bool(uint32_t)> owns);
 
 }  // namespace tandem::ps

@@ -1,6 +1,6 @@
 // Runs a loop compiled for the widest vectors that the processor has: the same source three times (AVX-512, AVX2, baseline),
-// chosen at run time. The loop and all it calls are flattened into each copy, so it must hold no calls that cannot be inlined
-// and no CHECKs. Bits do not depend on the copy: contraction to FMA is off, and sums run over a fixed number of lanes (lanes.h).
+// chosen at run time. The loop and all it calls are flattened into each copy: a CHECK, or a call that cannot be inlined, belongs on
+// rare paths only, for it costs a change of registers. Bits do not depend on the copy: contraction to FMA is off, and sums run over a fixed number of lanes (lanes.h).
 // Builds with sanitizers have the baseline only: it is the same source, and three instrumented copies take minutes to compile.
 // A loop that takes an argument gets its copy's instruction set as a type, to choose shapes that fit the registers.
 #pragma once

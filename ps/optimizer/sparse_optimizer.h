@@ -1,6 +1,6 @@
 // The rule that turns a row's summed gradient into new weights. State lives in the row's slots, never here, so a row can
 // be saved or moved with everything it needs. The formulas are those of kernels/optimizer.h, the same that dense
-// parameters use: a table trained here equals a dense parameter trained there, row by row, as long as every row gets a
+// parameters use (but row-wise Adagrad's, which they have not): a table trained here equals a dense parameter trained there, row by row, as long as every row gets a
 // gradient in every step (rows without one are left alone, "lazy").
 // Thread rule: stateless after construction; any thread, different rows.
 #pragma once

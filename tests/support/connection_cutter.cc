@@ -12,17 +12,10 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/random.h"
+#include "tests/support/loopback.h"
 
 namespace tandem::support {
 namespace {
-
-sockaddr_in Loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
-}
 
 int Socket() {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

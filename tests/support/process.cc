@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
+#include "tests/support/loopback.h"
 
 namespace tandem::support {
 
@@ -48,14 +49,6 @@ std::string NextOutput(const std::string& folder) {
   argv.push_back(nullptr);
   execv(argv[0], argv.data());
   _exit(126);
-}
-
-sockaddr_in Loopback(int port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return address;
 }
 
 // The parent's pid, or 0 for a process that is gone or only waits to be reaped.
