@@ -22,6 +22,16 @@ Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id)
   return span;
 }
 
+// A dense optimizer's step is one update.
+absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
+  for (const TableSpec& spec : tables) {
+    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": mode DENSE_EQUIVALENT with consistency ",
+                                                   ConsistencySpec::Mode_Name(consistency.mode()), "; must be BSP"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 TableHost::~TableHost() { Fail(absl::CancelledError("the parameter server is closing")); }
@@ -52,6 +62,7 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTrainers(num_trainers, consistency));
     RETURN_IF_ERROR(specs_.Check(tables));
+    RETURN_IF_ERROR(CheckModes(tables, consistency));
     gate_.SetTrainers(num_trainers, consistency);
     workers_.PostToAll(
         [created = specs_.Add(tables)](TableWorker& worker) {
@@ -114,27 +125,6 @@ absl::Status TableHost::CheckFinite(const TableSpec& spec, const PushPlace& plac
   return absl::InvalidArgumentError(
       absl::StrCat("table ", spec.name(), ": the gradient of id ", *id, " is not finite (NaN or infinity), from trainer ",
                    place.trainer, " in step ", place.step));
-}
-
-void TableHost::ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done) {
-  absl::Status refused = [&]() -> absl::Status {
-    absl::MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(failed_);
-    auto of_workers = std::make_shared<std::vector<ValueGuardMap>>(workers_.size());
-    workers_.PostToAll(
-        [of_workers](TableWorker& worker) {
-          ValueGuardMap& mine = (*of_workers)[static_cast<size_t>(worker.number())];
-          for (const auto& [number, table] : worker.tables()) mine[number] = table->guarded();
-        },
-        [of_workers, total = rejected_, done]() mutable {
-          for (const ValueGuardMap& mine : *of_workers) {
-            for (const auto& [number, guarded] : mine) total[number].Merge(guarded);
-          }
-          done(std::move(total));
-        });
-    return absl::OkStatus();
-  }();
-  if (!refused.ok()) done(refused);
 }
 
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
@@ -308,7 +298,7 @@ void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done
   ++counts_.commits;
   workers_.PostToAll(
       [args, pushes = held_.Take(trainer, args.step)](TableWorker& worker) {
-        if (!args.skip) AccumulateHeld(pushes, worker);
+        AccumulateHeld(pushes, worker);
         CommitPending(args, worker);
       },
       [done = std::move(done)] { done(absl::OkStatus()); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id));
@@ -363,6 +353,12 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
     gate_.staleness().Save(common.mutable_staleness());
     gate_.outstanding().Save(common.mutable_outstanding());
     for (uint32_t trainer = 0; trainer < gate_.num_trainers(); ++trainer) common.add_clocks(gate_.clock(trainer));
+    for (const auto& [number, guard] : rejected_) {
+      TableStatistics& of = *common.add_tables();
+      of.set_name((*specs_.Find(number))->name());
+      of.set_number(number);
+      SetGuard(guard, &of);
+    }
     auto parts = std::make_shared<std::vector<StatisticsReply>>(workers_.size());
     workers_.PostToAll(
         [parts](TableWorker& worker) {
@@ -372,6 +368,7 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
             of.set_number(number);
             of.set_rows(table->num_rows());
             of.set_memory_bytes(table->memory_bytes());
+            SetGuard(table->guarded(), &of);
           }
         },
         [parts, done, total = std::move(common)]() mutable {
