@@ -82,7 +82,18 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
     return wrong("init_stddev is ", spec.init_stddev(), ", must be >= 0");
   }
   if (!RowStorage_IsValid(spec.storage())) return wrong("unknown storage ", static_cast<int>(spec.storage()));
+  if (spec.dense() && spec.storage() != STORED_F32) return wrong("storage of a dense table must be STORED_F32");
   return CheckOptimizer(spec);
+}
+
+absl::Status CheckRowWidth(const TableSpec& spec, size_t width) {
+  const size_t all = spec.dim() + MakeSparseOptimizer(spec)->num_slot_values(spec.dim());
+  if (!spec.dense()) {
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), " is not dense: its rows are neither assigned nor read"));
+  }
+  if (width == spec.dim() || width == all) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": rows of ", width, " numbers, must have ", spec.dim(),
+                                                 ", or with all slots ", all));
 }
 
 absl::Status CheckGradients(const TableSpec& spec, const void* ids, const void* gradients, size_t count) {
@@ -199,7 +210,7 @@ absl::uint128 Table::GradientNorm() {
   return total;
 }
 
-void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale) {
+void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale) {
   const RowView row = layout_.View(record);
   const uint32_t dim = spec_.dim();
   if (layout_.storage() == STORED_F32) {
@@ -214,7 +225,7 @@ void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t 
   row.header->version += 1;
 }
 
-void Table::Update(uint64_t step, float learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
+void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
   TANDEM_CHECK(pending_.empty());
   rows_.ForEach(ids, 0, layout_.stride(), [&](size_t i, char* record) {
     if (record == nullptr) record = Create(ids[i]);
@@ -222,7 +233,7 @@ void Table::Update(uint64_t step, float learning_rate, float scale, absl::Span<c
   });
 }
 
-void Table::Commit(uint64_t step, float learning_rate, float scale, bool skip) {
+void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
   if (!skip) {
     rows_.ForEach(pending_ids_, 0, layout_.stride(), [&](size_t i, char* record) {
       if (record == nullptr) record = Create(pending_ids_[i]);
@@ -241,8 +252,27 @@ void Table::DropPending() {
   pending_rows_.clear();
 }
 
+bool Table::Differs(uint64_t id, const char* values, size_t width) const {
+  const RowView row = Find(id);
+  return row.header != nullptr && std::memcmp(row.weights, values, width * sizeof(float)) != 0;
+}
+
+void Table::Assign(uint64_t id, const char* values, size_t width, uint64_t step) {
+  if (Find(id).header != nullptr) return;
+  const RowView row = layout_.View(Create(id));
+  std::memcpy(row.weights, values, width * sizeof(float));
+  row.header->last_step = static_cast<uint32_t>(step);
+}
+
+bool Table::Read(uint64_t id, float* values, size_t width) const {
+  const RowView row = Find(id);
+  if (row.header != nullptr) std::memcpy(values, row.weights, width * sizeof(float));
+  return row.header != nullptr;
+}
+
 HashResult Table::Hash() const {
   HashResult result;
+  if (spec_.dense()) return result;
   const std::string_view name(spec_.name());
   const size_t dim = spec_.dim();
   ForEachRow([&](const RowView& row) {

@@ -8,14 +8,14 @@ namespace tandem::ps {
 
 class SparseAdam : public SparseOptimizer {
  public:
-  SparseAdam(float beta1, float beta2, float epsilon) : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
+  SparseAdam(double beta1, double beta2, double epsilon) : beta1_(beta1), beta2_(beta2), epsilon_(epsilon) {}
   size_t num_slot_values(uint32_t dim) const override { return size_t{2} * dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
              float scale) const override;
 
  private:
-  const float beta1_, beta2_, epsilon_;
+  const double beta1_, beta2_, epsilon_;
 };
 
 }  // namespace tandem::ps

@@ -9,7 +9,7 @@ class SparseSgd : public SparseOptimizer {
  public:
   size_t num_slot_values(uint32_t) const override { return 0; }
   void Init(float* slots, uint32_t dim) const override;
-  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
              float scale) const override;
 };
 

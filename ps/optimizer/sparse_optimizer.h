@@ -22,7 +22,7 @@ class SparseOptimizer {
   virtual void Init(float* slots, uint32_t dim) const = 0;
   // One update of weights [dim] and slots. `gradient` [dim] is the sum over all pushes and is multiplied by `scale` first.
   // `step` is the job's global step, from 1.
-  virtual void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+  virtual void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
                      float scale) const = 0;
 };
 

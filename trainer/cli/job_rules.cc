@@ -209,6 +209,19 @@ void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
   }
 }
 
+void CheckParameters(const Job& job, Limits* limits) {
+  bool served = false;
+  for (int i = 0; i < job.parameters_size(); ++i) {
+    const std::string path = absl::StrCat("parameters[", i, "]");
+    if (job.parameters(i).match().empty()) limits->Fail(path + ".match", absl::StrCat(path, ".match is required"));
+    if (job.parameters(i).placement() != Job::PS || served) continue;
+    served = true;  // what follows is said once
+    if (job.device() == CUDA) limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
+    if (job.optimizer().kind() == ADAMW) limits->Refuse(path + ".placement", "PS", "REPLICATED with optimizer.kind ADAMW");
+    else if (job.optimizer().weight_decay() > 0) limits->Refuse(path + ".placement", "PS", "REPLICATED with optimizer.weight_decay");
+  }
+}
+
 void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   const int dp = job.parallel().dp();
   if (num_trainers > 0 && dp != 0 && dp != num_trainers) {
@@ -293,6 +306,13 @@ void ResolveOptimizer(Optimizer* optimizer) {
   if (optimizer->epsilon() == 0) optimizer->set_epsilon(1e-8);
 }
 
+void ResolveParameters(Job* job) {
+  for (Parameters& entry : *job->mutable_parameters()) {
+    if (entry.placement() == Job::PLACEMENT_UNSPECIFIED) entry.set_placement(Job::REPLICATED);
+    if (entry.placement() == Job::PS) job->set_device(CPU);
+  }
+}
+
 void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, Table* table) {
   table->set_dim(DimOf(*table));
   // AdamW without decay is Adam.
@@ -312,6 +332,7 @@ void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
   CheckTables(job, &limits);
   CheckTrain(job, &limits);
   CheckOptimizer(job.optimizer(), &limits);
+  CheckParameters(job, &limits);
   CheckProcesses(job, num_trainers, &limits);
 }
 
@@ -321,6 +342,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   ResolveOptimizer(job->mutable_optimizer());
   job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
   if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED) job->mutable_ps()->set_storage(ParameterServer::F32);
+  ResolveParameters(job);
   for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());
   if (job->trace().first_step() == 0) job->mutable_trace()->set_first_step(5);

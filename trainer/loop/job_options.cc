@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
+#include "trainer/loop/parameter_placement.h"
 
 namespace tandem::loop {
 
@@ -142,6 +143,7 @@ remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps
     options.tables.push_back(
         {static_cast<uint32_t>(i + 1), ScheduleOf(job, job.tables(i).learning_rate(), total_steps)});
   }
+  for (const TableSpec& spec : DenseTableSpecsOf(job)) options.tables.push_back({spec.number(), options.dense});
   options.max_grad_norm = job.optimizer().max_grad_norm();
   return options;
 }
@@ -156,13 +158,27 @@ std::vector<TableSpec> TableSpecsOf(const Job& job) {
     spec.set_dim(static_cast<uint32_t>(table.dim()));
     spec.set_optimizer(SparseKind(table.optimizer()));
     spec.set_storage(StorageOf(table.storage()));
-    spec.set_beta1(static_cast<float>(job.optimizer().beta1()));
-    spec.set_beta2(static_cast<float>(job.optimizer().beta2()));
-    spec.set_epsilon(static_cast<float>(job.optimizer().epsilon()));
+    spec.set_beta1(job.optimizer().beta1());
+    spec.set_beta2(job.optimizer().beta2());
+    spec.set_epsilon(job.optimizer().epsilon());
     spec.set_init_stddev(static_cast<float>(table.init_stddev()));
     spec.set_seed(Fmix64(job.seed() ^ StableHash(table.name())));
   }
   return specs;
+}
+
+std::vector<TableSpec> DenseTableSpecsOf(const Job& job) {
+  if (!ServesParameters(job)) return {};
+  TableSpec spec;
+  spec.set_name("parameters");
+  spec.set_number(static_cast<uint32_t>(TableSpecsOf(job).size()) + 1);
+  spec.set_dim(remote::kChunk);
+  spec.set_optimizer(SparseKind(job.optimizer().kind()));
+  spec.set_beta1(job.optimizer().beta1());
+  spec.set_beta2(job.optimizer().beta2());
+  spec.set_epsilon(job.optimizer().epsilon());
+  spec.set_dense(true);
+  return {spec};
 }
 
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {

@@ -9,6 +9,7 @@
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
+#include "trainer/loop/parameter_placement.h"
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/run_trace.h"
@@ -19,6 +20,7 @@
 #include "trainer/parallel/ddp.h"
 #include "trainer/remote/dist_autograd.h"
 #include "trainer/remote/dist_optimizer.h"
+#include "trainer/remote/remote_parameters.h"
 
 namespace tandem::loop {
 
@@ -41,6 +43,7 @@ class Replica {
         parameters_(job.seed(), DType::F32, &stream_),
         table_(MakeEmbeddingTable(job, environment.client, &stream_)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
+        placed_(PlaceParameters(job, &parameters_)),
         dense_(DenseOptionsOf(job), &parameters_),
         total_steps_(TotalSteps(job, task_->steps_per_epoch())),
         optimizer_(DistOptionsOf(job, total_steps_), &dense_, environment.client),
@@ -55,13 +58,17 @@ class Replica {
   };
 
   absl::Status Prepare();
+  // Served parameters have their first values on the servers, or, after a checkpoint, what they had then.
+  absl::Status FillServers(absl::Duration timeout, bool with_slots);
   absl::Status Restore(const checkpoint::Checkpoint& saved);
   absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
-  // Sums the loss over replicas, and learns whether one of them is to stop.
+  // Sums the loss over replicas, and learns whether one of them is to stop or could not push what it had.
   absl::Status ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record);
   absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
+  // Waits until the last commit is applied and served parameters are here as it left them.
+  absl::Status AwaitWeights();
   // Collective. Learns whether a replica is to stop.
   absl::StatusOr<bool> StopAgreed();
   bool EvaluationDue(int64_t step) const;
@@ -75,6 +82,8 @@ class Replica {
   absl::Status MakeUpEvaluation();
   // Collective. REQUIRES: the last commit is applied.
   absl::Status SaveCheckpoint();
+  // Rank 0's optimizer then holds what the servers have of served parameters.
+  absl::Status ReadServed(absl::Time deadline);
   void FillTimes(StepRecord& record);
   // The next step's input, with its rows on their way.
   PendingStep PullNext(int64_t step);
@@ -98,6 +107,7 @@ class Replica {
   ParameterSet parameters_;
   const std::unique_ptr<remote::RemoteEmbedding> table_;  // null: the embedding is a dense parameter
   const std::unique_ptr<Task> task_;
+  const absl::Status placed_;  // which parameters are served; before anybody takes them for its own
   optim::DenseOptimizer dense_;
   const int64_t total_steps_;
   remote::DistOptimizer optimizer_;
@@ -106,6 +116,7 @@ class Replica {
   double peak_flops_ = 0;       // with them, of a device whose peak is known
   StepClock clock_{&stream_};
   std::unique_ptr<parallel::Ddp> ddp_;
+  std::unique_ptr<remote::RemoteParameters> served_;  // null: no parameters are
   std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
@@ -115,14 +126,27 @@ class Replica {
   double train_seconds_ = 0;
   int64_t samples_ = 0, tokens_ = 0, skipped_ = 0;  // of this process's steps
   bool stopping_ = false;
+  bool all_finite_ = true;  // no replica keeps gradients of the step back
 };
 
 absl::Status Replica::Prepare() {
-  RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
+  RETURN_IF_ERROR(placed_);
+  std::vector<TableSpec> tables = TableSpecsOf(job_);
+  const std::vector<TableSpec> dense_tables = DenseTableSpecsOf(job_);
+  tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
+  RETURN_IF_ERROR(environment_.client->CreateTables(tables, Timeout()));
   comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, gradients, &stream_, {}));
+  if (!dense_tables.empty()) {
+    ASSIGN_OR_RETURN(served_, remote::RemoteParameters::Create(environment_.client, &parameters_,
+                                                               ServedPartsOf(job_, parameters_), &stream_));
+  }
   passes_ = MakePasses();
-  if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
+  if (environment_.resume != nullptr) {
+    RETURN_IF_ERROR(Restore(*environment_.resume));
+  } else if (served_) {
+    RETURN_IF_ERROR(FillServers(Timeout(), /*with_slots=*/false));
+  }
   RETURN_IF_ERROR(SetPrecision());
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(stream_.status());  // or the hash means nothing
@@ -148,11 +172,19 @@ absl::Status Replica::SetPrecision() {
 }
 
 absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
+  dense_.HoldServedSlots();
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
   if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, deadline));
-  return Barrier("loaded", CheckpointTimeout());  // nobody pulls before
+  RETURN_IF_ERROR(served_ ? FillServers(CheckpointTimeout(), /*with_slots=*/true) : Barrier("loaded", CheckpointTimeout()));
+  dense_.DropServedSlots();
+  return absl::OkStatus();
+}
+
+absl::Status Replica::FillServers(absl::Duration timeout, bool with_slots) {
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(served_->Assign(with_slots ? &dense_ : nullptr, absl::Now() + timeout));
+  return Barrier("assigned", timeout);  // nobody pulls before
 }
 
 std::unique_ptr<StepPasses> Replica::MakePasses() {
@@ -161,6 +193,7 @@ std::unique_ptr<StepPasses> Replica::MakePasses() {
   return std::make_unique<StepPasses>(StepPassesOptions{
       .task = task_.get(),
       .ddp = ddp_.get(),
+      .served = served_.get(),
       .num_parts = job_.train().accumulate(),
       .may_record = stream_.on_cuda() && kernels_alone && job_.runtime().cuda_graphs(),
       .note = [this](const std::string& text) {
@@ -209,6 +242,7 @@ Replica::PendingStep Replica::PullNext(int64_t step) {
 absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
   Variable rows;
   if (table_) rows = table_->Enter(context, *pending_.rows, autograd, job_.train().accumulate() - 1);
+  if (served_) served_->Enter(context, autograd);
   clock_.Mark(StepClock::PULL);
   if (context.failed()) return context.status();
   const std::vector<Tensor> losses = passes_->Run(context, *pending_.input, rows);
@@ -216,6 +250,7 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
   clock_.Mark(StepClock::COMPUTE);
   double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
   for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
+  if (served_) served_->Finish(context);
   ddp_->Finish(context);
   context.Fail(stream_.status());
   if (context.failed()) return context.status();
@@ -226,12 +261,13 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
 
 absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record) {
   const bool stop = environment_.stop_requested && environment_.stop_requested();
-  double shared[2] = {loss_sum, stop ? 1.0 : 0.0};
+  double shared[3] = {loss_sum, stop ? 1.0 : 0.0, served_ && !served_->finite() ? 1.0 : 0.0};
   comm::ProcessGroup& group = *environment_.group;
   const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("loss")};
-  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{2}), args), deadline));
+  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{3}), args), deadline));
   record.loss = shared[0] / NumTargets(*pending_.input);
   stopping_ = shared[1] > 0;
+  all_finite_ = shared[2] == 0;
   return absl::OkStatus();
 }
 
@@ -240,7 +276,8 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
   const KernelSpan span(stream_, SpanKind::PHASE, "commit");
   optimizer_.AwaitPushes(context, autograd);
   clock_.Mark(StepClock::PUSH);
-  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result, optimizer_.Step(context, NumTargets(*pending_.input), want_norm));
+  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
+                   optimizer_.Step(context, NumTargets(*pending_.input), want_norm, /*skip=*/!all_finite_));
   clock_.Mark(StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
@@ -271,7 +308,9 @@ absl::Status Replica::TrainStep(int64_t step) {
   }
   const int64_t samples = pending_.input->global_samples, tokens = pending_.input->global_tokens;
   const double flops = pending_.input->flops;
-  // The next rows' pull follows the commit to the servers and waits there for it to be applied.
+  // Pulls of the next weights and rows follow the commit to the servers and wait there for it to be applied. Weights are also evaluated
+  // and saved: they are wanted behind the last step too.
+  if (served_) served_->Pull(static_cast<uint64_t>(step) + 1);
   pending_ = step < total_steps_ ? PullNext(step + 1) : PendingStep();
   if (log) FillTimes(record);
   const double seconds = watch.Seconds();
@@ -293,6 +332,11 @@ void Replica::FillTimes(StepRecord& record) {
   record.collective_ms = milliseconds[StepClock::COLLECTIVE];
   record.pull_ms = milliseconds[StepClock::PULL];
   record.push_ms = milliseconds[StepClock::PUSH];
+}
+
+absl::Status Replica::AwaitWeights() {
+  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  return served_ ? served_->AwaitWeights(Deadline()) : absl::OkStatus();
 }
 
 absl::StatusOr<bool> Replica::StopAgreed() {
@@ -317,7 +361,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
     return absl::OkStatus();
   }
   if (stopping_) return absl::OkStatus();  // the resumed run makes it up
-  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  RETURN_IF_ERROR(AwaitWeights());
   passes_->MakeRoom();
   const EvaluationArgs args{.stream = &stream_,
                             .timeout = Timeout(),
@@ -357,7 +401,7 @@ absl::Status Replica::MakeUpEvaluation() {
 }
 
 absl::Status Replica::SaveCheckpoint() {
-  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  RETURN_IF_ERROR(AwaitWeights());
   // No server answers a pull while it writes: the next step's rows come first, everybody's.
   if (pending_.rows) RETURN_IF_ERROR(pending_.rows->Await(Deadline()).status());
   RETURN_IF_ERROR(Barrier("rows", Timeout()));
@@ -377,14 +421,21 @@ absl::Status Replica::SaveCheckpoint() {
     SavePrecision(job_, compute_, &args.manifest);
     const std::vector<TableSpec> specs = TableSpecsOf(job_);
     args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
+    if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
+    dense_.DropServedSlots();
   }
   // No server applies the next step without rank 0's commit; waiting here keeps the writing out of that step's deadline.
   return Barrier("checkpoint", CheckpointTimeout());
 }
 
+absl::Status Replica::ReadServed(absl::Time deadline) {
+  dense_.HoldServedSlots();
+  return served_->Read(dense_, deadline);
+}
+
 absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
-  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  RETURN_IF_ERROR(AwaitWeights());
   TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(stream_.status());
@@ -405,7 +456,8 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   summary.dense_parameters = static_cast<uint64_t>(parameters_.num_elements());
   if (environment_.output != nullptr) {
     ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.client->Hash().Wait(Deadline()));
-    summary.params_hash = dense_hash + sparse.hash;
+    if (served_) RETURN_IF_ERROR(ReadServed(Deadline()));
+    summary.params_hash = (served_ ? dense_.Hash() : dense_hash) + sparse.hash;
     summary.sparse_rows = sparse.num_rows;
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their gradients were not finite"));
@@ -422,6 +474,7 @@ absl::StatusOr<RunSummary> Replica::Run() {
   const int64_t first = state_.step() + 1;
   trace_ = MakeTrace(first);
   loader_ = std::make_unique<StepLoader>(task_.get(), first, total_steps_);
+  if (served_) served_->Pull(static_cast<uint64_t>(first));
   pending_ = PullNext(first);
   RETURN_IF_ERROR(MakeUpEvaluation());
   for (int64_t step = first; step <= total_steps_ && !stopping_ && !state_.patience_ended(); ++step) {

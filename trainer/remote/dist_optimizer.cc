@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/base/status_macros.h"
 
@@ -23,10 +24,11 @@ void DistOptimizer::AwaitPushes(Context& context, DistAutogradContext& autograd)
   if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
 }
 
-absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, double count, bool want_norm) {
+absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, double count, bool want_norm, bool skip) {
   if (context.failed()) return context.status();
   StepResult result;
-  const double dense_squared = dense_->GradientSquaredNorm(context.stream());
+  const double dense_squared =
+      skip ? std::numeric_limits<double>::quiet_NaN() : dense_->GradientSquaredNorm(context.stream());
   RETURN_IF_ERROR(context.stream().status());  // the norm of a device that failed means nothing
   double scale = count > 0 ? 1.0 / count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
@@ -41,7 +43,7 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   ps::CommitArgs commit;
   commit.step = context.step();
   for (const TableSchedule& table : options_.tables) {
-    commit.rates.push_back({table.table, static_cast<float>(table.schedule.At(static_cast<int64_t>(context.step())))});
+    commit.rates.push_back({table.table, table.schedule.At(static_cast<int64_t>(context.step()))});
   }
   commit.gradient_scale = static_cast<float>(scale);
   commit.skip = result.skipped;
