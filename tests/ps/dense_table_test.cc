@@ -31,7 +31,8 @@ std::vector<uint64_t> Chunks(size_t count) {
   return ids;
 }
 
-// One trainer on so many servers, with messages of a few rows, or on a local host.
+// One trainer on so many servers, with messages of a few rows (PaddlePaddle/Paddle#21216: all of a model in one message), or on a local
+// host.
 class DenseTableTest : public testing::TestWithParam<int> {
  protected:
   DenseTableTest() : cluster_(std::max(1, GetParam()), 2) {

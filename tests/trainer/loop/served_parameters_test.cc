@@ -3,11 +3,13 @@
 
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "ps/client_local.h"
+#include "ps/router.h"
 #include "ps/table_host.h"
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
@@ -150,6 +152,22 @@ TEST(ServedParametersTest, AnyNumberOfServersGivesTheSameBits) {
   for (const int servers : {1, 2, 3}) ExpectSameBits(Train(text, {.replicas = 2, .servers = servers}), local);
 }
 
+// PaddlePaddle/Paddle#2224: servers that own nothing wait for ever.
+TEST(ServedParametersTest, MoreServersThanChunksTrainToo) {
+  const std::string text = absl::StrCat(kRecommender, kServed);
+  ExpectSameBits(Train(text, {.servers = 7, .sets = {"train.max_steps=5"}}), Train(text, {.sets = {"train.max_steps=5"}}));
+}
+
+// tensorflow/tensorflow#24953: one server sends most of the bytes.
+TEST(ServedParametersTest, ChunksLoadAllServersAlike) {
+  constexpr int kServers = 4;
+  std::vector<uint64_t> chunks(10'000);  // 40 MB of parameters
+  std::iota(chunks.begin(), chunks.end(), 1);
+  const auto split = ps::Router::RoundRobin(kServers).Split(2, "parameters", chunks.data(), chunks.size());
+  ASSERT_TRUE(split.ok());
+  for (const ps::OwnedIds& owned : *split) EXPECT_NEAR(static_cast<double>(owned.ids.size()), 2500, 250);
+}
+
 TEST(ServedParametersTest, ThreeTrainersAgreeToRounding) {
   const Result ddp = Train(kRecommender, {.replicas = 3}), served = Train(absl::StrCat(kRecommender, kServed), {.replicas = 3});
   ASSERT_TRUE(served.status.ok()) << served.status;
@@ -207,8 +225,8 @@ TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
   EXPECT_FALSE(parameters.all()[1]->variable.leaf().has_gradient());
 }
 
-// Which of the steps are the same in a run that is broken off and gone on with, on another number of servers or with another
-// placement.
+// Also on another number of servers (tensorflow/recommenders-addons#65), and by collectives what servers trained (meta-pytorch/
+// torchrec#2394: the optimizer's state is named by how it was sharded). Weights and slots are of one step (DeepRec-AI/DeepRec#1023).
 TEST(ServedParametersTest, AResumedRunGoesOnWithTheSameBitsAlsoWithAnotherPlacement) {
   const std::string served = absl::StrCat(kGpt, kServed);
   const Result unbroken = Train(served, {.replicas = 2});
