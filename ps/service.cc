@@ -38,7 +38,8 @@ absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
   const size_t count = ids_bytes / sizeof(uint64_t);
   if (ids_bytes % sizeof(uint64_t) != 0) return Malformed("half an id");
   if (width != 0 && count > kMaxMessageBytes / sizeof(float) / width) {
-    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes, " bytes of rows in one message; cut it into several"));
+    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
+                                                   " bytes of rows in one message; cut it into several"));
   }
   return count;
 }

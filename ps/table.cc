@@ -89,7 +89,8 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
 absl::Status CheckRowWidth(const TableSpec& spec, size_t width) {
   const size_t all = spec.dim() + MakeSparseOptimizer(spec)->num_slot_values(spec.dim());
   if (!spec.dense()) {
-    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), " is not dense: its rows are neither assigned nor read"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name(), " is not dense: its rows are neither assigned nor read"));
   }
   if (width == spec.dim() || width == all) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": rows of ", width, " numbers, must have ", spec.dim(),

@@ -31,8 +31,8 @@ std::vector<uint64_t> Chunks(size_t count) {
   return ids;
 }
 
-// One trainer on so many servers, with messages of a few rows (PaddlePaddle/Paddle#21216: all of a model in one message), or on a local
-// host.
+// One trainer on so many servers, with messages of a few rows (PaddlePaddle/Paddle#21216: all of a model in one message), or on a
+// local host.
 class DenseTableTest : public testing::TestWithParam<int> {
  protected:
   DenseTableTest() : cluster_(std::max(1, GetParam()), 2) {
@@ -123,7 +123,8 @@ TEST_P(DenseTableTest, NothingIsAssignedOnceAStepHasBegun) {
 TEST_P(DenseTableTest, BadInputIsRefused) {
   ExpectRefused(Assign({0}, MakeValues(1, kDim)), absl::StatusCode::kInvalidArgument, "id");
   ExpectRefused(Assign({3, 3}, MakeValues(1, 2 * kDim)), absl::StatusCode::kInvalidArgument, "3");
-  ExpectRefused(Assign({3}, MakeValues(1, kDim + 1)), absl::StatusCode::kInvalidArgument, "rows of 7 numbers, must have 6, or with all slots 18");
+  ExpectRefused(Assign({3}, MakeValues(1, kDim + 1)), absl::StatusCode::kInvalidArgument,
+                "rows of 7 numbers, must have 6, or with all slots 18");
   ExpectRefused(Assign({3}, MakeValues(1, 4), 1), absl::StatusCode::kInvalidArgument, "is not dense");
   ExpectRefused(Assign({3}, MakeValues(1, kDim), 3), absl::StatusCode::kInvalidArgument, "no table 3");
   ExpectRefused(ReadStatus({3}, 2 * kDim), absl::StatusCode::kInvalidArgument, "rows of 12 numbers");

@@ -36,9 +36,9 @@ class GradientBuckets {
   using OnComplete = std::function<void(Context&, size_t bucket)>;
 
   // Places the gradients of `members`, which are of `parameters`, and hooks their leaves. All outlive the buckets.
-  static absl::StatusOr<std::unique_ptr<GradientBuckets>> Create(const ParameterSet& parameters, const std::vector<Parameter*>& members,
-                                                                 Stream* stream, const GradientBucketOptions& options,
-                                                                 OnComplete on_complete);
+  static absl::StatusOr<std::unique_ptr<GradientBuckets>> Create(const ParameterSet& parameters,
+                                                                 const std::vector<Parameter*>& members, Stream* stream,
+                                                                 const GradientBucketOptions& options, OnComplete on_complete);
   ~GradientBuckets();
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;

@@ -227,11 +227,11 @@ TEST_F(JobConfigTest, ServedParametersAreUpdatedAsServersCan) {
   EXPECT_EQ(Added("parameters { match: \"*\" placement: REPLICATED } device: CUDA optimizer { kind: ADAMW }"), "");
   EXPECT_EQ(Added("parameters { placement: PS }"), "job:4:1: parameters[0].match is required");
   EXPECT_EQ(Added(served + "device: CUDA"),
-            "job:4:27: parameters[0].placement is PS; allowed: REPLICATED with device CUDA");
+            "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with device CUDA");
   EXPECT_EQ(Added("parameters { match: \"a\" }\n" + served + "optimizer { kind: ADAMW weight_decay: 1 }"),
-            "job:5:27: parameters[1].placement is PS; allowed: REPLICATED with optimizer.kind ADAMW");
+            "job:5:25: parameters[1].placement is PS; allowed: REPLICATED with optimizer.kind ADAMW");
   EXPECT_EQ(Added(served + served + "optimizer { kind: SGD weight_decay: 1 }"),
-            "job:4:27: parameters[0].placement is PS; allowed: REPLICATED with optimizer.weight_decay");
+            "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with optimizer.weight_decay");
 }
 
 TEST_F(JobConfigTest, SetReachesTablesByNameAndByIndex) {

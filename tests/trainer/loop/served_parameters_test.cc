@@ -176,7 +176,8 @@ TEST(ServedParametersTest, ThreeTrainersAgreeToRounding) {
 
 TEST(ServedParametersTest, EveryOptimizerAccumulationAndPrecisionHasTheSameBits) {
   for (const char* kind : {"optimizer.kind=SGD", "optimizer.kind=ADAGRAD"}) {
-    ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = {kind}}), Train(kGpt, {.replicas = 2, .sets = {kind}}));
+    ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = {kind}}),
+                   Train(kGpt, {.replicas = 2, .sets = {kind}}));
   }
   const std::vector<std::string> parts = {"train.accumulate=3", "train.max_steps=10"};
   ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = parts}), Train(kGpt, {.replicas = 2, .sets = parts}));
@@ -225,8 +226,9 @@ TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
   EXPECT_FALSE(parameters.all()[1]->variable.leaf().has_gradient());
 }
 
-// Also on another number of servers (tensorflow/recommenders-addons#65), and by collectives what servers trained (meta-pytorch/
-// torchrec#2394: the optimizer's state is named by how it was sharded). Weights and slots are of one step (DeepRec-AI/DeepRec#1023).
+// Also on another number of servers (tensorflow/recommenders-addons#65), and by collectives what servers trained
+// (meta-pytorch/torchrec#2394: the optimizer's state is named by how it was sharded). Weights and slots are of one step
+// (DeepRec-AI/DeepRec#1023).
 TEST(ServedParametersTest, AResumedRunGoesOnWithTheSameBitsAlsoWithAnotherPlacement) {
   const std::string served = absl::StrCat(kGpt, kServed);
   const Result unbroken = Train(served, {.replicas = 2});
