@@ -64,6 +64,8 @@ class Table {
   absl::uint128 GradientNorm();
   // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards.
   void Commit(uint64_t step, double learning_rate, float scale, bool skip);
+  // Forgets the pending gradients, as if they had not come.
+  void DropPending();
 
   // Of a dense table. REQUIRES: a width that CheckRowWidth lets pass.
 
@@ -110,7 +112,6 @@ class Table {
   bool Before(uint32_t a, uint32_t b) const;
   // The sum of the gradients pending for one row, in sum_.
   void SumPending(const PendingRow& row);
-  void DropPending();
 
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;

@@ -222,6 +222,32 @@ void CheckParameters(const Job& job, Limits* limits) {
   }
 }
 
+// The longest bound of SSP, and the most steps that PERMIT keeps rows and batches of.
+constexpr int kMaxStaleness = 1000, kMaxPermits = 64;
+constexpr int kDefaultPermits = 2;
+
+void CheckConsistency(const Job& job, Limits* limits) {
+  const ParameterServer& ps = job.ps();
+  switch (ps.consistency()) {
+    case SSP:
+      limits->Between("ps.staleness", ps.staleness(), 0, kMaxStaleness);
+      break;
+    case PERMIT:
+      limits->Between("ps.staleness", ps.staleness(), 1, kMaxPermits);
+      break;
+    default:
+      if (ps.staleness() != 0) {
+        limits->Refuse("ps.staleness", ps.staleness(),
+                       absl::StrCat("0 with ps.consistency ", Consistency_Name(ps.consistency()), "; SSP and PERMIT have one"));
+      }
+  }
+  if (ps.consistency() != BSP && job.optimizer().max_grad_norm() > 0) {
+    limits->Fail("optimizer.max_grad_norm",
+                 absl::StrCat("optimizer.max_grad_norm is ", job.optimizer().max_grad_norm(), " with ps.consistency ",
+                              Consistency_Name(ps.consistency()), "; allowed: 0, or BSP (else no trainer knows the others' rows)"));
+  }
+}
+
 void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   const int dp = job.parallel().dp();
   if (num_trainers > 0 && dp != 0 && dp != num_trainers) {
@@ -232,6 +258,7 @@ void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
     limits->AtLeastOne("parallel.dp", dp);
   }
   limits->Between("ps.threads", job.ps().threads(), 1, 64);
+  CheckConsistency(job, limits);
   limits->Between("checkpoint.keep", job.checkpoint().keep(), 1, 1000);
   limits->NotNegative("checkpoint.every_steps", job.checkpoint().every_steps());
   limits->Between("checkpoint.timeout_seconds", job.checkpoint().timeout_seconds(), 1.0, 86400.0);
@@ -349,6 +376,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   if (job->trace().steps() == 0) job->mutable_trace()->set_steps(2);
   if (job->parallel().dp() == 0) job->mutable_parallel()->set_dp(std::max(1, num_trainers));
   if (job->ps().threads() == 0) job->mutable_ps()->set_threads(1);
+  if (job->ps().consistency() == PERMIT && job->ps().staleness() == 0) job->mutable_ps()->set_staleness(kDefaultPermits);
   if (job->checkpoint().keep() == 0) job->mutable_checkpoint()->set_keep(1);
   if (job->checkpoint().timeout_seconds() == 0) job->mutable_checkpoint()->set_timeout_seconds(600);
   if (job->runtime().threads() == 0) job->mutable_runtime()->set_threads(1);

@@ -32,6 +32,8 @@ remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps
 std::vector<TableSpec> TableSpecsOf(const Job& job);
 // The table of served parameters, numbered behind them; none if nothing is served.
 std::vector<TableSpec> DenseTableSpecsOf(const Job& job);
+// How far apart trainers may be, as parameter servers know it.
+ConsistencySpec ConsistencyOf(const Job& job);
 // The steps of the whole job.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
 

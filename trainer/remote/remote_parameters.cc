@@ -98,7 +98,7 @@ absl::Status RemoteParameters::Assign(const optim::DenseOptimizer* optimizer, ab
 
 absl::Status RemoteParameters::Read(optim::DenseOptimizer& optimizer, absl::Time deadline) const {
   const size_t width = kChunk * (1 + optimizer.slot_names().size());
-  return ForEachBucket([&](const Table& table, size_t b) {
+  RETURN_IF_ERROR(ForEachBucket([&](const Table& table, size_t b) {
     const std::vector<uint64_t>& ids = *table.bucket_ids[b];
     std::vector<float> rows(ids.size() * width);
     RETURN_IF_ERROR(client_->Read({table.number, ids, width, rows.data()}, deadline));
@@ -111,7 +111,9 @@ absl::Status RemoteParameters::Read(optim::DenseOptimizer& optimizer, absl::Time
       });
     }
     return absl::OkStatus();
-  });
+  }));
+  parameters_->RefreshShadows(*stream_);
+  return absl::OkStatus();
 }
 
 void RemoteParameters::Pull(uint64_t step) {

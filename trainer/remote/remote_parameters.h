@@ -34,7 +34,7 @@ class RemoteParameters {
 
   // Gives the servers this replica's values; `optimizer`, if not null, holds the slots to go with them, else they begin anew.
   absl::Status Assign(const optim::DenseOptimizer* optimizer, absl::Time deadline) const;
-  // Takes values and slots from the servers, as they are now. REQUIRES: `optimizer` holds the slots.
+  // Takes values, shadows included, and slots from the servers, as they are now. REQUIRES: `optimizer` holds the slots.
   absl::Status Read(optim::DenseOptimizer& optimizer, absl::Time deadline) const;
 
   // Asks for the weights that step `step` will use.
