@@ -77,7 +77,8 @@ model {
   }
 }
 optimizer {
-  kind: ADAM
+  kind: ADAMW
+  weight_decay: 0.1
   max_grad_norm: 1
 }
 train {

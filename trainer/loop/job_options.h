@@ -30,7 +30,7 @@ optim::DenseOptions DenseOptionsOf(const Job& job);
 remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);
 // The rows that parameter servers hold; tables are numbered 1, 2, ... in the order of the job.
 std::vector<TableSpec> TableSpecsOf(const Job& job);
-// The table of served parameters, numbered behind them; none if nothing is served.
+// The tables of served parameters, numbered behind them, those without weight decay first; none if nothing is served.
 std::vector<TableSpec> DenseTableSpecsOf(const Job& job);
 // How far apart trainers may be, as parameter servers know it.
 ConsistencySpec ConsistencyOf(const Job& job);

@@ -54,7 +54,14 @@ absl::Status PlaceParameters(const Job& job, ParameterSet* parameters) {
 
 std::vector<remote::RemoteParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters) {
   std::vector<remote::RemoteParameters::Part> parts;
-  for (const TableSpec& spec : DenseTableSpecsOf(job)) parts.push_back({spec.number(), parameters.Served(true)});
+  for (const TableSpec& spec : DenseTableSpecsOf(job)) {
+    remote::RemoteParameters::Part& part = parts.emplace_back();
+    part.table = spec.number();
+    for (Parameter* parameter : parameters.Served(true)) {
+      const bool decays = job.optimizer().weight_decay() > 0 && (parameter->decay || job.optimizer().decay_all());
+      if (decays == (spec.weight_decay() > 0)) part.parameters.push_back(parameter);
+    }
+  }
   return parts;
 }
 

@@ -1,4 +1,4 @@
-// Which dense parameters of a job live on parameter servers (Job.parameters), and the dense table that holds them there.
+// Which dense parameters of a job live on parameter servers (Job.parameters), and the dense tables that hold them there.
 // Thread rule: pure functions.
 #pragma once
 

@@ -175,9 +175,12 @@ TEST(ServedParametersTest, ThreeTrainersAgreeToRounding) {
 }
 
 TEST(ServedParametersTest, EveryOptimizerAccumulationAndPrecisionHasTheSameBits) {
-  for (const char* kind : {"optimizer.kind=SGD", "optimizer.kind=ADAGRAD"}) {
-    ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = {kind}}),
-                   Train(kGpt, {.replicas = 2, .sets = {kind}}));
+  const std::vector<std::vector<std::string>> optimizers = {
+      {"optimizer.kind=SGD", "optimizer.weight_decay=0.1", "optimizer.decay_all=true"},
+      {"optimizer.kind=ADAGRAD"},
+      {"optimizer.kind=ADAMW", "optimizer.weight_decay=0.1"}};  // of matrices: there are two tables
+  for (const std::vector<std::string>& sets : optimizers) {
+    ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = sets}), Train(kGpt, {.replicas = 2, .sets = sets}));
   }
   const std::vector<std::string> parts = {"train.accumulate=3", "train.max_steps=10"};
   ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = parts}), Train(kGpt, {.replicas = 2, .sets = parts}));
