@@ -143,6 +143,25 @@ void Table::Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl:
   });
 }
 
+void Table::PullChanged(absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, float* rows,
+                        absl::Span<const uint32_t> positions) {
+  const size_t dim = spec_.dim(), offset = layout_.weights_offset();
+  rows_.ForEach(ids, 0, offset + layout_.weight_bytes(), [=, this](size_t i, char* record) {
+    const size_t position = positions.empty() ? i : positions[i];
+    if (record == nullptr && create) record = Create(ids[i]);
+    const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version;
+    const uint32_t had = versions[position];
+    // A version below the caller's is that of another row: one that was made anew.
+    if (had != 0 && version + 1 >= had && version + 1 - had <= read_bound) {
+      versions[position] = 0;
+      return;
+    }
+    versions[position] = version + 1;
+    if (record == nullptr) FirstWeights(ids[i], rows + position * dim);
+    else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), rows + position * dim);
+  });
+}
+
 void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
                        std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions) {
   if (ids.empty()) return;
