@@ -27,6 +27,7 @@ class ForwardingClient : public Client {
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override { return client_->GradientNorm(step); }
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override { return client_->Commit(args); }
   rpc::Future<HashResult> Hash() override { return client_->Hash(); }
+  rpc::Future<StatisticsReply> Statistics() override { return client_->Statistics(); }
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override {
     return client_->Save(step, folder, deadline);
   }
@@ -39,6 +40,7 @@ class ForwardingClient : public Client {
     client_->TraceSteps(std::move(tracer), first, last);
   }
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override { return client_->TakeTraces(timeout); }
+  TableSpec StoredSpec(const TableSpec& table) const override { return client_->StoredSpec(table); }
   std::string Report() const override { return client_->Report(); }
 
  protected:

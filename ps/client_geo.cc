@@ -146,7 +146,7 @@ absl::Status GeoClient::Copies::CheckPush(const std::vector<PushSegment>& segmen
   return absl::OkStatus();
 }
 
-TableSpec GeoClient::ServerSpec(const TableSpec& table) {
+TableSpec GeoClient::StoredSpec(const TableSpec& table) const {
   TableSpec spec;
   spec.set_name(table.name());
   spec.set_number(table.number());
@@ -167,10 +167,14 @@ GeoClient::GeoClient(std::unique_ptr<Client> client, GeoClientOptions options)
 GeoClient::~GeoClient() = default;
 
 absl::Status GeoClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
-  for (const TableSpec& spec : options_.tables) RETURN_IF_ERROR(CheckTableSpec(spec));
-  RETURN_IF_ERROR(client().CreateTables(tables, timeout));
+  std::vector<TableSpec> stored;
+  for (const TableSpec& spec : tables) {
+    RETURN_IF_ERROR(CheckTableSpec(spec));
+    stored.push_back(StoredSpec(spec));
+  }
+  RETURN_IF_ERROR(client().CreateTables(stored, timeout));
   absl::MutexLock lock(&copies_->mutex);
-  for (const TableSpec& spec : options_.tables) {
+  for (const TableSpec& spec : tables) {
     auto& copied = copies_->tables[spec.number()];
     if (copied == nullptr) copied = std::make_unique<Copies::CopiedTable>(spec);
   }

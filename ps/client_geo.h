@@ -23,21 +23,16 @@
 namespace tandem::ps {
 
 struct GeoClientOptions {
-  // The copies', with the job's optimizers.
-  std::vector<TableSpec> tables;
   uint32_t num_trainers = 1;
   uint64_t geo_steps = 1;
 };
 
 class GeoClient : public ForwardingClient {
  public:
-  // What the servers' table is that receives the deltas of a table: its rows start alike.
-  static TableSpec ServerSpec(const TableSpec& table);
-
   GeoClient(std::unique_ptr<Client> client, GeoClientOptions options);
   ~GeoClient() override;
 
-  // `tables` are the servers', ServerSpec of the options'.
+  // Of the copies; the servers' are others.
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
   // Rows of step 0 are the servers'.
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
@@ -49,6 +44,8 @@ class GeoClient : public ForwardingClient {
   // FailedPrecondition in the middle of a window.
   rpc::Future<HashResult> Hash() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
+  // Plain SGD, which adds up deltas; rows start as those of `table` do.
+  TableSpec StoredSpec(const TableSpec& table) const override;
   std::string Report() const override;
 
  private:

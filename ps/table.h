@@ -66,6 +66,8 @@ class Table {
   absl::uint128 GradientNorm();
   // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards.
   void Commit(uint64_t step, float learning_rate, float scale, bool skip);
+  // Forgets the pending gradients, as if they had not come.
+  void DropPending();
 
   // The share of params_hash (core decision 9): weights and slots of rows that were ever committed.
   HashResult Hash() const;
@@ -103,7 +105,6 @@ class Table {
   bool Before(uint32_t a, uint32_t b) const;
   // The sum of the gradients pending for one row, in sum_.
   void SumPending(const PendingRow& row);
-  void DropPending();
 
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;

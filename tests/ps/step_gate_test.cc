@@ -69,7 +69,7 @@ TEST_F(StepGateTest, PushThatWouldBeLostIsRefused) {
   ExpectRefused(gate_.AdmitPush({0}, 1, 10, kShards).status(), "push 10 of trainer 0 for step 1 is new, but step 1 is applied");
   ExpectRefused(gate_.AdmitPush({0}, 1, 8, kShards).status(), "is new, but step 1 is applied");
   ExpectRefused(gate_.AdmitPush({0}, 1, 9, kMoreShards).status(), "is new, but step 1 is applied");
-  ExpectRefused(gate_.AdmitPush({0}, 2, 9, kShards).status(), "has a sequence that an earlier step had");
+  ExpectRefused(gate_.AdmitPush({0}, 2, 9, kShards).status(), "has a sequence that another step had");
   EXPECT_EQ(Push(0, 2, 300), kShards);
   CommitBoth(2);
   ExpectRefused(gate_.AdmitPush({0}, 1, 9, kShards).status(), "push 9 of trainer 0 comes too late");

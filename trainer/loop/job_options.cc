@@ -165,6 +165,19 @@ std::vector<TableSpec> TableSpecsOf(const Job& job) {
   return specs;
 }
 
+ConsistencySpec ConsistencyOf(const Job& job) {
+  ConsistencySpec spec;
+  switch (job.ps().consistency()) {
+    case SSP: spec.set_mode(ConsistencySpec::SSP); break;
+    case ASP: spec.set_mode(ConsistencySpec::ASP); break;
+    case PERMIT: spec.set_mode(ConsistencySpec::PERMIT); break;
+    case ROW_BOUND: case GEO: spec.set_mode(ConsistencySpec::ASP); break;  // the rest is the client's
+    default: spec.set_mode(ConsistencySpec::BSP);
+  }
+  spec.set_staleness(static_cast<uint32_t>(job.ps().staleness()));
+  return spec;
+}
+
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
   const int64_t by_epochs = job.train().max_epochs() * steps_per_epoch, by_steps = job.train().max_steps();
   if (by_epochs == 0 || by_steps == 0) return std::max(by_epochs, by_steps);

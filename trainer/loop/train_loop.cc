@@ -65,6 +65,14 @@ class Replica {
   // Collective. Learns whether a replica is to stop.
   absl::StatusOr<bool> StopAgreed();
   bool EvaluationDue(int64_t step) const;
+  // Whether an evaluation or a checkpoint follows the step, which is under way.
+  bool TablesAreReadAfter(int64_t step) const {
+    return stopping_ || EvaluationDue(step) || CheckpointDue(step);
+  }
+  bool CheckpointDue(int64_t step) const {
+    const int64_t every = job_.checkpoint().every_steps();
+    return every > 0 && step % every == 0;
+  }
   // Whether the last step's evaluation was due but a stop came before its end.
   bool EvaluationOwed() const { return EvaluationDue(state_.step()) && state_.has_steps_since_mean(); }
   // Sets *best if the evaluation that was due is the best so far. With a stop it changes nothing.
@@ -240,7 +248,9 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
   const KernelSpan span(stream_, SpanKind::PHASE, "commit");
   optimizer_.AwaitPushes(context, autograd);
   clock_.Mark(StepClock::PUSH);
-  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result, optimizer_.Step(context, NumTargets(*pending_.input), want_norm));
+  const bool flush = TablesAreReadAfter(record.step);
+  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
+                   optimizer_.Step(context, NumTargets(*pending_.input), want_norm, flush));
   clock_.Mark(StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
@@ -345,8 +355,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
 absl::Status Replica::EvaluateAndSave(int64_t step) {
   bool best = false;
   RETURN_IF_ERROR(EvaluateIfDue(step, &best));
-  const int64_t every = job_.checkpoint().every_steps();
-  return best || stopping_ || (every > 0 && step % every == 0) ? SaveCheckpoint() : absl::OkStatus();
+  return best || stopping_ || CheckpointDue(step) ? SaveCheckpoint() : absl::OkStatus();
 }
 
 absl::Status Replica::MakeUpEvaluation() {
@@ -375,8 +384,7 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_seed(job_.seed());
     args.manifest.set_symbols(data_.Symbols());
     SavePrecision(job_, compute_, &args.manifest);
-    const std::vector<TableSpec> specs = TableSpecsOf(job_);
-    args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
+    for (const TableSpec& spec : TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
   }
   // No server applies the next step without rank 0's commit; waiting here keeps the writing out of that step's deadline.
@@ -410,6 +418,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their gradients were not finite"));
     }
+    if (const std::string report = environment_.client->Report(); !report.empty()) environment_.output->Note(report);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.

@@ -23,7 +23,7 @@ void DistOptimizer::AwaitPushes(Context& context, DistAutogradContext& autograd)
   if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
 }
 
-absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, double count, bool want_norm) {
+absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, double count, bool want_norm, bool flush) {
   if (context.failed()) return context.status();
   StepResult result;
   const double dense_squared = dense_->GradientSquaredNorm(context.stream());
@@ -45,6 +45,7 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   }
   commit.gradient_scale = static_cast<float>(scale);
   commit.skip = result.skipped;
+  commit.flush = flush;
   commit_ = client_->Commit(commit);
   result.learning_rate = options_.dense.At(static_cast<int64_t>(context.step()));
   if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale, context.stream());

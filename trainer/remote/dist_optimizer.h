@@ -38,8 +38,9 @@ class DistOptimizer {
   // Waits for the acknowledgements of the step's pushes and for the last commit; the first failure fails the context.
   void AwaitPushes(Context& context, DistAutogradContext& autograd);
   // Dense gradients are summed over replicas already. `count` is the global number of targets. The commit travels on when this
-  // returns: a pull for the next step waits for it at the server. All replicas pass the same `want_norm`. REQUIRES: AwaitPushes.
-  absl::StatusOr<StepResult> Step(Context& context, double count, bool want_norm);
+  // returns: a pull for the next step waits for it at the server. All replicas pass the same `want_norm` and, if the tables are read
+  // next, `flush` (ps::CommitArgs). REQUIRES: AwaitPushes.
+  absl::StatusOr<StepResult> Step(Context& context, double count, bool want_norm, bool flush = false);
   // Waits until the last commit has been applied.
   absl::Status AwaitCommit(absl::Time deadline);
 
