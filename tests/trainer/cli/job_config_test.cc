@@ -170,6 +170,23 @@ TEST_F(JobConfigTest, LimitsOfEveryField) {
   }
 }
 
+TEST_F(JobConfigTest, AConsistencyHasABoundOrNone) {
+  const auto complaint = [this](const std::string& mode, const std::string& staleness) {
+    return Complaint(kGood, {"ps.consistency=" + mode, "ps.staleness=" + staleness});
+  };
+  const std::string is = "--set ps.staleness: ps.staleness is ";
+  EXPECT_EQ(complaint("BSP", "1"), is + "1; allowed: 0 with ps.consistency BSP; SSP and PERMIT have one");
+  EXPECT_EQ(complaint("ASP", "2"), is + "2; allowed: 0 with ps.consistency ASP; SSP and PERMIT have one");
+  EXPECT_EQ(complaint("SSP", "1001"), is + "1001; allowed: 0 .. 1000");
+  EXPECT_EQ(complaint("SSP", "-1"), is + "-1; allowed: 0 .. 1000");
+  EXPECT_EQ(complaint("PERMIT", "65"), is + "65; allowed: 1 .. 64");
+  for (const char* good : {"0", "1", "1000"}) EXPECT_EQ(complaint("SSP", good), "");
+  for (const char* good : {"0", "1", "64"}) EXPECT_EQ(complaint("PERMIT", good), "");
+  EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "optimizer.max_grad_norm=1"}),
+            "--set optimizer.max_grad_norm: optimizer.max_grad_norm is 1 with ps.consistency ASP; allowed: 0, or BSP (else no trainer "
+            "knows the others' rows)");
+}
+
 TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
   for (const char* set :
        {"model.max_length=1", "model.max_length=4096", "model.layers=64", "model.dropout=0.99", "model.num_negatives=100000",
