@@ -9,7 +9,6 @@
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "tests/support/temp_folder.h"
-#include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/job_config.h"
@@ -109,7 +108,7 @@ TEST_F(KeptRowsTest, RunsGoOnFromCheckpointsThatHoldEverybodysUpdates) {
     if (mode == "ROW_BOUND") sets.insert(sets.end(), {"ps.read_bound=2", "ps.write_bound=3"});
     const std::string out = folder_.path() + "/" + mode;
     const std::vector<double> first = Train(Load(sets), out);
-    const auto saved = checkpoint::ReadCheckpoint(out + "/checkpoints");
+    const auto saved = checkpoint::OpenCheckpoint(out + "/checkpoints", checkpoint::Choice::NEWEST);
     ASSERT_TRUE(saved.ok()) << saved.status();
     sets[1] = "train.max_epochs=4";
     const std::vector<double> second = Train(Load(sets), out + "-resumed", &*saved);
