@@ -76,6 +76,8 @@ struct CachedClient::Cache {
     const auto found = tables.find(table);
     return found == tables.end() ? nullptr : &found->second;
   }
+  // FailedPrecondition if own updates that are to show in the rows are still to come.
+  absl::Status CheckStep(uint64_t step);
   void Lookup(Pulled& pulled);
   void TakeRows(Pulled& pulled);
   absl::Status CheckPush(const std::vector<PushSegment>& segments);
@@ -88,7 +90,8 @@ struct CachedClient::Cache {
   const CachedClientOptions options;
   absl::Mutex mutex;
   std::map<uint32_t, CachedTable> tables ABSL_GUARDED_BY(mutex);  // by number
-  uint64_t num_commits ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t num_commits ABSL_GUARDED_BY(mutex) = 0;  // if own updates show
+  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;  // likewise; its step, 0: none yet
   Counts counts ABSL_GUARDED_BY(mutex);
   absl::Status refused_push ABSL_GUARDED_BY(mutex);  // since the last commit
 };
@@ -157,6 +160,13 @@ void CachedClient::Cache::CachedTable::TakeDue(const CommitArgs& args, uint32_t 
   }
 }
 
+absl::Status CachedClient::Cache::CheckStep(uint64_t step) {
+  absl::MutexLock lock(&mutex);
+  if (last_commit == 0 || step == last_commit + 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("pull for step ", step, " after the commit of step ", last_commit, ": with bounds, rows are pulled step by step"));
+}
+
 void CachedClient::Cache::Lookup(Pulled& pulled) {
   absl::MutexLock lock(&mutex);
   pulled.num_commits = num_commits;
@@ -219,6 +229,7 @@ void CachedClient::Cache::AddGradients(const std::vector<PushSegment>& segments,
 void CachedClient::Cache::ShowGradients(const CommitArgs& args) {
   absl::MutexLock lock(&mutex);
   ++num_commits;
+  last_commit = args.step;
   for (auto& [number, table] : tables) {
     for (size_t i = 0; !args.skip && i < table.gradients.ids().size(); ++i) {
       const uint32_t place = table.rows.Find(table.gradients.ids()[i]);
@@ -254,6 +265,7 @@ absl::Status CachedClient::CreateTables(const std::vector<TableSpec>& tables, ab
 
 Future<Done> CachedClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   if (step == 0) return client().Pull(step, create, std::move(segments));
+  if (absl::Status refused = cache_->CheckStep(step); !refused.ok()) return Future<Done>::Ready(refused);
   const auto pulled = std::make_shared<Pulled>();
   pulled->segments = std::move(segments);
   cache_->Lookup(*pulled);
@@ -321,6 +333,7 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
       return Future<Done>::Ready(refused);
     }
     ++cache_->num_commits;
+    cache_->last_commit = args.step;
     due->resize(cache_->tables.size());
     for (auto& [number, table] : cache_->tables) {
       Due& of_table = (*due)[segments.size()];

@@ -46,6 +46,7 @@ class CachedClient : public ForwardingClient {
   ~CachedClient() override;
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  // With a bound: for the step after the last commit, FailedPrecondition else.
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   // With a write bound they are checked here and sent by the commit.
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;

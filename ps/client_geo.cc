@@ -68,6 +68,7 @@ struct GeoClient::Copies {
 
   absl::Mutex mutex;
   std::map<uint32_t, std::unique_ptr<CopiedTable>> tables ABSL_GUARDED_BY(mutex);  // by number
+  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;                                // step; 0: none yet
   uint64_t num_windows ABSL_GUARDED_BY(mutex) = 0;                                // that have ended
   uint64_t num_pushes ABSL_GUARDED_BY(mutex) = 0;                                 // in the order of sums
   absl::Status refused_push ABSL_GUARDED_BY(mutex);                               // since the last commit
@@ -188,6 +189,10 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
   uint64_t window = 0;
   {
     absl::MutexLock lock(&copies_->mutex);
+    if (copies_->last_commit != 0 && step != copies_->last_commit + 1) {
+      return Future<Done>::Ready(absl::FailedPreconditionError(
+          absl::StrCat("pull for step ", step, " after the commit of step ", copies_->last_commit, ": copies are pulled step by step")));
+    }
     window = copies_->num_windows;
     for (size_t s = 0; s < segments.size(); ++s) {
       const auto copied = copies_->Find(segments[s].table);
@@ -275,6 +280,7 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
       if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data()});
     }
     if (!refused.ok()) return Future<Done>::Ready(refused);
+    copies_->last_commit = args.step;
     if (ends_window) {
       ++copies_->num_windows;
       copies_->has_updates = false;

@@ -34,7 +34,7 @@ class GeoClient : public ForwardingClient {
 
   // Of the copies; the servers' are others.
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
-  // Rows of step 0 are the servers'.
+  // For the step after the last commit: FailedPrecondition else. Rows of step 0 are the servers'.
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   // InvalidArgument, too, for a row that was not pulled in this window.
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;

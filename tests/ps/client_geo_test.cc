@@ -231,6 +231,53 @@ TEST_P(GeoClientTest, AbortFailsWhatNeedsServers) {
   EXPECT_TRUE(absl::IsAborted(trainer.client().Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
 }
 
+TEST_P(GeoClientTest, PullAheadOfTheOwnCommitIsRefused) {
+  Trainer trainer = Geo(0, 1, 2, MakeTableSpec(1, kDim));
+  trainer.Commit(1);
+  std::vector<float> rows(kValues);
+  for (const uint64_t step : {1, 3}) {
+    const absl::Status status = trainer.client().Pull(step, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  }
+}
+
+// Holds back that a pull was answered until it is told to.
+class SlowAnswers : public ForwardingClient {
+ public:
+  using ForwardingClient::ForwardingClient;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
+    if (!hold_) return ForwardingClient::Pull(step, create, std::move(segments));
+    EXPECT_TRUE(ForwardingClient::Pull(step, create, std::move(segments)).Wait(Deadline()).ok());
+    return held_.future();
+  }
+  void Hold() { hold_ = true; }
+  void Release() {
+    hold_ = false;
+    held_.Set(rpc::Done());
+  }
+
+ private:
+  bool hold_ = false;
+  rpc::Promise<rpc::Done> held_;
+};
+
+TEST_P(GeoClientTest, RowsThatArriveWhenTheirWindowHasEndedAreNotTheNextOnes) {
+  auto slow = std::make_unique<SlowAnswers>(Plain(0, 2, Asp()));
+  SlowAnswers& answers = *slow;
+  Trainer trainer(std::make_unique<GeoClient>(std::move(slow), GeoClientOptions{2, 2}), MakeTableSpec(1, kDim));
+  Trainer other(Plain(1, 2, Asp()), trainer.client().StoredSpec(MakeTableSpec(1, kDim)));
+  std::vector<float> rows(kValues);
+  answers.Hold();
+  const auto pulled = trainer.client().Pull(1, true, {{1, ids_, rows.data()}});
+  trainer.Commit(1, 1, false, /*flush=*/true);
+  other.Push(ids_, ones_);
+  other.Commit(1);
+  answers.Release();
+  ASSERT_TRUE(pulled.Wait(Deadline()).ok());
+  const std::vector<float> next = trainer.Pull(ids_);
+  for (size_t i = 0; i < kValues; ++i) EXPECT_EQ(next[i], rows[i] - 1) << "as servers have it";
+}
+
 INSTANTIATE_TEST_SUITE_P(Both, GeoClientTest, testing::Bool(),
                          [](const auto& info) { return info.param ? "Remote" : "Local"; });
 
