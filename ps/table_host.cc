@@ -78,10 +78,10 @@ void TableHost::PostPull(ParkedPull pull) {
   ++counts_.pulls;
   workers_.PostToOwners(
       std::move(pull.shares),
-      [create = pull.create](Table& table, const TableWorkers::Share& share) {
+      [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
         const auto& [ids, positions] = share.owned;
-        if (share.versions == nullptr) table.Pull(ids, create, share.rows, positions);
-        else table.PullChanged(ids, create, share.read_bound, share.versions, share.rows, positions);
+        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions);
+        else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
@@ -106,6 +106,40 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
   if (!refused.ok()) done(refused);
 }
 
+absl::Status TableHost::CheckFinite(const TableSpec& spec, const PushPlace& place, const PushPart& part) {
+  if (spec.non_finite() != TableSpec::REJECT) return absl::OkStatus();
+  const std::optional<uint64_t> id = FindNonFinite(part.ids, part.gradients, part.count, spec.dim());
+  if (!id.has_value()) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  ValueGuardStatistics& rejected = rejected_[spec.number()];
+  ++rejected.rejected;
+  rejected.NoteOffender({*id, place.trainer, place.step});
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", spec.name(), ": the gradient of id ", *id, " is not finite (NaN or infinity), from trainer ",
+                   place.trainer, " in step ", place.step));
+}
+
+void TableHost::ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done) {
+  absl::Status refused = [&]() -> absl::Status {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    auto of_workers = std::make_shared<std::vector<ValueGuardMap>>(workers_.size());
+    workers_.PostToAll(
+        [of_workers](TableWorker& worker) {
+          ValueGuardMap& mine = (*of_workers)[static_cast<size_t>(worker.number())];
+          for (const auto& [number, table] : worker.tables()) mine[number] = table->guarded();
+        },
+        [of_workers, total = rejected_, done]() mutable {
+          for (const ValueGuardMap& mine : *of_workers) {
+            for (const auto& [number, guarded] : mine) total[number].Merge(guarded);
+          }
+          done(std::move(total));
+        });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
   bool answered = false;
@@ -115,6 +149,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, {.gradients = part.gradients}, &shares, &touched));
+      RETURN_IF_ERROR(CheckFinite(*spec, place, part));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);

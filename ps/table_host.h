@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +26,7 @@
 #include "ps/table_files.h"
 #include "ps/table_specs.h"
 #include "ps/table_workers.h"
+#include "ps/value_guard.h"
 
 namespace tandem::ps {
 
@@ -52,6 +54,8 @@ struct PushPlace {
   uint64_t sequence = 0;  // 1 to 2^40 - 1, never used twice by an incarnation
   uint32_t incarnation = 1;
 };
+
+using ValueGuardMap = std::map<uint32_t, ValueGuardStatistics>;  // by table number
 
 class TableHost {
  public:
@@ -83,6 +87,8 @@ class TableHost {
   void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
   void Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> done);
+  // What every table has refused, dropped or mended so far.
+  void ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done);
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile. With them go
   // the windows of pushes, for servers that load them in the same job; epoch 0: of no job, without windows.
   void Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
@@ -121,6 +127,8 @@ class TableHost {
   void PostPull(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that need to wait no more.
   void PostParkedPulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // InvalidArgument, naming row, trainer and step, if the table rejects what is not finite and there is such a gradient.
+  absl::Status CheckFinite(const TableSpec& spec, const PushPlace& place, const PushPart& part);
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of one trainer alone.
@@ -135,6 +143,7 @@ class TableHost {
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   HeldPushes held_ ABSL_GUARDED_BY(mutex_);  // empty in BSP
   Counts counts_ ABSL_GUARDED_BY(mutex_);
+  ValueGuardMap rejected_ ABSL_GUARDED_BY(mutex_);
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
   // Of BSP, where trainers wait for each other:
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);

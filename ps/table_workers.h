@@ -33,7 +33,7 @@ class TableWorkers {
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
-  // Checks one segment (InvalidArgument) and adds each worker's share of it, otherwise as `values`, and its virtual shards to
+  // Checks one segment's ids (InvalidArgument) and adds each worker's share of it, otherwise as `values`, and its virtual shards to
   // `touched`. REQUIRES: shares->size() == size().
   absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
                          ShardSet* touched) const;

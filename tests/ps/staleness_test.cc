@@ -316,6 +316,24 @@ TEST_P(StragglerTest, NoRowOfALocalTableIsOlderThanTheBound) {
   ExpectStatistics(*clients[0], GetParam(), 1);
 }
 
+// tensorflow/tensorflow#61129: trainers with uneven data end badly. Here who is left waiting for one that is gone learns it in time.
+TEST(GoneTrainerTest, ItsClockHoldsNobodyLongerThanTheTimeout) {
+  PsCluster cluster(1, 1);
+  const ConsistencySpec spec = Spec(ConsistencySpec::SSP, 1);
+  const auto gone = cluster.MakeClient(1, 2, {.timeout = absl::Seconds(20), .consistency = spec});
+  const auto client = cluster.MakeClient(0, 2, {.timeout = absl::Milliseconds(200), .consistency = spec});
+  for (Client* each : {gone.get(), client.get()}) ASSERT_TRUE(each->CreateTables({MakeTableSpec(1, 1)}, absl::Seconds(20)).ok());
+  const std::vector<uint64_t> ids = {7};
+  float row = 0;
+  for (uint64_t step = 1; step <= 2; ++step) {
+    ASSERT_TRUE(client->Pull(step, true, {{1, ids, &row}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).ok());
+  }
+  const absl::Status status = client->Pull(3, true, {{1, ids, &row}}).Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_NE(status.message().find("pull for step 3"), absl::string_view::npos) << status;
+}
+
 INSTANTIATE_TEST_SUITE_P(Modes, StragglerTest, testing::ValuesIn(AllModes()), [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

@@ -82,6 +82,11 @@ class TableHostTest : public testing::TestWithParam<int> {
     host_.Hash(answer.Callback());
     return *answer.Get();
   }
+  ValueGuardMap ValueGuards() {
+    Answer<absl::StatusOr<ValueGuardMap>> answer;
+    host_.ValueGuards(answer.Callback());
+    return *answer.Get();
+  }
   // Everything posted before has been done when this returns.
   void Settle() { Hash(); }
 
@@ -367,6 +372,47 @@ TEST_P(TableHostTest, OneBadSegmentRefusesTheWholeMessage) {
   EXPECT_TRUE(absl::IsInvalidArgument(answer.Get()));
   ASSERT_TRUE(Commit(0, 1).Get().ok());
   EXPECT_EQ(Hash().num_rows, 0u);
+}
+
+TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
+  Create(2);
+  const absl::Status refused = Push({1, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get();
+  EXPECT_EQ(refused.message(), "table table1: the gradient of id 8 is not finite (NaN or infinity), from trainer 1 in step 1");
+  EXPECT_TRUE(absl::IsInvalidArgument(Push({0, 1, 0, 1}, {9}, {INFINITY, 1, 1, 1}).Get()));
+  const ValueGuardMap guards = ValueGuards();
+  EXPECT_EQ(guards.at(1).rejected, 2u);
+  EXPECT_EQ(guards.at(1).first->id, 9u) << "of one step, the first trainer's";
+  EXPECT_FALSE(guards.at(2).first.has_value());
+  // Refused, it was not a push: mended, the same sequence counts.
+  ASSERT_TRUE(Push({1, 1, 0, 1}, {7, 8}, std::vector<float>(8, 1)).Get().ok());
+  Commit(0, 1);
+  ASSERT_TRUE(Commit(1, 1).Get().ok());
+  EXPECT_EQ(Hash().num_rows, 2u);
+}
+
+// A push whose rows are dropped has been counted all the same.
+TEST_P(TableHostTest, SkippedValuesAreCountedOnceHoweverOftenTheirPushComes) {
+  TableSpec spec = MakeTableSpec(1, 4);
+  spec.set_non_finite(TableSpec::SKIP);
+  Status created;
+  host_.CreateTables({spec}, 1, created.Callback());
+  ASSERT_TRUE(created.Get().ok());
+  const auto before = Rows({7, 8});
+  for (int time = 0; time < 3; ++time) {
+    ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get().ok());
+  }
+  Status committed;
+  host_.Commit({0}, {1, {{1, 1}}, 1, false}, committed.Callback());
+  ASSERT_TRUE(committed.Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get().ok()) << "repeated after its step";
+  const auto after = Rows({7, 8});
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(after[i], before[i] - (i < 4 ? 1 : 0)) << i;
+  const ValueGuardMap guards = ValueGuards();
+  EXPECT_EQ(guards.at(1).skipped, 1u);
+  EXPECT_EQ(guards.at(1).rejected, 0u);
+  ASSERT_TRUE(guards.at(1).first.has_value());
+  EXPECT_EQ(guards.at(1).first->id, 8u);
+  EXPECT_EQ(guards.at(1).first->step, 1u);
 }
 
 TEST_P(TableHostTest, CreateTablesIsRepeatableAndRefusesADifference) {

@@ -54,6 +54,51 @@ class Limits {
 
 int DimOf(const Table& table) { return table.dim() == 0 ? kDefaultTableDim : table.dim(); }
 
+// The optimizer that a table without one has: AdamW without decay is Adam.
+OptimizerKind DefaultTableOptimizer(const Optimizer& optimizer, const Table& table) {
+  if (optimizer.kind() == OPTIMIZER_UNSPECIFIED) return ADAM;
+  return optimizer.kind() == ADAMW && table.weight_decay() == 0 ? ADAM : optimizer.kind();
+}
+
+void CheckTableMode(const Job& job, const Table& table, OptimizerKind kind, const std::string& path, Limits* limits) {
+  if (table.mode() == Table::LAZY) return;
+  const std::string mode = Table::Mode_Name(table.mode());
+  if (job.placement() == Job::REPLICATED) {
+    limits->Refuse(path, mode, "LAZY with placement REPLICATED (a dense parameter is updated whole)");
+  } else if (kind == FTRL || kind == GROUP_FTRL || kind == DC_SGD) {
+    limits->Refuse(path, mode, absl::StrCat("LAZY with optimizer ", OptimizerKind_Name(kind)));
+  } else if (table.mode() == Table::DENSE_EQUIVALENT && job.ps().consistency() != BSP) {
+    limits->Refuse(path, mode, absl::StrCat("LAZY, CATCH_UP with ps.consistency ", Consistency_Name(job.ps().consistency()),
+                                            " (only in BSP is a step one update)"));
+  } else if (table.mode() == Table::DENSE_EQUIVALENT &&
+             (table.storage() == ParameterServer::STORAGE_UNSPECIFIED ? job.ps().storage() : table.storage()) ==
+                 ParameterServer::INT8) {
+    limits->Refuse(path, mode, "LAZY, CATCH_UP with storage INT8");
+  }
+}
+
+// The numbers of the table's optimizer, its mode and what it does with bad gradients.
+void CheckTableUpdates(const Job& job, const Table& table, const std::string& path, Limits* limits) {
+  const OptimizerKind kind =
+      table.optimizer() == OPTIMIZER_UNSPECIFIED ? DefaultTableOptimizer(job.optimizer(), table) : table.optimizer();
+  CheckTableMode(job, table, kind, path + ".mode", limits);
+  limits->NotNegative(path + ".max_row_norm", table.max_row_norm());
+  limits->NotNegative(path + ".weight_decay", table.weight_decay());
+  if (table.weight_decay() > 0 && kind != ADAMW && kind != SGD) {
+    limits->Fail(path + ".weight_decay", absl::StrCat(path, ".weight_decay is ", table.weight_decay(), " with optimizer ",
+                                                      OptimizerKind_Name(kind), "; allowed: 0, or optimizer ADAMW or SGD"));
+  }
+  limits->BelowOne(path + ".momentum", table.momentum());
+  limits->BelowOne(path + ".rho", table.rho());
+  limits->Positive(path + ".beta", table.beta());
+  limits->NotNegative(path + ".l1", table.l1());
+  limits->NotNegative(path + ".l2", table.l2());
+  limits->NotNegative(path + ".group_l1", table.group_l1());
+  limits->NotNegative(path + ".delay_compensation", table.delay_compensation());
+  limits->NotNegative(path + ".initial_accumulator", table.initial_accumulator());
+  limits->Positive(path + ".epsilon", table.epsilon());
+}
+
 void CheckTables(const Job& job, Limits* limits) {
   std::set<std::string> names;
   for (int i = 0; i < job.tables_size(); ++i) {
@@ -66,7 +111,7 @@ void CheckTables(const Job& job, Limits* limits) {
                    absl::StrCat(path, ".name is \"", table.name(), "\", as an earlier table's; allowed: a name of its own"));
     }
     limits->Between(path + ".dim", table.dim(), 1, 65536);
-    if (table.optimizer() == ADAMW) limits->Refuse(path + ".optimizer", "ADAMW", "SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM (rows do not decay)");
+    CheckTableUpdates(job, table, path, limits);
     if (job.placement() == Job::REPLICATED && table.storage() > ParameterServer::F32) {
       limits->Refuse(path + ".storage", ParameterServer::Storage_Name(table.storage()), "F32 with placement REPLICATED");
     }
@@ -182,8 +227,8 @@ void CheckTrain(const Job& job, Limits* limits) {
 }
 
 void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
-  if (optimizer.kind() == ROWWISE_ADAGRAD) {
-    limits->Refuse("optimizer.kind", "ROWWISE_ADAGRAD", "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)");
+  if (optimizer.kind() >= ROWWISE_ADAGRAD) {
+    limits->Refuse("optimizer.kind", OptimizerKind_Name(optimizer.kind()), "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)");
   }
   limits->Positive("optimizer.learning_rate", optimizer.learning_rate());
   limits->BelowOne("optimizer.beta1", optimizer.beta1());
@@ -343,14 +388,23 @@ void ResolveOptimizer(Optimizer* optimizer) {
   if (optimizer->epsilon() == 0) optimizer->set_epsilon(1e-8);
 }
 
+// Only those that the table's optimizer has: the others stay as they were written.
+void ResolveOptimizerNumbers(Table* table) {
+  const OptimizerKind kind = table->optimizer();
+  if ((kind == MOMENTUM || kind == NESTEROV) && !table->has_momentum()) table->set_momentum(0.9);
+  if ((kind == ADADELTA || kind == RMSPROP) && !table->has_rho()) table->set_rho(0.9);
+  if ((kind == FTRL || kind == GROUP_FTRL) && table->beta() == 0) table->set_beta(1);
+  if (kind == DC_SGD && !table->has_delay_compensation()) table->set_delay_compensation(0.04);
+  if (kind == ADADELTA && table->epsilon() == 0) table->set_epsilon(1e-6);
+}
+
 void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, Table* table) {
   table->set_dim(DimOf(*table));
-  // AdamW without decay is Adam.
-  const OptimizerKind kind = optimizer.kind() == ADAMW ? ADAM : optimizer.kind();
-  if (table->optimizer() == OPTIMIZER_UNSPECIFIED) table->set_optimizer(kind);
+  if (table->optimizer() == OPTIMIZER_UNSPECIFIED) table->set_optimizer(DefaultTableOptimizer(optimizer, *table));
   if (table->init_stddev() == 0) table->set_init_stddev(0.02);
   if (table->learning_rate() == 0) table->set_learning_rate(optimizer.learning_rate());
   if (table->storage() == ParameterServer::STORAGE_UNSPECIFIED) table->set_storage(storage);
+  ResolveOptimizerNumbers(table);
 }
 
 }  // namespace
