@@ -19,18 +19,10 @@
 #include <string>
 #include <vector>
 
+#include "ps/cached_table.h"
 #include "ps/client_forwarding.h"
 
 namespace tandem::ps {
-
-struct CachedClientOptions {
-  size_t rows_per_table = 0;
-  uint32_t read_bound = 0;
-  uint32_t write_bound = 0;
-
-  // Whether this trainer's updates show in rows that lack them.
-  bool shows_own() const { return read_bound > 0 || write_bound > 0; }
-};
 
 class CachedClient : public ForwardingClient {
  public:
@@ -42,7 +34,7 @@ class CachedClient : public ForwardingClient {
     uint64_t hit_bytes = 0;
   };
 
-  CachedClient(std::unique_ptr<Client> client, CachedClientOptions options);
+  CachedClient(std::unique_ptr<Client> client, CacheOptions options);
   ~CachedClient() override;
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
@@ -65,7 +57,7 @@ class CachedClient : public ForwardingClient {
   struct Pulled;
   rpc::Future<rpc::Done> CommitMerged(const CommitArgs& args);
 
-  const CachedClientOptions options_;
+  const CacheOptions options_;
   const std::shared_ptr<Cache> cache_;
 };
 

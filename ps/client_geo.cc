@@ -1,6 +1,5 @@
 #include "ps/client_geo.h"
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -9,13 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/base/buffer.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
-#include "ps/router.h"
-#include "ps/row_index.h"
+#include "ps/copied_table.h"
 #include "ps/saturating.h"
-#include "ps/table.h"
 
 namespace tandem::ps {
 namespace {
@@ -23,129 +19,66 @@ namespace {
 using rpc::Done;
 using rpc::Future;
 
-// Of a pull's segment, what the window lacks.
-struct Missing {
-  std::vector<uint64_t> ids;
-  std::vector<uint32_t> places;  // in the segment
-  std::vector<float> rows;
-};
-
-TableSpec SpecOfCopies(TableSpec spec) {
-  spec.set_storage(STORED_F32);
-  return spec;
-}
-
 }  // namespace
 
 struct GeoClient::Copies {
-  // The copies of one table's rows, and the window: which of them are in use, and what they were when they came.
-  struct CopiedTable {
-    explicit CopiedTable(const TableSpec& spec) : table(SpecOfCopies(spec)), dim(spec.dim()) {}
-
-    // Writes the window's rows; what it lacks goes into `missing`.
-    void Read(const PullSegment& segment, Missing* missing);
-    // Rows as the servers have them. One that the window has already stays as it is, and `rows` becomes it.
-    void Enter(Missing& fetched);
-    void ApplyPending(const CommitArgs& args, float rate, float scale);
-    // What the updated rows' gradients are in the servers' tables. The window ends.
-    void TakeDeltas(uint32_t num_trainers, std::vector<uint64_t>* ids, std::vector<float>* gradients);
-
-    Table table;
-    const size_t dim;
-    RowIndex window;  // id -> place in the three below
-    std::vector<uint64_t> ids;
-    std::vector<float> first_values;  // [ids, dim]
-    std::vector<bool> updated;
-    std::vector<uint64_t> pending;  // places with gradients in the open step
-  };
-
-  absl::StatusOr<CopiedTable*> Find(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+  CopiedTable* Find(uint32_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto found = tables.find(number);
-    if (found == tables.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", number));
-    return found->second.get();
+    return found == tables.end() ? nullptr : &found->second;
   }
   absl::Status CheckPush(const std::vector<PushSegment>& segments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // The pulled rows become the trainer's, if the window in which they were asked for has not ended.
+  void Take(uint64_t step, const std::vector<PullSegment>& segments, uint64_t window, std::vector<MissingRows>& fetched);
+  // FailedPrecondition while there are updates that servers do not know.
+  absl::Status CheckFlushed(const char* what);
 
   absl::Mutex mutex;
-  std::map<uint32_t, std::unique_ptr<CopiedTable>> tables ABSL_GUARDED_BY(mutex);  // by number
-  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;                                // step; 0: none yet
-  uint64_t num_windows ABSL_GUARDED_BY(mutex) = 0;                                // that have ended
-  uint64_t num_pushes ABSL_GUARDED_BY(mutex) = 0;                                 // in the order of sums
-  absl::Status refused_push ABSL_GUARDED_BY(mutex);                               // since the last commit
-  bool has_updates ABSL_GUARDED_BY(mutex) = false;                                // that servers do not know
+  std::map<uint32_t, CopiedTable> tables ABSL_GUARDED_BY(mutex);  // by number
+  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;                // step; 0: none yet
+  uint64_t num_windows ABSL_GUARDED_BY(mutex) = 0;                // that have ended
+  uint64_t num_pushes ABSL_GUARDED_BY(mutex) = 0;
+  bool has_updates ABSL_GUARDED_BY(mutex) = false;                // that servers do not know
+  absl::Status refused_push ABSL_GUARDED_BY(mutex);               // since the last commit
   uint64_t rows_used ABSL_GUARDED_BY(mutex) = 0, rows_fetched ABSL_GUARDED_BY(mutex) = 0, rows_pushed ABSL_GUARDED_BY(mutex) = 0;
 };
 
-void GeoClient::Copies::CopiedTable::Read(const PullSegment& segment, Missing* missing) {
-  std::vector<uint64_t> here;
-  std::vector<uint32_t> places;
-  for (uint32_t i = 0; i < segment.ids.size(); ++i) {
-    const uint64_t id = segment.ids[i];
-    const bool in_window = id != 0 && window.Find(id) != RowIndex::kAbsent;
-    (in_window ? here : missing->ids).push_back(id);
-    (in_window ? places : missing->places).push_back(i);
-  }
-  table.Pull(here, /*create=*/false, segment.rows, places);
-  missing->rows.resize(missing->ids.size() * dim);
-}
-
-void GeoClient::Copies::CopiedTable::Enter(Missing& fetched) {
-  std::vector<float> unused(fetched.rows.size());
-  table.Pull(fetched.ids, /*create=*/true, unused.data());
-  for (size_t i = 0; i < fetched.ids.size(); ++i) {
-    float* const row = fetched.rows.data() + i * dim;
-    char* const weights = table.Find(fetched.ids[i]).weights;
-    if (!window.FindOrInsert(fetched.ids[i], ids.size()).second) {
-      std::memcpy(row, weights, dim * sizeof(float));
-      continue;
-    }
-    ids.push_back(fetched.ids[i]);
-    updated.push_back(false);
-    first_values.insert(first_values.end(), row, row + dim);
-    std::memcpy(weights, row, dim * sizeof(float));
-  }
-}
-
-void GeoClient::Copies::CopiedTable::ApplyPending(const CommitArgs& args, float rate, float scale) {
-  table.Commit(args.step, rate, scale, args.skip);
-  for (const uint64_t place : pending) {
-    if (!args.skip) updated[place] = true;
-  }
-  pending.clear();
-}
-
-void GeoClient::Copies::CopiedTable::TakeDeltas(uint32_t num_trainers, std::vector<uint64_t>* updated_ids, std::vector<float>* gradients) {
-  for (size_t place = 0; place < ids.size(); ++place) {
-    if (updated[place]) updated_ids->push_back(ids[place]);
-  }
-  std::sort(updated_ids->begin(), updated_ids->end());  // which makes them short on the wire
-  for (const uint64_t id : *updated_ids) {
-    const size_t place = window.Find(id);
-    const float* const first = first_values.data() + place * dim;
-    const float* const last = reinterpret_cast<const float*>(table.Find(ids[place]).weights);
-    for (size_t i = 0; i < dim; ++i) gradients->push_back((first[i] - last[i]) / static_cast<float>(num_trainers));
-  }
-  window.Clear();
-  ids.clear();
-  first_values.clear();
-  updated.clear();
-}
-
 absl::Status GeoClient::Copies::CheckPush(const std::vector<PushSegment>& segments) {
   for (const PushSegment& segment : segments) {
-    ASSIGN_OR_RETURN(const CopiedTable* const copied, Find(segment.table));
-    const TableSpec& spec = copied->table.spec();
-    const void* const ids = segment.ids.data();
-    RETURN_IF_ERROR(Router::RoundRobin(1).Split(segment.table, spec.name(), ids, segment.ids.size()).status());
-    for (const uint64_t id : segment.ids) {
-      if (copied->window.Find(id) != RowIndex::kAbsent) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("table ", spec.name(), ": the row of id ", id, " was not pulled since deltas were pushed"));
-    }
-    RETURN_IF_ERROR(CheckGradients(spec, ids, segment.gradients, segment.ids.size()));
+    const CopiedTable* const table = Find(segment.table);
+    if (table == nullptr) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
+    RETURN_IF_ERROR(table->CheckPush(segment));
   }
   return absl::OkStatus();
 }
+
+void GeoClient::Copies::Take(uint64_t step, const std::vector<PullSegment>& segments, uint64_t window,
+                             std::vector<MissingRows>& fetched) {
+  absl::MutexLock lock(&mutex);
+  for (size_t s = 0; s < segments.size(); ++s) {
+    CopiedTable& table = *Find(segments[s].table);
+    // Rows that were asked for in the window before may lack its deltas.
+    if (window == num_windows) table.Enter(step, fetched[s]);
+    for (size_t i = 0; i < fetched[s].ids.size(); ++i) {
+      std::memcpy(segments[s].rows + fetched[s].places[i] * table.dim(), fetched[s].rows.data() + i * table.dim(),
+                  table.dim() * sizeof(float));
+    }
+  }
+}
+
+absl::Status GeoClient::Copies::CheckFlushed(const char* what) {
+  absl::MutexLock lock(&mutex);
+  if (!has_updates) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(what, ": deltas of the steps up to ", last_commit, " are not pushed; the last commit must flush"));
+}
+
+GeoClient::GeoClient(std::unique_ptr<Client> client, GeoClientOptions options)
+    : ForwardingClient(std::move(client)), options_(options), copies_(std::make_shared<Copies>()) {
+  TANDEM_CHECK_GE(options_.geo_steps, uint64_t{1});
+  TANDEM_CHECK_GE(options_.num_trainers, 1u);
+}
+
+GeoClient::~GeoClient() = default;
 
 TableSpec GeoClient::StoredSpec(const TableSpec& table) const {
   TableSpec spec;
@@ -159,14 +92,6 @@ TableSpec GeoClient::StoredSpec(const TableSpec& table) const {
   return spec;
 }
 
-GeoClient::GeoClient(std::unique_ptr<Client> client, GeoClientOptions options)
-    : ForwardingClient(std::move(client)), options_(std::move(options)), copies_(std::make_shared<Copies>()) {
-  TANDEM_CHECK_GE(options_.geo_steps, uint64_t{1});
-  TANDEM_CHECK_GE(options_.num_trainers, 1u);
-}
-
-GeoClient::~GeoClient() = default;
-
 absl::Status GeoClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
   std::vector<TableSpec> stored;
   for (const TableSpec& spec : tables) {
@@ -175,16 +100,13 @@ absl::Status GeoClient::CreateTables(const std::vector<TableSpec>& tables, absl:
   }
   RETURN_IF_ERROR(client().CreateTables(stored, timeout));
   absl::MutexLock lock(&copies_->mutex);
-  for (const TableSpec& spec : tables) {
-    auto& copied = copies_->tables[spec.number()];
-    if (copied == nullptr) copied = std::make_unique<Copies::CopiedTable>(spec);
-  }
+  for (const TableSpec& spec : tables) copies_->tables.try_emplace(spec.number(), spec);
   return absl::OkStatus();
 }
 
 Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   if (step == 0) return client().Pull(step, create, std::move(segments));
-  const auto missing = std::make_shared<std::vector<Missing>>(segments.size());
+  const auto missing = std::make_shared<std::vector<MissingRows>>();
   std::vector<PullSegment> fetches;
   uint64_t window = 0;
   {
@@ -194,37 +116,25 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
           absl::StrCat("pull for step ", step, " after the commit of step ", copies_->last_commit, ": copies are pulled step by step")));
     }
     window = copies_->num_windows;
-    for (size_t s = 0; s < segments.size(); ++s) {
-      const auto copied = copies_->Find(segments[s].table);
-      if (!copied.ok()) return Future<Done>::Ready(copied.status());
-      Missing& lacking = (*missing)[s];
-      (*copied)->Read(segments[s], &lacking);
-      copies_->rows_used += segments[s].ids.size();
-      copies_->rows_fetched += lacking.ids.size();
-      if (!lacking.ids.empty()) fetches.push_back({segments[s].table, lacking.ids, lacking.rows.data()});
+    for (const PullSegment& segment : segments) {
+      CopiedTable* const table = copies_->Find(segment.table);
+      if (table == nullptr) {
+        return Future<Done>::Ready(absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table)));
+      }
+      MissingRows& rows = missing->emplace_back(table->Read(step, segment));
+      copies_->rows_used += segment.ids.size();
+      copies_->rows_fetched += rows.ids.size();
+      if (!rows.ids.empty()) fetches.push_back({segment.table, rows.ids, rows.rows.data()});
     }
   }
   if (fetches.empty()) return Future<Done>::Ready(Done());
   const auto promise = std::make_shared<rpc::Promise<Done>>();
   const Future<Done> future = promise->future();
-  const auto take = [copies = copies_, missing, segments, window] {
-    absl::MutexLock lock(&copies->mutex);
-    for (size_t s = 0; s < segments.size(); ++s) {
-      Missing& fetched = (*missing)[s];
-      if (fetched.ids.empty()) continue;
-      Copies::CopiedTable& copied = *copies->tables[segments[s].table];
-      // Rows that were asked for in the window before may lack its deltas.
-      if (window == copies->num_windows) copied.Enter(fetched);
-      for (size_t i = 0; i < fetched.ids.size(); ++i) {
-        std::memcpy(segments[s].rows + fetched.places[i] * copied.dim, fetched.rows.data() + i * copied.dim,
-                    copied.dim * sizeof(float));
-      }
-    }
-  };
-  client().Pull(step, create, std::move(fetches)).OnReady([take, promise](const absl::StatusOr<Done>& done) {
-    if (done.ok()) take();
-    promise->Set(done);
-  });
+  client().Pull(step, create, std::move(fetches))
+      .OnReady([copies = copies_, step, segments = std::move(segments), window, missing, promise](const absl::StatusOr<Done>& done) {
+        if (done.ok()) copies->Take(step, segments, window, *missing);
+        promise->Set(done);
+      });
   return future;
 }
 
@@ -235,13 +145,7 @@ Future<Done> GeoClient::Accumulate(uint64_t step, uint32_t slice, std::vector<Pu
     copies_->refused_push.Update(refused);
     return Future<Done>::Ready(refused);
   }
-  for (const PushSegment& segment : segments) {
-    Copies::CopiedTable& copied = **copies_->Find(segment.table);
-    const auto gradients = Buffer::Allocate(segment.ids.size() * copied.dim * sizeof(float));
-    if (!segment.ids.empty()) std::memcpy(gradients->data(), segment.gradients, gradients->num_bytes());
-    copied.table.Accumulate(slice, copies_->num_pushes, segment.ids, gradients->data(), gradients);
-    for (const uint64_t id : segment.ids) copied.pending.push_back(copied.window.Find(id));
-  }
+  for (const PushSegment& segment : segments) copies_->Find(segment.table)->Accumulate(slice, copies_->num_pushes, segment);
   ++copies_->num_pushes;
   return Future<Done>::Ready(Done());
 }
@@ -250,7 +154,7 @@ Future<absl::uint128> GeoClient::GradientNorm(uint64_t) {
   absl::MutexLock lock(&copies_->mutex);
   if (!copies_->refused_push.ok()) return Future<absl::uint128>::Ready(copies_->refused_push);
   absl::uint128 total = 0;
-  for (auto& [number, copied] : copies_->tables) total = SaturatingAdd(total, copied->table.GradientNorm());
+  for (auto& [number, table] : copies_->tables) total = SaturatingAdd(total, table.GradientNorm());
   return Future<absl::uint128>::Ready(total);
 }
 
@@ -262,25 +166,24 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
   const auto deltas = std::make_shared<std::vector<Delta>>();
   std::vector<PushSegment> segments;
   CommitArgs servers{args.step, {}, 1, false, args.flush};
-  const bool ends_window = args.flush || args.step % options_.geo_steps == 0;
+  CommitArgs mine = args;
+  mine.gradient_scale *= static_cast<float>(options_.num_trainers);
   {
     absl::MutexLock lock(&copies_->mutex);
     const absl::Status refused = std::exchange(copies_->refused_push, absl::OkStatus());
-    deltas->reserve(copies_->tables.size());
-    for (auto& [number, copied] : copies_->tables) {
-      CommitArgs applied = args;
-      applied.skip = args.skip || !refused.ok();
-      copies_->has_updates |= !applied.skip && !copied->pending.empty();
-      copied->ApplyPending(applied, args.RateOf(number), args.gradient_scale * static_cast<float>(options_.num_trainers));
-      servers.rates.push_back({number, 1});
-      if (!ends_window || !refused.ok()) continue;
-      Delta& delta = deltas->emplace_back();
-      copied->TakeDeltas(options_.num_trainers, &delta.ids, &delta.gradients);
-      copies_->rows_pushed += delta.ids.size();
-      if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data()});
-    }
+    mine.skip |= !refused.ok();
+    for (auto& [number, table] : copies_->tables) copies_->has_updates |= table.Commit(mine);
     if (!refused.ok()) return Future<Done>::Ready(refused);
     copies_->last_commit = args.step;
+    const bool ends_window = args.flush || args.step % options_.geo_steps == 0;
+    deltas->resize(copies_->tables.size());
+    for (auto& [number, table] : copies_->tables) {
+      Delta& delta = (*deltas)[servers.rates.size()];
+      servers.rates.push_back({number, 1});
+      if (ends_window) table.TakeDeltas(options_.num_trainers, &delta.ids, &delta.gradients);
+      if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data()});
+      copies_->rows_pushed += delta.ids.size();
+    }
     if (ends_window) {
       ++copies_->num_windows;
       copies_->has_updates = false;
@@ -293,34 +196,25 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
 }
 
 Future<HashResult> GeoClient::Hash() {
-  {
-    absl::MutexLock lock(&copies_->mutex);
-    if (copies_->has_updates) {
-      return Future<HashResult>::Ready(absl::FailedPreconditionError("hash: deltas are not pushed yet"));
-    }
-  }
+  if (absl::Status refused = copies_->CheckFlushed("hash"); !refused.ok()) return Future<HashResult>::Ready(refused);
   return client().Hash();
 }
 
 Future<std::vector<SavedFile>> GeoClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {
-  {
-    absl::MutexLock lock(&copies_->mutex);
-    if (copies_->has_updates) {
-      return Future<std::vector<SavedFile>>::Ready(absl::FailedPreconditionError(
-          absl::StrCat("save after step ", step, ": deltas are not pushed yet; the step's commit must flush")));
-    }
+  if (absl::Status refused = copies_->CheckFlushed("save"); !refused.ok()) {
+    return Future<std::vector<SavedFile>>::Ready(refused);
   }
   return client().Save(step, folder, deadline);
 }
 
 std::string GeoClient::Report() const {
   absl::MutexLock lock(&copies_->mutex);
-  size_t num_rows = 0, bytes = 0;
-  for (const auto& [number, copied] : copies_->tables) {
-    num_rows += copied->table.num_rows();
-    bytes += copied->table.memory_bytes();
-  }
   if (copies_->rows_used == 0) return client().Report();
+  size_t num_rows = 0, bytes = 0;
+  for (const auto& [number, table] : copies_->tables) {
+    num_rows += table.num_rows();
+    bytes += table.memory_bytes();
+  }
   return absl::StrFormat("local steps: of %d rows used %d were pulled and %d pushed; copies of %d rows take %.1f MB", copies_->rows_used,
                          copies_->rows_fetched, copies_->rows_pushed, num_rows, static_cast<double>(bytes) * 1e-6);
 }

@@ -45,7 +45,7 @@ TEST(CachedClientTest, WithoutBoundsEveryBitIsThatOfNoCache) {
       const Clients clients = MakeClients([&](uint32_t trainer) -> std::unique_ptr<Client> {
         std::unique_ptr<Client> inner = std::make_unique<LocalClient>(host, trainer, kTrainers);
         if (remote) inner = cluster.MakeClient(trainer, kTrainers, RemoteOptions({}));
-        return std::make_unique<CachedClient>(std::move(inner), CachedClientOptions{.rows_per_table = rows});
+        return std::make_unique<CachedClient>(std::move(inner), CacheOptions{.rows_per_table = rows});
       });
       ExpectSame(TrainAll(clients, {1, 6}), reference);
       const Counts counts = CountsOf(*clients[0]);
@@ -101,7 +101,7 @@ struct Bounds {
 
 std::unique_ptr<CountingTrainer> MakeCountingTrainer(TableHost& host, uint32_t trainer, const Bounds& bounds, size_t rows) {
   auto inner = std::make_unique<LocalClient>(host, trainer, 2, Asp());
-  const CachedClientOptions options{.rows_per_table = rows, .read_bound = bounds.read, .write_bound = bounds.write};
+  const CacheOptions options{.rows_per_table = rows, .read_bound = bounds.read, .write_bound = bounds.write};
   return std::make_unique<CountingTrainer>(std::make_unique<CachedClient>(std::move(inner), options), trainer);
 }
 
@@ -202,7 +202,7 @@ TEST(CachedClientTest, BoundHoldsForASlowTrainerBesideAFastOne) {
   PsCluster cluster(2, 1);
   std::vector<std::unique_ptr<CountingTrainer>> trainers;
   for (uint32_t t = 0; t < 2; ++t) {
-    const CachedClientOptions options{.rows_per_table = 100, .read_bound = kReadBound};
+    const CacheOptions options{.rows_per_table = 100, .read_bound = kReadBound};
     trainers.push_back(std::make_unique<CountingTrainer>(
         std::make_unique<CachedClient>(cluster.MakeClient(t, 2, RemoteOptions(Asp())), options), t));
   }

@@ -16,7 +16,7 @@ std::unique_ptr<ps::Client> ClientOfJob(const Job& job, std::unique_ptr<ps::Clie
   }
   if (options.cache_rows() == 0) return client;
   return std::make_unique<ps::CachedClient>(std::move(client),
-                                            ps::CachedClientOptions{.rows_per_table = static_cast<size_t>(options.cache_rows()),
+                                            ps::CacheOptions{.rows_per_table = static_cast<size_t>(options.cache_rows()),
                                                                     .read_bound = static_cast<uint32_t>(options.read_bound()),
                                                                     .write_bound = static_cast<uint32_t>(options.write_bound())});
 }

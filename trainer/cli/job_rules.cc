@@ -299,7 +299,12 @@ void CheckKeptRows(const Job& job, Limits* limits) {
   limits->Between("ps.read_bound", ps.read_bound(), 0, kMaxReadBound);
   limits->Between("ps.write_bound", ps.write_bound(), 0, kMaxWriteBound);
   limits->Between("ps.cache_rows", ps.cache_rows(), 0, kMaxCacheRows);
-  if (ps.consistency() == GEO && ps.cache_rows() != 0) limits->Refuse("ps.cache_rows", ps.cache_rows(), absl::StrCat("0", with));
+  if (ps.consistency() != GEO) return;
+  if (ps.cache_rows() != 0) limits->Refuse("ps.cache_rows", ps.cache_rows(), absl::StrCat("0", with));
+  for (int i = 0; i < job.tables_size(); ++i) {
+    if (job.tables(i).mode() == Table::LAZY) continue;
+    limits->Refuse(absl::StrCat("tables[", i, "].mode"), Table::Mode_Name(job.tables(i).mode()), absl::StrCat("LAZY", with));
+  }
 }
 
 void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {

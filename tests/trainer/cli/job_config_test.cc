@@ -214,6 +214,7 @@ TEST_F(JobConfigTest, OnlyModesThatKeepRowsSayHowManyAndHowLong) {
   EXPECT_EQ(complaint("ROW_BOUND", "ps.read_bound", "1000001"), refused("ps.read_bound", "1000001", "0 .. 1000000"));
   EXPECT_EQ(complaint("ROW_BOUND", "ps.write_bound", "-1"), refused("ps.write_bound", "-1", "0 .. 1000"));
   EXPECT_EQ(complaint("BSP", "ps.cache_rows", "-1"), refused("ps.cache_rows", "-1", "0 .. 1073741824"));
+  EXPECT_EQ(complaint("GEO", "tables[0].mode", "CATCH_UP"), refused("tables[0].mode", "CATCH_UP", "LAZY with ps.consistency GEO"));
   for (const char* mode : {"BSP", "SSP", "ASP", "PERMIT", "ROW_BOUND"}) EXPECT_EQ(complaint(mode, "ps.cache_rows", "1000"), "");
 }
 
