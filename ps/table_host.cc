@@ -103,7 +103,7 @@ absl::StatusOr<TableWorkers::Shares> TableHost::SharesOf(uint32_t table, const v
   ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(table));
   RETURN_IF_ERROR(CheckRowWidth(*spec, width));
   TableWorkers::Shares shares(workers_.size());
-  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, nullptr, nullptr, &shares, nullptr));
+  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, {}, &shares, nullptr));
   return shares;
 }
 
