@@ -278,6 +278,11 @@ TEST_F(JobConfigTest, ServedParametersHaveAMatchAndAreForCpus) {
             "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with device CUDA");
   EXPECT_EQ(Added("parameters { match: \"a\" }\n" + served + served + "device: CUDA"),
             "job:5:25: parameters[1].placement is PS; allowed: REPLICATED with device CUDA");
+  for (const char* kept : {"ps { consistency: GEO }", "ps { consistency: ROW_BOUND }", "ps { cache_rows: 100 }"}) {
+    EXPECT_EQ(Added(served + kept),
+              "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
+  }
+  EXPECT_EQ(Added(served + "ps { consistency: ASP }"), "");
 }
 
 TEST_F(JobConfigTest, TablesDecayWithSgdAndAdamW) {
