@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -166,6 +167,11 @@ int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* h
     for (const uint64_t id : pushed) histories[id].gradients.push_back({t, trainer.clock()});
   }
   *hits = CountsOf(trainers[0]->client()).hits + CountsOf(trainers[1]->client()).hits;
+  const auto statistics = trainers[0]->client().Statistics().Wait(Deadline());
+  EXPECT_TRUE(statistics.ok()) << statistics.status();
+  const StepHistogram& left_out = statistics->tables(0).left_out();
+  EXPECT_EQ(left_out.max(), bounds.read);
+  EXPECT_EQ(std::accumulate(left_out.counts().begin(), left_out.counts().end(), uint64_t{0}), *hits);
   return oldest;
 }
 
