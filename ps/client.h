@@ -37,9 +37,24 @@ struct PushSegment {
   const float* gradients = nullptr;
 };
 
+// Whole rows of a dense table (TableSpec.dense): `values` [ids.size(), width]. A width is the table's dim or, with the optimizer's slots
+// behind the weights, all numbers of a row.
+struct RowsToAssign {
+  uint32_t table = 0;
+  absl::Span<const uint64_t> ids;  // distinct, none 0
+  size_t width = 0;
+  const float* values = nullptr;
+};
+struct RowsToRead {
+  uint32_t table = 0;
+  absl::Span<const uint64_t> ids;  // distinct, none 0
+  size_t width = 0;
+  float* values = nullptr;
+};
+
 struct TableRateValue {
   uint32_t table = 0;
-  float learning_rate = 0;
+  double learning_rate = 0;
 };
 
 struct CommitArgs {
@@ -73,6 +88,11 @@ class Client {
 
   // Every trainer calls it once, before anything else, with the same arguments.
   virtual absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) = 0;
+  // Gives a dense table's rows their first values; without slots these begin anew. One trainer calls it, after CreateTables, or Load, and
+  // before any other call of any trainer. Blocks. FailedPrecondition if a row has other values already or a step has begun.
+  virtual absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) = 0;
+  // A dense table's rows as they are now. Blocks. FailedPrecondition if one was never assigned.
+  virtual absl::Status Read(const RowsToRead& rows, absl::Time deadline) = 0;
   // Rows as they are after step - 1 was applied on their server, or as stale as the job's consistency allows (step 0: as they are
   // now).
   virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;

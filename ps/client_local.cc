@@ -46,6 +46,21 @@ absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, abs
   return future.Wait(absl::Now() + timeout).status();
 }
 
+absl::Status LocalClient::Assign(const RowsToAssign& rows, absl::Time) {
+  // Workers read and write the caller's memory, and end even if the host fails: no deadline may leave them behind.
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Assign(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  return future.Wait(absl::InfiniteFuture()).status();
+}
+
+absl::Status LocalClient::Read(const RowsToRead& rows, absl::Time) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Read(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  return future.Wait(absl::InfiniteFuture()).status();
+}
+
 rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();

@@ -246,6 +246,62 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
   return absl::OkStatus();
 }
 
+// One message's part of a call on rows of a dense table: rows [begin, end) of what its server owns.
+struct RowsMessage {
+  const OwnedIds& owned;
+  const size_t begin, end;
+
+  size_t num_ids() const { return end - begin; }
+  const uint64_t* ids() const { return owned.ids.data() + begin; }
+  // Where row `i` of the message stands in the caller's array.
+  size_t place(size_t i) const { return owned.positions.empty() ? begin + i : owned.positions[begin + i]; }
+};
+
+Payload EncodeAssign(const RequestHeader& header, const RowsToAssign& rows, const RowsMessage& part) {
+  auto ids = Buffer::Allocate(part.num_ids() * sizeof(uint64_t));
+  auto values = Buffer::Allocate(part.num_ids() * rows.width * sizeof(float));
+  std::memcpy(ids->data(), part.ids(), ids->num_bytes());
+  for (size_t i = 0; i < part.num_ids(); ++i) {
+    std::memcpy(static_cast<float*>(values->data()) + i * rows.width, rows.values + part.place(i) * rows.width,
+                rows.width * sizeof(float));
+  }
+  AssignRequest request;
+  *request.mutable_header() = header;
+  request.set_table(rows.table);
+  request.set_width(static_cast<uint32_t>(rows.width));
+  request.set_payload_crc32c(Crc32c(Crc32c(0, ids->data(), ids->num_bytes()), values->data(), values->num_bytes()));
+  Payload payload(request.SerializeAsString());
+  rpc::AppendBytesField(payload, 14, ids->data(), ids->num_bytes(), ids);
+  rpc::AppendBytesField(payload, 15, values->data(), values->num_bytes(), values);
+  return payload;
+}
+
+Payload EncodeRead(const RequestHeader& header, const RowsToRead& rows, const RowsMessage& part) {
+  ReadRequest request;
+  *request.mutable_header() = header;
+  request.set_table(rows.table);
+  request.set_width(static_cast<uint32_t>(rows.width));
+  auto ids = Buffer::Allocate(part.num_ids() * sizeof(uint64_t));
+  std::memcpy(ids->data(), part.ids(), ids->num_bytes());
+  Payload payload(request.SerializeAsString());
+  rpc::AppendBytesField(payload, 15, ids->data(), ids->num_bytes(), ids);
+  return payload;
+}
+
+absl::Status DecodeRead(const RowsToRead& rows, const RowsMessage& part, Payload reply) {
+  std::vector<std::string_view> pieces;
+  if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
+  size_t num_bytes = 0;
+  for (const std::string_view piece : pieces) num_bytes += piece.size();
+  const size_t row_bytes = rows.width * sizeof(float);
+  if (num_bytes != part.num_ids() * row_bytes) {
+    return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", part.num_ids() * row_bytes));
+  }
+  RowReader reader(pieces);
+  for (size_t i = 0; i < part.num_ids(); ++i) reader.Read(rows.values + part.place(i) * rows.width, row_bytes);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 struct RemoteClient::Core : std::enable_shared_from_this<Core> {
@@ -278,6 +334,11 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
     const std::vector<Payload> requests(channels.size(), Payload(std::move(request)));
     CallEach(method, std::move(what), requests, deadline, std::move(then));
   }
+
+  // Rows of a dense table in messages small enough, one of each server at a time: bounded memory however many rows there are.
+  absl::Status CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width, absl::Time deadline,
+                           const std::function<Payload(const RowsMessage&)>& encode,
+                           const std::function<absl::Status(const RowsMessage&, Payload)>& decode);
 
   const Router router;
   const RequestHeader header;
@@ -346,6 +407,38 @@ void RemoteClient::Core::CallEach(const char* method, std::string what, const st
   }
 }
 
+absl::Status RemoteClient::Core::CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width,
+                                             absl::Time deadline, const std::function<Payload(const RowsMessage&)>& encode,
+                                             const std::function<absl::Status(const RowsMessage&, Payload)>& decode) {
+  const auto spec = specs.find(table);
+  if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", table));
+  ASSIGN_OR_RETURN(const std::vector<OwnedIds> split, router.Split(table, spec->second.name(), ids.data(), ids.size()));
+  const std::string what = absl::StrCat(method, " of table ", spec->second.name());
+  const size_t at_once = std::max(size_t{1}, options.message_bytes / CallBytes(1, width));
+  bool more = true;
+  for (size_t begin = 0; more; begin += at_once) {
+    more = false;
+    std::vector<std::pair<size_t, Future<Payload>>> calls;  // with their servers
+    const auto part_of = [&](size_t server) {
+      return RowsMessage{split[server], begin, std::min(begin + at_once, split[server].ids.size())};
+    };
+    for (size_t server = 0; server < split.size(); ++server) {
+      if (begin >= split[server].ids.size()) continue;
+      more = true;
+      calls.emplace_back(server, channels[server]->Call(absl::StrCat(kService, method), encode(part_of(server)),
+                                                        {deadline - absl::Now(), /*idempotent=*/true}));
+    }
+    for (auto& [server, call] : calls) {
+      // The calls have the deadline; the second is for the answer to come through.
+      absl::StatusOr<Payload> reply = call.Wait(deadline + absl::Seconds(1));
+      absl::Status status = reply.status();
+      if (status.ok()) status = decode(part_of(server), *std::move(reply));
+      if (!status.ok()) return Annotate(status, what, static_cast<int>(server));
+    }
+  }
+  return absl::OkStatus();
+}
+
 RemoteClient::RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header,
                            uint32_t num_trainers, RemoteClientOptions options)
     : num_trainers_(num_trainers) {
@@ -371,6 +464,20 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   RETURN_IF_ERROR(created.future().Wait(deadline + absl::Seconds(1)).status());
   for (const TableSpec& spec : tables) core_->specs[spec.number()] = spec;
   return absl::OkStatus();
+}
+
+absl::Status RemoteClient::Assign(const RowsToAssign& rows, absl::Time deadline) {
+  return core_->CallForRows(
+      "Assign", rows.table, rows.ids, rows.width, deadline,
+      [&](const RowsMessage& part) { return EncodeAssign(core_->header, rows, part); },
+      [](const RowsMessage&, const Payload&) { return absl::OkStatus(); });
+}
+
+absl::Status RemoteClient::Read(const RowsToRead& rows, absl::Time deadline) {
+  return core_->CallForRows(
+      "Read", rows.table, rows.ids, rows.width, deadline,
+      [&](const RowsMessage& part) { return EncodeRead(core_->header, rows, part); },
+      [&](const RowsMessage& part, Payload reply) { return DecodeRead(rows, part, std::move(reply)); });
 }
 
 ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t step) {

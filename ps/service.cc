@@ -34,6 +34,17 @@ TableHost::Done ReplyEmpty(rpc::Reply reply) {
 
 Caller CallerOf(const RequestHeader& header) { return {header.sender().rank(), header.sender().incarnation()}; }
 
+// The rows of a message with so many bytes of ids, each of `width` numbers.
+absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
+  const size_t count = ids_bytes / sizeof(uint64_t);
+  if (ids_bytes % sizeof(uint64_t) != 0) return Malformed("half an id");
+  if (width != 0 && count > kMaxMessageBytes / sizeof(float) / width) {
+    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
+                                                   " bytes of rows in one message; cut it into several"));
+  }
+  return count;
+}
+
 // A received message that workers go on reading: flattened once, kept alive by its views.
 struct Received {
   rpc::Payload payload;
@@ -83,6 +94,8 @@ void EmbeddingService::Register(rpc::Server& server) {
     });
   };
   handle("CreateTables", rpc::MethodKind::UNARY, &EmbeddingService::CreateTables);
+  handle("Assign", rpc::MethodKind::UNARY, &EmbeddingService::Assign);
+  handle("Read", rpc::MethodKind::UNARY, &EmbeddingService::Read);
   handle("Pull", rpc::MethodKind::STREAM, &EmbeddingService::Pull);
   handle("Push", rpc::MethodKind::STREAM, &EmbeddingService::Push);
   handle("GradientNorm", rpc::MethodKind::UNARY, &EmbeddingService::GradientNorm);
@@ -148,6 +161,48 @@ void EmbeddingService::CreateTables(rpc::Payload payload, rpc::Reply reply) {
   if (!request.ok()) return reply(request.status());
   host_.CreateTables({request->tables().begin(), request->tables().end()}, request->num_trainers(),
                      ReplyEmpty(std::move(reply)), request->consistency());
+}
+
+void EmbeddingService::Assign(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartAssign(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartAssign(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {14, 15}));
+  AssignRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("AssignRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0], values = received->split.bytes_fields[1];
+  if (Crc32c(Crc32c(0, ids.data(), ids.size()), values.data(), values.size()) != request.payload_crc32c()) {
+    return absl::InvalidArgumentError("payload checksum of an assignment is wrong: damaged on its way");
+  }
+  ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
+  if (values.size() != count * request.width() * sizeof(float)) return Malformed("values are not as many as ids and width say");
+  host_.Assign(request.table(), ids.data(), count, values.data(), request.width(),
+               [received, reply](absl::Status status) { ReplyEmpty(reply)(std::move(status)); });
+  return absl::OkStatus();
+}
+
+void EmbeddingService::Read(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartRead(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartRead(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15}));
+  ReadRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("ReadRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0];
+  ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
+  auto values = Buffer::Allocate(count * request.width() * sizeof(float));
+  host_.Read(request.table(), ids.data(), count, static_cast<float*>(values->data()), request.width(),
+             [values, reply](absl::Status status) {
+               if (!status.ok()) return reply(status);
+               rpc::Payload message = Encode(ReadReply());
+               rpc::AppendBytesField(message, 15, values->data(), values->num_bytes(), values);
+               reply(std::move(message));
+             });
+  return absl::OkStatus();
 }
 
 void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {

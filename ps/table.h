@@ -30,6 +30,8 @@ namespace tandem::ps {
 
 // InvalidArgument, naming the field, unless a table can be made of it.
 absl::Status CheckTableSpec(const TableSpec& spec);
+// InvalidArgument unless `width` is that of rows to assign or read (ps/client.h).
+absl::Status CheckRowWidth(const TableSpec& spec, size_t width);
 
 class Table {
  public:
@@ -66,20 +68,29 @@ class Table {
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are
   // created. REQUIRES: no other gradients pending; ids distinct but for rows that are there.
-  void Update(uint64_t step, float learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients);
+  void Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients);
   // Sum over rows of the squared norm of the row's pending gradient: f64 in a fixed order per row, then unsigned fixed point
   // with 64 fraction bits, saturating. So it does not depend on the order of rows or on who owns them.
   absl::uint128 GradientNorm();
   // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards. Where
   // trainers commit one by one, a step has several, in any order. Then CATCH_UP counts the steps from the row's last to this one, if
   // there are any, and DENSE_EQUIVALENT has no meaning.
-  void Commit(uint64_t step, float learning_rate, float scale, bool skip);
+  void Commit(uint64_t step, double learning_rate, float scale, bool skip);
   // Forgets the pending gradients, as if they had not come.
   void DropPending();
   // Makes `step` the last one committed. Of those before it every row has had its share. REQUIRES: nothing was committed.
   void BeginAfter(uint64_t step) { missed_.BeginAfter(step); }
   // Before rows are saved: brings up those whose missed steps a file does not tell. They then stand after the last step.
   void PrepareSave();
+
+  // Of a dense table. REQUIRES: a width that CheckRowWidth lets pass.
+
+  // Whether the row exists with other first numbers than `values` [width], at any alignment.
+  bool Differs(uint64_t id, const char* values, size_t width) const;
+  // Creates the row with these first numbers, as of step `step`, or leaves it as it is. REQUIRES: !Differs.
+  void Assign(uint64_t id, const char* values, size_t width, uint64_t step);
+  // False if there is no such row.
+  bool Read(uint64_t id, float* values, size_t width) const;
 
   // The share of params_hash (core decision 9): weights and slots of rows that were ever committed. DENSE_EQUIVALENT: after the last
   // step; CATCH_UP: as they are kept, after each row's last gradient.
@@ -124,7 +135,7 @@ class Table {
   // Of a CATCH_UP row with weight decay, as Pull shows it.
   void ShowDecayed(const RowHeader& header, float* weights) const;
   // One optimizer step with a gradient that is the sum of `count`.
-  void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale);
+  void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale);
   void Link(uint64_t id, uint32_t entry);
   bool Before(uint32_t a, uint32_t b) const;
   // The sum of the gradients pending for one row, in sum_.

@@ -1,5 +1,6 @@
 #include "ps/table_host.h"
 
+#include <atomic>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -20,6 +21,30 @@ Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id)
   span.step = step;
   span.trace_id = trace_id;
   return span;
+}
+
+// The id that one worker found wrong, of all that did.
+class FirstId {
+ public:
+  void Set(uint64_t id) {
+    uint64_t none = 0;
+    id_.compare_exchange_strong(none, id);
+  }
+  absl::Status Refuse(const char* why) const {
+    if (id_ == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("row ", id_.load(), " ", why));
+  }
+
+ private:
+  std::atomic<uint64_t> id_{0};  // 0 is no row
+};
+
+// Calls visit(id, its place in `values`, of `width` elements a row) for each row of a share.
+template <class T, class Visit>
+void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, const Visit& visit) {
+  for (size_t i = 0; i < share.owned.ids.size(); ++i) {
+    visit(share.owned.ids[i], values + (share.owned.positions.empty() ? i : share.owned.positions[i]) * width);
+  }
 }
 
 }  // namespace
@@ -58,6 +83,75 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
           for (const auto& spec : created) worker.tables()[spec->number()] = std::make_unique<Table>(*spec);
         },
         [done] { done(absl::OkStatus()); });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+absl::StatusOr<TableWorkers::Shares> TableHost::SharesOf(uint32_t table, const void* ids, size_t count, size_t width) const {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(table));
+  RETURN_IF_ERROR(CheckRowWidth(*spec, width));
+  TableWorkers::Shares shares(workers_.size());
+  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, nullptr, nullptr, &shares, nullptr));
+  return shares;
+}
+
+void TableHost::Assign(uint32_t table, const void* ids, size_t count, const void* values, size_t width, Done done) {
+  absl::Status refused = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(TableWorkers::Shares shares, SharesOf(table, ids, count, width));
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    // All workers look before any of them writes: what one refuses changes nothing.
+    const auto different = std::make_shared<FirstId>();
+    workers_.PostToOwners(
+        shares,
+        [values, width, different](Table& table, const TableWorkers::Share& share) {
+          ForEachValue(share, static_cast<const char*>(values), width * sizeof(float), [&](uint64_t id, const char* row) {
+            if (table.Differs(id, row, width)) different->Set(id);
+          });
+        },
+        [this, shares, values, width, different, done] {
+          absl::Status status = different->Refuse("has other values already: it is assigned once");
+          if (status.ok()) status = AssignChecked(shares, values, width, done);
+          if (!status.ok()) done(status);
+        },
+        {});
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+absl::Status TableHost::AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failed_);
+  if (!gate_.CheckLoad(gate_.applied()).ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("rows cannot be assigned: training has begun, ", gate_.applied(),
+                                                      " steps are applied; assign before any other call"));
+  }
+  workers_.PostToOwners(
+      std::move(shares),
+      [values, width, step = gate_.applied()](Table& table, const TableWorkers::Share& share) {
+        ForEachValue(share, static_cast<const char*>(values), width * sizeof(float),
+                     [&](uint64_t id, const char* row) { table.Assign(id, row, width, step); });
+      },
+      [done = std::move(done)] { done(absl::OkStatus()); }, {});
+  return absl::OkStatus();
+}
+
+void TableHost::Read(uint32_t table, const void* ids, size_t count, float* values, size_t width, Done done) {
+  absl::Status refused = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(TableWorkers::Shares shares, SharesOf(table, ids, count, width));
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    const auto absent = std::make_shared<FirstId>();
+    workers_.PostToOwners(
+        std::move(shares),
+        [values, width, absent](Table& table, const TableWorkers::Share& share) {
+          ForEachValue(share, values, width, [&](uint64_t id, float* row) {
+            if (!table.Read(id, row, width)) absent->Set(id);
+          });
+        },
+        [absent, done] { done(absent->Refuse("was never assigned")); }, {});
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);

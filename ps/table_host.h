@@ -73,6 +73,10 @@ class TableHost {
   // The dim of a table, to size a reply; InvalidArgument if there is no such table.
   absl::StatusOr<uint32_t> Dim(uint32_t table) const;
 
+  // As Client::Assign and Client::Read. `ids` u64[count] are read before the call returns, values [count, width] until it is answered.
+  void Assign(uint32_t table, const void* ids, size_t count, const void* values, size_t width, Done done);
+  void Read(uint32_t table, const void* ids, size_t count, float* values, size_t width, Done done);
+
   // Of a call with a trace_id, every worker's share of the work is in tracer() when it is answered. A norm or a commit of BSP, which
   // runs once for all trainers, has the id of the last that gave one.
   // A caller that is no trainer has no name.
@@ -123,6 +127,10 @@ class TableHost {
   using Callbacks = std::vector<std::function<void()>>;  // collected under the lock, run after it
 
   absl::StatusOr<std::shared_ptr<const TableSpec>> FindSpec(uint32_t table) const;
+  // Each worker's share of rows to assign or read.
+  absl::StatusOr<TableWorkers::Shares> SharesOf(uint32_t table, const void* ids, size_t count, size_t width) const;
+  // REQUIRES: no row differs.
+  absl::Status AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done);
   absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostPull(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that need to wait no more.

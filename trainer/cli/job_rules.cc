@@ -254,6 +254,17 @@ void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
   }
 }
 
+void CheckParameters(const Job& job, Limits* limits) {
+  bool refused = false;
+  for (int i = 0; i < job.parameters_size(); ++i) {
+    const std::string path = absl::StrCat("parameters[", i, "]");
+    if (job.parameters(i).match().empty()) limits->Fail(path + ".match", absl::StrCat(path, ".match is required"));
+    if (job.parameters(i).placement() != Job::PS || job.device() != CUDA || refused) continue;
+    limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
+    refused = true;  // once is enough
+  }
+}
+
 // The longest bound of SSP, and the most steps that PERMIT keeps rows and batches of.
 constexpr int kMaxStaleness = 1000, kMaxPermits = 64;
 constexpr int kDefaultPermits = 2;
@@ -393,6 +404,13 @@ void ResolveOptimizer(Optimizer* optimizer) {
   if (optimizer->epsilon() == 0) optimizer->set_epsilon(1e-8);
 }
 
+void ResolveParameters(Job* job) {
+  for (Parameters& entry : *job->mutable_parameters()) {
+    if (entry.placement() == Job::PLACEMENT_UNSPECIFIED) entry.set_placement(Job::REPLICATED);
+    if (entry.placement() == Job::PS) job->set_device(CPU);
+  }
+}
+
 // Only those that the table's optimizer has: the others stay as they were written.
 void ResolveOptimizerNumbers(Table* table) {
   const OptimizerKind kind = table->optimizer();
@@ -421,6 +439,7 @@ void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
   CheckTables(job, &limits);
   CheckTrain(job, &limits);
   CheckOptimizer(job.optimizer(), &limits);
+  CheckParameters(job, &limits);
   CheckProcesses(job, num_trainers, &limits);
 }
 
@@ -430,6 +449,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   ResolveOptimizer(job->mutable_optimizer());
   job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
   if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED) job->mutable_ps()->set_storage(ParameterServer::F32);
+  ResolveParameters(job);
   for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());
   if (job->trace().first_step() == 0) job->mutable_trace()->set_first_step(5);

@@ -269,6 +269,17 @@ TEST_F(JobConfigTest, ChoicesThatDoNotFitTogether) {
   EXPECT_EQ(Complaint(kGood, {"optimizer.weight_decay=0.1", "optimizer.kind=ADAMW"}), "");
 }
 
+TEST_F(JobConfigTest, ServedParametersHaveAMatchAndAreForCpus) {
+  const std::string served = "parameters { match: \"*\" placement: PS }\n";
+  EXPECT_EQ(Added(served), "");
+  EXPECT_EQ(Added("parameters { match: \"*\" placement: REPLICATED } device: CUDA optimizer { kind: ADAMW }"), "");
+  EXPECT_EQ(Added("parameters { placement: PS }"), "job:4:1: parameters[0].match is required");
+  EXPECT_EQ(Added(served + "device: CUDA"),
+            "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with device CUDA");
+  EXPECT_EQ(Added("parameters { match: \"a\" }\n" + served + served + "device: CUDA"),
+            "job:5:25: parameters[1].placement is PS; allowed: REPLICATED with device CUDA");
+}
+
 TEST_F(JobConfigTest, TablesDecayWithSgdAndAdamW) {
   EXPECT_EQ(Set("tables[0].weight_decay=0.1"),
             "--set tables[0].weight_decay: tables[0].weight_decay is 0.1 with optimizer ADAM; allowed: 0, or optimizer ADAMW or SGD");

@@ -89,6 +89,13 @@ trace {
 )");
 }
 
+TEST(JobDefaultsTest, ParametersStayWithTheirReplicasUnlessServedWhichIsForCpus) {
+  const Job job = Load(std::string(kMinimal) + " parameters { match: \"a\" } ");
+  EXPECT_EQ(job.parameters(0).placement(), Job::REPLICATED);
+  EXPECT_EQ(job.device(), DEVICE_UNSPECIFIED);
+  EXPECT_EQ(Load(std::string(kMinimal) + " parameters { match: \"a\" placement: PS } ").device(), CPU);
+}
+
 TEST(JobDefaultsTest, GptTakesItsDefaults) {
   const Job job = Load("data { path: \"text\" } model { gpt { } } train { max_steps: 9 }");
   EXPECT_EQ(job.data().format(), TEXT);
