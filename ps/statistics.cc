@@ -31,6 +31,7 @@ void MergeTable(const TableStatistics& part, StatisticsReply* total) {
   table->set_number(part.number());
   table->set_rows(table->rows() + part.rows());
   table->set_memory_bytes(table->memory_bytes() + part.memory_bytes());
+  MergeHistogram(part.left_out(), table->mutable_left_out());
   const double rows = static_cast<double>(table->rows());
   table->set_bytes_per_row(rows == 0 ? 0 : static_cast<double>(table->memory_bytes()) / rows);
   ValueGuardStatistics guard = GuardOf(*table);

@@ -23,6 +23,7 @@
 #include "ps/row_index.h"
 #include "ps/row_layout.h"
 #include "ps/row_store.h"
+#include "ps/statistics.h"
 #include "ps/value_guard.h"
 
 namespace tandem::ps {
@@ -59,6 +60,8 @@ class Table {
   // or 0.
   void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, float* rows,
                    absl::Span<const uint32_t> positions = {});
+  // Of every row that PullChanged did not write: how many commits the caller's lacked.
+  const StepCounts& left_out() const { return left_out_; }
   // Adds f32 `gradients` [*, dim], at any alignment, to the pending step; `owner` keeps them alive until Commit. Absent
   // rows are created by Commit. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
@@ -158,6 +161,7 @@ class Table {
   std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32
   std::vector<char> first_;     // a record's weights, while they are only looked at
   ValueGuardStatistics guarded_;
+  StepCounts left_out_;
 };
 
 }  // namespace tandem::ps

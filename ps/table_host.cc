@@ -466,6 +466,7 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
             of.set_rows(table->num_rows());
             of.set_memory_bytes(table->memory_bytes());
             SetGuard(table->guarded(), &of);
+            table->left_out().Save(of.mutable_left_out());
           }
         },
         [parts, done, total = std::move(common)]() mutable {
