@@ -17,6 +17,7 @@
 #include "ps/operation.h"
 #include "ps/resending_stream.h"
 #include "ps/saturating.h"
+#include "ps/wire_rows.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/role_trace.h"
@@ -29,6 +30,10 @@ using rpc::Future;
 using rpc::Payload;
 
 constexpr char kService[] = "/tandem.EmbeddingService/";
+// Sets the random bits of gradients apart from those of weights.
+constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
+// A checksum is taken of so much at a time.
+constexpr size_t kChecksumBytes = size_t{12} << 10;
 
 absl::Status Annotate(const absl::Status& status, const std::string& what, int server) {
   return absl::Status(status.code(), absl::StrCat(what, ": ps-", server, ": ", status.message()));
@@ -83,75 +88,94 @@ void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::
 // A call that is one segment list, cut up: what Pull and Accumulate have in common.
 struct Plan {
   std::vector<std::vector<OwnedIds>> split;  // [segment][server]
+  WireFormat wire = WIRE_F32;
   std::vector<uint32_t> dims;                // [segment]
+  std::vector<uint64_t> seeds;               // [segment], of its table
+  std::vector<size_t> row_bytes;             // [segment], of one row as it travels
   std::vector<CutMessage> messages;
   std::vector<int> messages_of_server;
   size_t num_bytes = 0;  // of ids and rows
 };
 
-// The message's ids gathered into one buffer, and its segments.
-template <class Request, class Segments>
-std::shared_ptr<Buffer> GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments,
-                                  Request* request) {
-  auto ids = Buffer::Allocate(message.num_ids * sizeof(uint64_t));
-  char* next = static_cast<char*>(ids->data());
+// The ids of a range, in order.
+absl::Span<const uint64_t> IdsOf(const Plan& plan, const CutMessage& message, const IdRange& range) {
+  const auto& owned = plan.split[range.segment][static_cast<size_t>(message.server)].ids;
+  return absl::MakeConstSpan(owned).subspan(range.begin, range.end - range.begin);
+}
+
+struct GatheredIds {
+  std::shared_ptr<Buffer> buffer;
+  size_t num_bytes = 0;
+};
+
+// As differences; no buffer where some segment's ids do not ascend or little is saved.
+GatheredIds GatherDifferences(const Plan& plan, const CutMessage& message) {
+  const size_t room = message.num_ids * sizeof(uint64_t);
+  GatheredIds gathered{Buffer::Allocate(room + kMaxIdBytes), 0};
+  char* const begin = static_cast<char*>(gathered.buffer->data());
+  char* end = begin;
   for (const IdRange& range : message.ranges) {
-    const size_t count = range.end - range.begin;
-    const auto& owned = plan.split[range.segment][static_cast<size_t>(message.server)].ids;
-    std::memcpy(next, owned.data() + range.begin, count * sizeof(uint64_t));
-    next += count * sizeof(uint64_t);
+    end = EncodeAscending(IdsOf(plan, message, range), room - static_cast<size_t>(end - begin), end);
+    if (end == nullptr) return {};
+  }
+  gathered.num_bytes = static_cast<size_t>(end - begin);
+  return gathered;
+}
+
+GatheredIds GatherRaw(const Plan& plan, const CutMessage& message) {
+  GatheredIds gathered{Buffer::Allocate(message.num_ids * sizeof(uint64_t)), message.num_ids * sizeof(uint64_t)};
+  char* next = static_cast<char*>(gathered.buffer->data());
+  for (const IdRange& range : message.ranges) {
+    const auto ids = IdsOf(plan, message, range);
+    std::memcpy(next, ids.data(), ids.size() * sizeof(uint64_t));
+    next += ids.size() * sizeof(uint64_t);
+  }
+  return gathered;
+}
+
+// The message's ids in one buffer; says in `request` what they are.
+template <class Request, class Segments>
+GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments, Request* request) {
+  for (const IdRange& range : message.ranges) {
     Segment* segment = request->add_segments();
     segment->set_table(segments[range.segment].table);
-    segment->set_count(count);
+    segment->set_count(range.end - range.begin);
   }
-  return ids;
+  GatheredIds differences = GatherDifferences(plan, message);
+  if (differences.buffer == nullptr) return GatherRaw(plan, message);
+  request->set_ids_format(IDS_DELTA);
+  return differences;
 }
 
-std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message,
-                                        const std::vector<PushSegment>& segments) {
-  auto gradients = Buffer::Allocate(message.num_values * sizeof(float));
-  float* next = static_cast<float*>(gradients->data());
+// The message's gradients in one buffer, rounded as its format asks, and the checksum of what was before them and of them.
+// The slice sets the random bits of trainers that push the same row apart.
+std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t step, uint32_t slice,
+                                        const std::vector<PushSegment>& segments, uint32_t* crc) {
+  auto gradients = Buffer::Allocate(message.row_bytes);
+  char* next = static_cast<char*>(gradients->data());
+  const char* summed = next;  // up to here `crc` is taken: in pieces that the nearest cache still has
+  const auto sum_up = [&] {
+    *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
+    summed = next;
+  };
   for (const IdRange& range : message.ranges) {
-    const size_t dim = plan.dims[range.segment];
+    const uint32_t dim = plan.dims[range.segment];
+    const size_t row_bytes = plan.row_bytes[range.segment];
     const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
-    const float* source = segments[range.segment].gradients;
-    if (owned.positions.empty()) {
-      const size_t num_values = (range.end - range.begin) * dim;
-      std::memcpy(next, source + range.begin * dim, num_values * sizeof(float));
-      next += num_values;
-      continue;
-    }
-    for (size_t i = range.begin; i < range.end; ++i, next += dim) {
-      std::memcpy(next, source + owned.positions[i] * dim, dim * sizeof(float));
+    for (size_t i = range.begin; i < range.end; ++i, next += row_bytes) {
+      const float* const gradient = segments[range.segment].gradients + (owned.positions.empty() ? i : owned.positions[i]) * dim;
+      if (plan.wire == WIRE_F32) {
+        std::memcpy(next, gradient, row_bytes);
+      } else {
+        const RandomKey key{plan.seeds[range.segment] ^ kRoundingSalt, owned.ids[i]};
+        EncodeGradient(plan.wire, gradient, dim, key, step ^ uint64_t{slice} << 32, next);
+      }
+      if (static_cast<size_t>(next - summed) >= kChecksumBytes) sum_up();
     }
   }
+  sum_up();
   return gradients;
 }
-
-// Reads the rows of a reply, which lie in as many pieces as they came in.
-class RowReader {
- public:
-  explicit RowReader(const std::vector<std::string_view>& pieces) : pieces_(pieces) {}
-
-  // REQUIRES: so many bytes are left.
-  void Read(void* target, size_t num_bytes) {
-    for (char* next = static_cast<char*>(target); num_bytes > 0;) {
-      const std::string_view piece = pieces_[number_];
-      const size_t count = std::min(num_bytes, piece.size() - offset_);
-      std::memcpy(next, piece.data() + offset_, count);
-      next += count;
-      num_bytes -= count;
-      offset_ += count;
-      if (offset_ < piece.size()) continue;
-      ++number_;
-      offset_ = 0;
-    }
-  }
-
- private:
-  const std::vector<std::string_view>& pieces_;
-  size_t number_ = 0, offset_ = 0;
-};
 
 absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
                          Payload reply) {
@@ -159,20 +183,20 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
   if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
   size_t num_bytes = 0;
   for (const std::string_view piece : pieces) num_bytes += piece.size();
-  if (num_bytes != message.num_values * sizeof(float)) {
-    return absl::InternalError(
-        absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", message.num_values * sizeof(float)));
+  if (num_bytes != message.row_bytes) {
+    return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", message.row_bytes));
   }
-  RowReader rows(pieces);
+  PieceReader rows(pieces);
+  std::vector<char> joined;
   for (const IdRange& range : message.ranges) {
-    const size_t dim = plan.dims[range.segment], row_bytes = dim * sizeof(float);
+    const uint32_t dim = plan.dims[range.segment];
+    const size_t row_bytes = plan.row_bytes[range.segment];
     const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
-    float* target = segments[range.segment].rows;
-    if (owned.positions.empty()) {
-      rows.Read(target + range.begin * dim, (range.end - range.begin) * row_bytes);
-      continue;
+    joined.resize(std::max(joined.size(), row_bytes));
+    for (size_t i = range.begin; i < range.end; ++i) {
+      float* const target = segments[range.segment].rows + (owned.positions.empty() ? i : owned.positions[i]) * dim;
+      DecodeRow(plan.wire, rows.Next(row_bytes, joined.data()), dim, target);
     }
-    for (size_t i = range.begin; i < range.end; ++i) rows.Read(target + owned.positions[i] * dim, row_bytes);
   }
   return absl::OkStatus();
 }
@@ -222,6 +246,7 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
 template <class SegmentType>
 absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments) {
   auto plan = std::make_shared<Plan>();
+  plan->wire = options.wire;
   for (const SegmentType& segment : segments) {
     const auto spec = specs.find(segment.table);
     if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
@@ -229,9 +254,11 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
                                                                segment.ids.size()));
     plan->split.push_back(std::move(owned));
     plan->dims.push_back(spec->second.dim());
+    plan->seeds.push_back(spec->second.seed());
+    plan->row_bytes.push_back(WireBytes(plan->wire, spec->second.dim()));
     plan->num_bytes += CallBytes(segment.ids.size(), spec->second.dim());
   }
-  plan->messages = CutMessages(plan->split, plan->dims, options.message_bytes);
+  plan->messages = CutMessages(plan->split, plan->row_bytes, options.message_bytes);
   plan->messages_of_server.resize(channels.size());
   for (const CutMessage& message : plan->messages) ++plan->messages_of_server[static_cast<size_t>(message.server)];
   return plan;
@@ -320,9 +347,10 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
     *request.mutable_header() = core_->HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
-    const auto ids = GatherIds(*plan, message, *targets, &request);
+    request.set_rows_format(plan->wire);
+    const GatheredIds ids = GatherIds(*plan, message, *targets, &request);
     Payload payload(request.SerializeAsString());
-    rpc::AppendBytesField(payload, 15, ids->data(), ids->num_bytes(), ids);
+    rpc::AppendBytesField(payload, 15, ids.buffer->data(), ids.num_bytes, ids.buffer);
     core_->pulls[static_cast<size_t>(message.server)]->Send(
         {std::move(payload), [operation] { return operation->wanted(); },
          [operation, plan, targets, &message](absl::StatusOr<Payload> reply) {
@@ -349,12 +377,13 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     request.set_sequence(next_sequence_++);
     request.set_step(step);
     request.set_slice(slice);
-    const auto ids = GatherIds(**plan, message, segments, &request);
-    const auto gradients = GatherGradients(**plan, message, segments);
-    request.set_payload_crc32c(
-        Crc32c(Crc32c(0, ids->data(), ids->num_bytes()), gradients->data(), gradients->num_bytes()));
+    request.set_gradients_format((*plan)->wire);
+    const GatheredIds ids = GatherIds(**plan, message, segments, &request);
+    uint32_t crc = Crc32c(0, ids.buffer->data(), ids.num_bytes);
+    const auto gradients = GatherGradients(**plan, message, step, slice, segments, &crc);
+    request.set_payload_crc32c(crc);
     Payload payload(request.SerializeAsString());
-    rpc::AppendBytesField(payload, 14, ids->data(), ids->num_bytes(), ids);
+    rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
     rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
     core_->pushes[server]->Send({std::move(payload), [operation] { return operation->wanted(); },
                                  [operation, server = message.server](const absl::StatusOr<Payload>& reply) {

@@ -22,6 +22,8 @@ struct RemoteClientOptions {
   absl::Duration timeout = absl::Seconds(60);
   // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
   size_t message_bytes = size_t{1} << 20;
+  // How rows and gradients travel. Ids travel as differences wherever they ascend.
+  WireFormat wire = WIRE_F32;
 };
 
 class RemoteClient : public Client {

@@ -2,11 +2,12 @@
 // behind the bytes). Updates are computed in f32 and stored rounded up or down at random, with odds that keep the mean to a 65,536th
 // of a unit (stochastic rounding, Gupta et al., "Deep Learning with Limited Numerical Precision", ICML 2015): rounding to the nearest
 // would lose every update below half a unit. The random bits are a function of (key, step, column): bits depend on neither order nor
-// owner. Thread rule: functions of their arguments.
+// owner. Rows on the wire (wire_codec.h) look the same. Thread rule: functions of their arguments.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "absl/functional/function_ref.h"
 #include "kernels/base/random.h"
@@ -18,11 +19,22 @@ const char* NameOf(RowStorage storage);  // "F32", "BF16", "INT8"
 // Bytes of a row's weights, the scale included.
 size_t StoredBytes(RowStorage storage, uint32_t dim);
 
-// `stored` is aligned to 4 bytes; f32 is copied.
+// `stored` lies at any alignment; f32 is copied.
 void DecodeWeights(RowStorage storage, const char* stored, uint32_t dim, float* weights);
 // To the nearest, ties to even: a row's first weights.
 void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char* stored);
 void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, RandomKey key, uint64_t step, char* stored);
+
+// 16 random bits for each of `count` columns from `first` on, for a loop compiled for vectors. REQUIRES: first a multiple of 8; room for
+// count rounded up to one.
+inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uint32_t count, uint16_t* bits) {
+  constexpr uint32_t kBitsOfBlock = 8;  // columns whose bits one Philox block gives
+  const uint32_t begin = first / kBitsOfBlock, blocks = (count + kBitsOfBlock - 1) / kBitsOfBlock;
+  for (uint32_t block = 0; block < blocks; ++block) {
+    const Philox4 words = PhiloxBlock(folded_key, step, begin + block);
+    std::memcpy(bits + block * kBitsOfBlock, words.data(), sizeof(words));
+  }
+}
 
 // visit(column, its stored bits), and for int8 visit(dim, the scale's bits): what params_hash is made of.
 void ForEachStored(RowStorage storage, const char* stored, uint32_t dim, absl::FunctionRef<void(uint32_t, uint32_t)> visit);

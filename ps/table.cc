@@ -18,28 +18,21 @@ namespace tandem::ps {
 namespace {
 
 constexpr uint32_t kMaxDim = 65536;
+constexpr size_t kCacheLine = 64;
 // How many ids ahead the index of pending rows is fetched.
 constexpr size_t kLookAhead = 16;
+// How many rows ahead a gradient is fetched: memory that is read row by row, but in pieces of several messages.
+constexpr size_t kGradientsAhead = 6;
 // Sets the random bits of rounding apart from those of first weights.
 constexpr uint64_t kRoundingSalt = 0x726f756e64696e67;
 
-float LoadFloat(const char* place) {
-  float value;
-  std::memcpy(&value, place, sizeof(value));
-  return value;
-}
-
-// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not. `bytes` of whole floats.
-inline void CopyWeights(float* target, const char* source, size_t bytes) {
-  char* const to = reinterpret_cast<char*>(target);
+// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not.
+inline void CopyRow(void* target, const char* source, size_t bytes) {
+  char* const to = static_cast<char*>(target);
   size_t at = 0;
   for (; at + 64 <= bytes; at += 64) std::memcpy(to + at, source + at, 64);
-  for (; at < bytes; at += sizeof(float)) std::memcpy(to + at, source + at, sizeof(float));
-}
-
-// sum += gradient, whose bytes need no alignment.
-void AddBytes(float* sum, const char* gradient, size_t dim) {
-  for (size_t i = 0; i < dim; ++i) sum[i] += LoadFloat(gradient + i * sizeof(float));
+  for (; at + sizeof(float) <= bytes; at += sizeof(float)) std::memcpy(to + at, source + at, sizeof(float));
+  for (; at < bytes; ++at) to[at] = source[at];
 }
 
 // Eight fixed lanes, then their sum from left to right: the same bits on every machine.
@@ -58,17 +51,6 @@ double SquaredNorm(const float* x, size_t dim) {
   return total;
 }
 
-bool AllFinite(const char* values, size_t count) {
-  constexpr uint32_t kExponent = 0x7f800000;
-  uint32_t found = 0;
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, values + i * sizeof(bits), sizeof(bits));
-    found |= (bits & kExponent) == kExponent ? 1u : 0u;
-  }
-  return found == 0;
-}
-
 }  // namespace
 
 absl::Status CheckTableSpec(const TableSpec& spec) {
@@ -85,17 +67,18 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
   return CheckOptimizer(spec);
 }
 
-absl::Status CheckGradients(const TableSpec& spec, const void* ids, const void* gradients, size_t count) {
-  const char* bytes = static_cast<const char*>(gradients);
-  if (AllFinite(bytes, count * spec.dim())) return absl::OkStatus();
-  for (size_t i = 0; i < count; ++i) {
-    if (AllFinite(bytes + i * spec.dim() * sizeof(float), spec.dim())) continue;
-    uint64_t id;
-    std::memcpy(&id, static_cast<const char*>(ids) + i * sizeof(id), sizeof(id));
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", spec.name(), ": the gradient of id ", id, " is not finite (NaN or infinity)"));
-  }
-  return absl::OkStatus();
+absl::Status CheckGradients(const TableSpec& spec, const void* ids, const WireRows& gradients, size_t count) {
+  const size_t row_bytes = WireBytes(gradients.format(), spec.dim());
+  size_t wrong = count;
+  gradients.ForEachRun(count, [&](size_t first, const char* rows, size_t num_rows) {
+    if (wrong != count || AllFinite(gradients.format(), rows, num_rows, spec.dim())) return;
+    for (wrong = first; AllFinite(gradients.format(), rows + (wrong - first) * row_bytes, 1, spec.dim());) ++wrong;
+  });
+  if (wrong == count) return absl::OkStatus();
+  uint64_t id;
+  std::memcpy(&id, static_cast<const char*>(ids) + wrong * sizeof(id), sizeof(id));
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", spec.name(), ": the gradient of id ", id, " is not finite (NaN or infinity)"));
 }
 
 Table::Table(const TableSpec& spec)
@@ -105,6 +88,7 @@ Table::Table(const TableSpec& spec)
       rows_(Secret(), layout_.stride()),
       pending_index_(0, Secret() | 1),
       sum_(spec.dim()),
+      addend_(spec.dim()),
       weights_(spec.dim()),
       first_(layout_.weight_bytes()) {
   TANDEM_CHECK(CheckTableSpec(spec).ok()) << CheckTableSpec(spec).ToString();
@@ -131,29 +115,32 @@ void Table::FirstWeights(uint64_t id, float* weights) {
   DecodeWeights(layout_.storage(), first_.data(), spec_.dim(), weights);
 }
 
-void Table::Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions) {
-  const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
-  const bool as_stored = layout_.storage() == STORED_F32;
+void Table::Pull(absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
+                 WireFormat format) {
+  const size_t offset = layout_.weights_offset(), bytes = layout_.weight_bytes(), row_bytes = WireBytes(format, spec_.dim());
+  const RowStorage storage = layout_.storage();
+  const bool as_stored = TravelsAsStored(format, storage);
   rows_.ForEach(ids, offset, bytes, [=, this](size_t i, char* record) {
-    float* target = rows + (positions.empty() ? i : positions[i]) * dim;
-    if (record == nullptr && !create) return FirstWeights(ids[i], target);
-    if (record == nullptr) record = Create(ids[i]);
-    if (as_stored) CopyWeights(target, record + offset, bytes);
-    else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), target);
+    char* const target = static_cast<char*>(rows) + (positions.empty() ? i : positions[i]) * row_bytes;
+    const bool computed = record == nullptr && !create;
+    if (record == nullptr && create) record = Create(ids[i]);
+    if (!computed && as_stored) return CopyRow(target, record + offset, row_bytes);
+    if (computed) FirstWeights(ids[i], weights_.data());
+    else DecodeWeights(storage, record + offset, spec_.dim(), weights_.data());
+    EncodeRow(format, weights_.data(), spec_.dim(), target);
   });
 }
 
-void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
+void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
                        std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions) {
   if (ids.empty()) return;
   const uint32_t push = static_cast<uint32_t>(pushes_.size());
-  pushes_.push_back({slice, sequence, std::move(owner)});
-  const size_t row_bytes = spec_.dim() * sizeof(float);
+  pushes_.push_back({slice, sequence, gradients, std::move(owner)});
+  WireRows::Cursor rows(gradients, WireBytes(gradients.format(), spec_.dim()));
   TANDEM_CHECK_LT(pending_.size() + ids.size(), size_t{kNone}) << "gradients pending in one step";
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i + kLookAhead < ids.size()) pending_index_.Prefetch(ids[i + kLookAhead]);
-    const size_t position = positions.empty() ? i : positions[i];
-    pending_.push_back({static_cast<const char*>(gradients) + position * row_bytes, push, kNone});
+    pending_.push_back({rows.At(positions.empty() ? i : positions[i]), push, kNone});
     Link(ids[i], static_cast<uint32_t>(pending_.size() - 1));
   }
 }
@@ -183,10 +170,25 @@ void Table::Link(uint64_t id, uint32_t entry) {
   *link = entry;
 }
 
-void Table::SumPending(const PendingRow& row) {
-  std::memcpy(sum_.data(), pending_[row.head].gradient, sum_.size() * sizeof(float));
+inline void Table::Decode(const Pending& entry, float* values) const {
+  const WireFormat format = pushes_[entry.push].gradients.format();
+  if (format == WIRE_F32) CopyRow(values, entry.gradient, spec_.dim() * sizeof(float));
+  else DecodeRow(format, entry.gradient, spec_.dim(), values);
+}
+
+inline void Table::FetchGradient(const PendingRow& row) const {
+  const Pending& entry = pending_[row.head];
+  const char* const end = entry.gradient + WireBytes(pushes_[entry.push].gradients.format(), spec_.dim());
+  for (const char* at = entry.gradient; at < end; at += kCacheLine) __builtin_prefetch(at);
+}
+
+inline void Table::SumPending(const PendingRow& row) {
+  const size_t dim = spec_.dim();
+  float* const sum = sum_.data();
+  Decode(pending_[row.head], sum);
   for (uint32_t entry = pending_[row.head].next; entry != kNone; entry = pending_[entry].next) {
-    AddBytes(sum_.data(), pending_[entry].gradient, sum_.size());
+    Decode(pending_[entry], addend_.data());
+    for (size_t i = 0; i < dim; ++i) sum[i] += addend_[i];
   }
 }
 
@@ -226,6 +228,7 @@ void Table::Commit(uint64_t step, float learning_rate, float scale, bool skip) {
   if (!skip) {
     rows_.ForEach(pending_ids_, 0, layout_.stride(), [&](size_t i, char* record) {
       if (record == nullptr) record = Create(pending_ids_[i]);
+      if (i + kGradientsAhead < pending_rows_.size()) FetchGradient(pending_rows_[i + kGradientsAhead]);
       SumPending(pending_rows_[i]);
       Apply(record, sum_.data(), pending_rows_[i].count, step, learning_rate, scale);
     });

@@ -20,14 +20,14 @@
 #include "ps/row_index.h"
 #include "ps/row_layout.h"
 #include "ps/row_store.h"
+#include "ps/wire_rows.h"
 
 namespace tandem::ps {
 
 // InvalidArgument, naming the field, unless a table can be made of it.
 absl::Status CheckTableSpec(const TableSpec& spec);
-// InvalidArgument, naming table and id, if a gradient row has a NaN or an infinity. `ids` u64[count] and `gradients`
-// f32[count, dim] at any alignment.
-absl::Status CheckGradients(const TableSpec& spec, const void* ids, const void* gradients, size_t count);
+// InvalidArgument, naming table and id, if one of `count` gradient rows has a NaN or an infinity. `ids` u64[count] at any alignment.
+absl::Status CheckGradients(const TableSpec& spec, const void* ids, const WireRows& gradients, size_t count);
 
 class Table {
  public:
@@ -48,11 +48,12 @@ class Table {
   // In Pull and Accumulate, row i of the caller's array is the one at positions[i]; no positions: row i.
   // REQUIRES: ids distinct, none 0.
 
-  // Writes each id's weights to `rows` [*, dim]. An absent row is created first or, without `create`, only computed.
-  void Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions = {});
-  // Adds f32 `gradients` [*, dim], at any alignment, to the pending step; `owner` keeps them alive until Commit. Absent
-  // rows are created by Commit. REQUIRES: CheckGradients.
-  void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
+  // Writes each id's weights to `rows` [*, dim], at any alignment. An absent row is created first or, without `create`, only computed.
+  void Pull(absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions = {},
+            WireFormat format = WIRE_F32);
+  // Adds `gradients` [*, dim] to the pending step; `owner` keeps them alive until Commit. Absent rows are created by Commit.
+  // REQUIRES: CheckGradients.
+  void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are
   // created. REQUIRES: no other gradients pending; ids distinct but for rows that are there.
@@ -76,6 +77,7 @@ class Table {
   struct Push {
     uint32_t slice;
     uint64_t sequence;
+    WireRows gradients;
     std::shared_ptr<const void> owner;
   };
   // One gradient row of a push, linked to the next one of the same id.
@@ -97,7 +99,11 @@ class Table {
   void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale);
   void Link(uint64_t id, uint32_t entry);
   bool Before(uint32_t a, uint32_t b) const;
-  // The sum of the gradients pending for one row, in sum_.
+  // The gradient of an entry as f32, in `values` [dim].
+  void Decode(const Pending& entry, float* values) const;
+  // Fetches what SumPending will read first.
+  void FetchGradient(const PendingRow& row) const;
+  // The sum of the gradients pending for one row, in sum_. Inlined into loops compiled for the widest vectors.
   void SumPending(const PendingRow& row);
   void DropPending();
 
@@ -112,6 +118,7 @@ class Table {
   std::vector<uint64_t> pending_ids_;  // in order of first arrival
   std::vector<PendingRow> pending_rows_;
   std::vector<float> sum_;      // [dim]
+  std::vector<float> addend_;   // [dim]: what is added to it next
   std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32
   std::vector<char> first_;     // a record's weights, while they are only looked at
 };

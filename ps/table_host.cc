@@ -66,7 +66,7 @@ void TableHost::PostPull(ParkedPull pull) {
   workers_.PostToOwners(
       std::move(pull.shares),
       [create = pull.create](Table& table, const TableWorkers::Share& share) {
-        table.Pull(share.owned.ids, create, share.rows, share.owned.positions);
+        table.Pull(share.owned.ids, create, share.rows, share.owned.positions, share.format);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
@@ -78,7 +78,7 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares, nullptr));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, part.format, &pull.shares));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
@@ -98,7 +98,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     ShardSet touched;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares, &touched));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.gradients, &shares, &touched));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);

@@ -13,6 +13,7 @@
 #include "kernels/base/trace.h"
 #include "ps/router.h"
 #include "ps/table_worker.h"
+#include "ps/wire_rows.h"
 #include "rpc/role_trace.h"
 
 namespace tandem::ps {
@@ -23,18 +24,20 @@ class TableWorkers {
   struct Share {
     uint32_t table;
     OwnedIds owned;
-    float* rows;            // of the whole segment; owned.positions say which
-    const void* gradients;  // likewise
+    void* rows = nullptr;   // of the whole segment, in `format`; owned.positions say which
+    WireFormat format = WIRE_F32;
+    WireRows gradients{};   // of the whole segment, too
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
-  // Checks one segment (InvalidArgument) and adds each worker's share of it, and its virtual shards to `touched`.
-  // REQUIRES: shares->size() == size().
-  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
-                         Shares* shares, ShardSet* touched) const;
+  // Checks one segment of a pull or a push (InvalidArgument) and adds each worker's share of it, and its virtual shards to
+  // `touched`. REQUIRES: shares->size() == size().
+  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, void* rows, WireFormat format, Shares* shares) const;
+  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const WireRows& gradients, Shares* shares,
+                         ShardSet* touched) const;
   // Takes the ids of all other virtual shards away.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
@@ -46,6 +49,7 @@ class TableWorkers {
   Tracer& tracer() { return tracer_; }
 
  private:
+  absl::StatusOr<std::vector<OwnedIds>> Split(const TableSpec& spec, const void* ids, size_t count, ShardSet* touched) const;
   Tracer* TracerFor(const Span& span) { return span.trace_id == 0 ? nullptr : &tracer_; }
 
   Tracer tracer_{rpc::kMaxServerSpans};

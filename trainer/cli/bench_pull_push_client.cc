@@ -8,6 +8,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "ps/wire_codec.h"
 #include "trainer/cli/bench_batches.h"
 #include "trainer/cli/bench_pull_push_roles.h"
 
@@ -40,7 +41,7 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
       pattern_(GradientPattern(bench.dim())),
       client_(std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
                                                  ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
-                                                 bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout})),
+                                                 bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout, .wire = bench.wire()})),
       raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()))) {}
 
 absl::Status PullPushClient::Meet() {
@@ -109,7 +110,7 @@ absl::Status PullPushClient::Step(PullPushRepetition* times) {
   Stopwatch watch;
   if (bench_.mode() == PullPushCase::PULL_PUSH) Merge(batches_[number]);
   else ids_ = batches_[number];
-  const double bytes = static_cast<double>(ps::CallBytes(ids_.size(), bench_.dim()));
+  const double bytes = static_cast<double>(ids_.size() * (sizeof(uint64_t) + ps::WireBytes(bench_.wire(), bench_.dim())));
   watch.Lap();
   if (bench_.mode() != PullPushCase::PUSH) {
     RETURN_IF_ERROR(Pull());
@@ -174,10 +175,11 @@ absl::StatusOr<PullPushRepetition> PullPushClient::Repeat(PullPushFigures* figur
   return repetition;
 }
 
-// What is wrong with the first row that is wrong: of some that were looked up and some drawn from all; in PULL, where no gradient
+// What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded them: of some that were looked up and some drawn from all; in PULL, where no gradient
 // shows what was pulled, of the last pull too.
 absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   const auto compare = [this](const std::vector<uint64_t>& ids, const std::vector<float>& rows) -> std::string {
+    if (bench_.wire() == WIRE_INT8) return "";
     const std::vector<float> expected = ExpectedRows(bench_, ids, num_steps_);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (rows[i] == expected[i]) continue;
