@@ -23,6 +23,17 @@ uint64_t LoadId(const void* ids, size_t place) {
   return id;
 }
 
+// From 1 on, each above the one before it.
+bool Ascend(const void* ids, size_t count) {
+  uint64_t previous = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t id = LoadId(ids, i);
+    if (id <= previous) return false;
+    previous = id;
+  }
+  return true;
+}
+
 // Which of a segment's ids came already. A hash table of places, four bytes each and at most half full: that of a message of
 // 4,096 ids stays in the nearest cache, where ids and numbers of a RowIndex would not.
 class SeenIds {
@@ -96,16 +107,18 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
         absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
   };
   if (count >= std::numeric_limits<uint32_t>::max()) return wrong(count, "ids in one segment are too many");
-  SeenIds seen(ids, count, multiplier_);
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t id = LoadId(ids, i);
-    if (id == 0) return wrong(id, "is padding, never a row");
-    if (!seen.Add(id, i)) return wrong(id, "comes twice in one segment; merge duplicates first");
+  if (!Ascend(ids, count)) {  // else none comes twice, and none is 0
+    SeenIds seen(ids, count, multiplier_);
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t id = LoadId(ids, i);
+      if (id == 0) return wrong(id, "is padding, never a row");
+      if (!seen.Add(id, i)) return wrong(id, "comes twice in one segment; merge duplicates first");
+    }
   }
   std::vector<OwnedIds> owned(static_cast<size_t>(num_owners_));
   if (num_owners_ == 1) {
-    owned[0].ids.resize(count);
-    if (count > 0) std::memcpy(owned[0].ids.data(), ids, count * sizeof(uint64_t));
+    owned[0].ids.reserve(count);
+    for (size_t i = 0; i < count; ++i) owned[0].ids.push_back(LoadId(ids, i));
     if (touched != nullptr) {
       ShardSet shards;
       for (const uint64_t id : owned[0].ids) shards[rpc::VirtualShard(table, id)] = true;

@@ -12,10 +12,12 @@
 
 namespace tandem::ps {
 
+// In the loops below pointers are the loop's own: a byte that is written might else be one of the pointers that it captured.
+
 namespace {
 
 constexpr float kLargest = 127;          // of an int8 weight
-constexpr uint32_t kMaxColumns = 512;    // at a time, a multiple of 8
+constexpr uint32_t kMaxColumns = 512;    // at a time, a multiple of kRoundingColumns
 
 // Where the scale of an int8 row lies.
 size_t ScaleOffset(uint32_t dim) { return (dim + sizeof(float) - 1) / sizeof(float) * sizeof(float); }
@@ -85,15 +87,19 @@ void DecodeWeights(RowStorage storage, const char* stored, uint32_t dim, float* 
 void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char* stored) {
   if (storage == STORED_BF16) {
     kernels::Vectorised([=] {
-      for (uint32_t i = 0; i < dim; ++i) {
-        const BFloat16 half = ToBFloat16(weights[i]);
-        std::memcpy(stored + size_t{i} * sizeof(half), &half, sizeof(half));
+      const float* const from = weights;
+      char* const to = stored;
+      for (uint32_t i = 0, end = dim; i < end; ++i) {
+        const BFloat16 half = ToBFloat16(from[i]);
+        std::memcpy(to + size_t{i} * sizeof(half), &half, sizeof(half));
       }
     });
   } else if (storage == STORED_INT8) {
     const float scale = ScaleOf(weights, dim), inverse = InverseOf(scale);
     kernels::Vectorised([=] {
-      for (uint32_t i = 0; i < dim; ++i) stored[i] = static_cast<char>(ToInt8(RoundedToInteger(weights[i] * inverse)));
+      const float *const from = weights, unit = inverse;
+      char* const to = stored;
+      for (uint32_t i = 0, end = dim; i < end; ++i) to[i] = static_cast<char>(ToInt8(RoundedToInteger(from[i] * unit)));
     });
     std::memcpy(stored + ScaleOffset(dim), &scale, sizeof(scale));
   } else {
@@ -109,16 +115,16 @@ void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, Ra
   const uint64_t folded = FoldKey(key);
   const bool in_bytes = storage == STORED_INT8;
   const float scale = in_bytes ? ScaleOf(weights, dim) : 0, inverse = InverseOf(scale);
-  uint16_t bits[kMaxColumns];
   for (uint32_t begin = 0; begin < dim; begin += kMaxColumns) {
-    const uint32_t count = std::min(dim - begin, kMaxColumns);
-    const float* const from = weights + begin;
-    kernels::Vectorised([&] {
+    kernels::Vectorised([=] {
+      const uint32_t count = std::min(dim - begin, kMaxColumns);
+      const float *const from = weights + begin, unit = inverse;
+      uint16_t bits[kMaxColumns];
       RoundingBits(folded, step, begin, count, bits);
       if (in_bytes) {
-        auto* const to = reinterpret_cast<int8_t*>(stored) + begin;
+        char* const to = stored + begin;
         for (uint32_t i = 0; i < count; ++i) {
-          to[i] = ToInt8(std::floor(from[i] * inverse + static_cast<float>(bits[i]) * 0x1p-16f));
+          to[i] = static_cast<char>(ToInt8(std::floor(from[i] * unit + static_cast<float>(bits[i]) * 0x1p-16f)));
         }
       } else {
         char* const to = stored + size_t{begin} * sizeof(uint16_t);

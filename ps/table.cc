@@ -125,9 +125,11 @@ void Table::Pull(absl::Span<const uint64_t> ids, bool create, void* rows, absl::
     const bool computed = record == nullptr && !create;
     if (record == nullptr && create) record = Create(ids[i]);
     if (!computed && as_stored) return CopyRow(target, record + offset, row_bytes);
+    const float* weights = weights_.data();
     if (computed) FirstWeights(ids[i], weights_.data());
+    else if (storage == STORED_F32) weights = reinterpret_cast<const float*>(record + offset);
     else DecodeWeights(storage, record + offset, spec_.dim(), weights_.data());
-    EncodeRow(format, weights_.data(), spec_.dim(), target);
+    EncodeRow(format, weights, spec_.dim(), target);
   });
 }
 

@@ -123,7 +123,9 @@ void EncodeRow(WireFormat format, const float* row, uint32_t dim, char* wire) {
     return EncodeNearest(StorageOf(format), row, dim, wire);
   }
   kernels::Vectorised([=] {
-    for (uint32_t i = 0; i < dim; ++i) StoreHalf(NearestF16(row[i]), wire, i);
+    const float* const from = row;
+    char* const to = wire;
+    for (uint32_t i = 0, end = dim; i < end; ++i) StoreHalf(NearestF16(from[i]), to, i);
   });
 }
 
@@ -132,16 +134,16 @@ void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, Rand
     ClearPadding(format, dim, wire);
     return EncodeStochastic(StorageOf(format), gradient, dim, key, step, wire);
   }
-  constexpr uint32_t kColumns = 512;
-  uint16_t bits[kColumns];
+  constexpr uint32_t kColumns = 512;  // at a time
   const uint64_t folded = FoldKey(key);
   for (uint32_t begin = 0; begin < dim; begin += kColumns) {
-    const uint32_t count = std::min(dim - begin, kColumns);
-    kernels::Vectorised([=, &bits] {
+    kernels::Vectorised([=] {
+      const uint32_t count = std::min(dim - begin, kColumns);
+      const float* const from = gradient + begin;
+      char* const to = wire + size_t{begin} * sizeof(uint16_t);
+      uint16_t bits[kColumns];
       RoundingBits(folded, step, begin, count, bits);
-      for (uint32_t i = 0; i < count; ++i) {
-        StoreHalf(StochasticF16(gradient[begin + i], bits[i] >> (16 - kBitsDropped)), wire, begin + i);
-      }
+      for (uint32_t i = 0; i < count; ++i) StoreHalf(StochasticF16(from[i], bits[i] >> (16 - kBitsDropped)), to, i);
     });
   }
 }
