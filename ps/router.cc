@@ -126,18 +126,30 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
     }
     return owned;
   }
-  for (OwnedIds& part : owned) {
-    part.ids.reserve(count / owned.size() + count / 8 + 1);
-    part.positions.reserve(part.ids.capacity());
-  }
+  // Owners are counted first, so that each part is written through a pointer of its own.
+  std::vector<uint16_t> owner_of(count);
+  std::vector<size_t> num_owned(owned.size());
   ShardSet shards;  // no other's memory: in the loop it is not to be taken for any of the arrays
   for (size_t i = 0; i < count; ++i) {
-    const uint64_t id = LoadId(ids, i);
-    const uint32_t shard = rpc::VirtualShard(table, id);
+    const uint32_t shard = rpc::VirtualShard(table, LoadId(ids, i));
     shards[shard] = true;
-    OwnedIds& part = owned[owner_of_shard_[shard]];
-    part.ids.push_back(id);
-    part.positions.push_back(static_cast<uint32_t>(i));
+    owner_of[i] = owner_of_shard_[shard];
+    ++num_owned[owner_of[i]];
+  }
+  struct Next {
+    uint64_t* id;
+    uint32_t* position;
+  };
+  std::vector<Next> next;
+  for (size_t owner = 0; owner < owned.size(); ++owner) {
+    owned[owner].ids.resize(num_owned[owner]);
+    owned[owner].positions.resize(num_owned[owner]);
+    next.push_back({owned[owner].ids.data(), owned[owner].positions.data()});
+  }
+  for (size_t i = 0; i < count; ++i) {
+    Next& place = next[owner_of[i]];
+    *place.id++ = LoadId(ids, i);
+    *place.position++ = static_cast<uint32_t>(i);
   }
   if (touched != nullptr) *touched |= shards;
   return owned;
