@@ -1,6 +1,7 @@
 #include "ps/service.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,17 @@ TableHost::Done ReplyEmpty(rpc::Reply reply) {
 
 Caller CallerOf(const RequestHeader& header) { return {header.sender().rank(), header.sender().incarnation()}; }
 
+// The rows of a message with so many bytes of ids, each of `width` numbers.
+absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
+  const size_t count = ids_bytes / sizeof(uint64_t);
+  if (ids_bytes % sizeof(uint64_t) != 0) return Malformed("half an id");
+  if (width != 0 && count > kMaxMessageBytes / sizeof(float) / width) {
+    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
+                                                   " bytes of rows in one message; cut it into several"));
+  }
+  return count;
+}
+
 // A received message that workers go on reading where it came: kept alive by its views.
 struct Received {
   rpc::Payload payload;
@@ -43,10 +55,20 @@ struct Received {
   std::shared_ptr<Buffer> decoded_ids;
 };
 
-size_t TotalBytes(const std::vector<std::string_view>& pieces) {
-  size_t bytes = 0;
-  for (const std::string_view piece : pieces) bytes += piece.size();
-  return bytes;
+absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const std::vector<int>& bytes_fields) {
+  auto received = std::make_shared<Received>();
+  received->payload = std::move(payload);
+  if (!rpc::SplitBytesFields(received->payload.Flatten(), bytes_fields, &received->split)) {
+    return Malformed("not a protobuf message");
+  }
+  return received;
+}
+
+template <class Segments>
+size_t CountIds(const Segments& segments) {
+  size_t count = 0;
+  for (const Segment& segment : segments) count += segment.count();
+  return count;
 }
 
 // The ids of all segments as u64: where they came or, if they came otherwise, decoded into a buffer that `received` keeps.
@@ -55,9 +77,7 @@ template <class Segments>
 absl::StatusOr<const char*> ReadIds(const Segments& segments, IdsFormat format, Received& received) {
   std::string_view bytes = received.split.bytes_fields[0];
   if (format == IDS_RAW) return bytes.data();
-  size_t count = 0;
-  for (const Segment& segment : segments) count += segment.count();
-  received.decoded_ids = Buffer::Allocate(count * sizeof(uint64_t));
+  received.decoded_ids = Buffer::Allocate(CountIds(segments) * sizeof(uint64_t));
   auto* next = static_cast<uint64_t*>(received.decoded_ids->data());
   for (const Segment& segment : segments) {
     RETURN_IF_ERROR(DecodeAscending(&bytes, absl::MakeSpan(next, segment.count())));
@@ -65,6 +85,30 @@ absl::StatusOr<const char*> ReadIds(const Segments& segments, IdsFormat format, 
   }
   if (!bytes.empty()) return Malformed("segments count fewer ids than there are");
   return static_cast<const char*>(received.decoded_ids->data());
+}
+
+// The versions of a pull's ids in memory that workers may write; null if the request has none.
+absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, size_t num_ids) {
+  if (versions.empty()) return std::shared_ptr<Buffer>();
+  if (versions.size() != num_ids * sizeof(uint32_t)) {
+    return Malformed("there must be as many versions as ids, or none");
+  }
+  auto copy = Buffer::Allocate(versions.size());
+  std::memcpy(copy->data(), versions.data(), versions.size());
+  return copy;
+}
+
+// Closes the gaps between the rows that were written. Returns how many bytes they have.
+size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<size_t>& row_bytes, char* rows) {
+  char* end = rows;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    for (size_t i = 0; i < parts[part].count; ++i) {
+      if (parts[part].versions[i] == 0) continue;
+      std::memmove(end, static_cast<const char*>(parts[part].rows) + i * row_bytes[part], row_bytes[part]);
+      end += row_bytes[part];
+    }
+  }
+  return static_cast<size_t>(end - rows);
 }
 
 }  // namespace
@@ -76,11 +120,14 @@ void EmbeddingService::Register(rpc::Server& server) {
     });
   };
   handle("CreateTables", rpc::MethodKind::UNARY, &EmbeddingService::CreateTables);
+  handle("Assign", rpc::MethodKind::UNARY, &EmbeddingService::Assign);
+  handle("Read", rpc::MethodKind::UNARY, &EmbeddingService::Read);
   handle("Pull", rpc::MethodKind::STREAM, &EmbeddingService::Pull);
   handle("Push", rpc::MethodKind::STREAM, &EmbeddingService::Push);
   handle("GradientNorm", rpc::MethodKind::UNARY, &EmbeddingService::GradientNorm);
   handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
   handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
+  handle("Statistics", rpc::MethodKind::UNARY, &EmbeddingService::Statistics);
   handle("Save", rpc::MethodKind::UNARY, &EmbeddingService::Save);
   handle("Load", rpc::MethodKind::UNARY, &EmbeddingService::Load);
   handle("TakeTrace", rpc::MethodKind::UNARY, &EmbeddingService::TakeTrace);
@@ -145,7 +192,49 @@ void EmbeddingService::CreateTables(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<CreateTablesRequest>(payload);
   if (!request.ok()) return reply(request.status());
   host_.CreateTables({request->tables().begin(), request->tables().end()}, request->num_trainers(),
-                     ReplyEmpty(std::move(reply)));
+                     ReplyEmpty(std::move(reply)), request->consistency());
+}
+
+void EmbeddingService::Assign(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartAssign(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartAssign(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {14, 15}));
+  AssignRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("AssignRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0], values = received->split.bytes_fields[1];
+  if (Crc32c(Crc32c(0, ids.data(), ids.size()), values.data(), values.size()) != request.payload_crc32c()) {
+    return absl::InvalidArgumentError("payload checksum of an assignment is wrong: damaged on its way");
+  }
+  ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
+  if (values.size() != count * request.width() * sizeof(float)) return Malformed("values are not as many as ids and width say");
+  host_.Assign(request.table(), ids.data(), count, values.data(), request.width(),
+               [received, reply](absl::Status status) { ReplyEmpty(reply)(std::move(status)); });
+  return absl::OkStatus();
+}
+
+void EmbeddingService::Read(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartRead(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartRead(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15}));
+  ReadRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("ReadRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0];
+  ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
+  auto values = Buffer::Allocate(count * request.width() * sizeof(float));
+  host_.Read(request.table(), ids.data(), count, static_cast<float*>(values->data()), request.width(),
+             [values, reply](absl::Status status) {
+               if (!status.ok()) return reply(status);
+               rpc::Payload message = Encode(ReadReply());
+               rpc::AppendBytesField(message, 15, values->data(), values->num_bytes(), values);
+               reply(std::move(message));
+             });
+  return absl::OkStatus();
 }
 
 void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {
@@ -153,23 +242,26 @@ void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {
 }
 
 absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply& reply) {
-  Received received;
-  received.payload = std::move(payload);
-  if (!rpc::SplitBytesFields(received.payload.Flatten(), {15}, &received.split)) return Malformed("not a protobuf message");
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15, 16}));
   PullRequest request;
-  if (!request.ParseFromString(received.split.small_fields)) return Malformed("PullRequest");
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("PullRequest");
   RETURN_IF_ERROR(CheckHeader(request.header()));
   const WireFormat format = request.rows_format();
   std::vector<size_t> row_bytes;
   ASSIGN_OR_RETURN(const size_t total, CountRowBytes(request.segments(), request.ids_format(),
-                                                     received.split.bytes_fields[0].size(), format, &row_bytes));
-  ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), received));
+                                                     received->split.bytes_fields[0].size(), format, &row_bytes));
+  ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), *received));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> versions,
+                   CopyVersions(received->split.bytes_fields[1], CountIds(request.segments())));
   auto rows = Buffer::Allocate(total);
   std::vector<PullPart> parts;
   char* next_rows = static_cast<char*>(rows->data());
+  uint32_t* next_versions = versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());
   for (int i = 0; i < request.segments_size(); ++i) {
-    const size_t count = request.segments(i).count();
-    parts.push_back({request.segments(i).table(), count, next_ids, next_rows, format});
+    const Segment& segment = request.segments(i);
+    const size_t count = segment.count();
+    parts.push_back({segment.table(), count, next_ids, next_rows, next_versions, segment.read_bound(), format});
+    if (versions != nullptr) next_versions += count;
     next_ids += count * sizeof(uint64_t);
     next_rows += count * row_bytes[static_cast<size_t>(i)];
   }
@@ -177,12 +269,17 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   if (request.header().sender().role() == TRAINER) caller = CallerOf(request.header());
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [reply, rows, version = shard_map_version_.load()](absl::Status status) {
+      [reply, rows, versions, parts, row_bytes, version = shard_map_version_.load()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullReply small;
         small.set_shard_map_version(version);
         rpc::Payload message = Encode(small);
-        rpc::AppendBytesField(message, 15, rows->data(), rows->num_bytes(), rows);
+        size_t num_bytes = rows->num_bytes();
+        if (versions != nullptr) {
+          num_bytes = CloseGaps(parts, row_bytes, static_cast<char*>(rows->data()));
+          rpc::AppendBytesField(message, 14, versions->data(), versions->num_bytes(), versions);
+        }
+        rpc::AppendBytesField(message, 15, rows->data(), num_bytes, rows);
         reply(std::move(message));
       },
       request.header().trace_id());
@@ -266,6 +363,15 @@ void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
     message.set_hash_low(absl::Uint128Low64(result->hash));
     message.set_num_rows(result->num_rows);
     reply(Encode(message));
+  });
+}
+
+void EmbeddingService::Statistics(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<StatisticsRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.Statistics([reply = std::move(reply)](const absl::StatusOr<StatisticsReply>& statistics) {
+    if (!statistics.ok()) return reply(statistics.status());
+    reply(Encode(*statistics));
   });
 }
 

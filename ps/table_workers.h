@@ -22,21 +22,22 @@ class TableWorkers {
  public:
   // One worker's part of a pull's or push's segment.
   struct Share {
-    uint32_t table;
-    OwnedIds owned;
-    void* rows = nullptr;   // of the whole segment, in `format`; owned.positions say which
+    uint32_t table = 0;
+    OwnedIds owned = {};
+    void* rows = nullptr;             // of the whole segment, in `format`; owned.positions say which
     WireFormat format = WIRE_F32;
-    WireRows gradients{};   // of the whole segment, too
+    WireRows gradients = {};          // of the whole segment, too
+    uint32_t* versions = nullptr;     // likewise; null: every row is pulled
+    uint32_t read_bound = 0;
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
-  // Checks one segment of a pull or a push (InvalidArgument) and adds each worker's share of it, and its virtual shards to
+  // Checks one segment's ids (InvalidArgument) and adds each worker's share of it, otherwise as `values`, and its virtual shards to
   // `touched`. REQUIRES: shares->size() == size().
-  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, void* rows, WireFormat format, Shares* shares) const;
-  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const WireRows& gradients, Shares* shares,
+  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
                          ShardSet* touched) const;
   // Takes the ids of all other virtual shards away.
   static void KeepShards(const ShardSet& kept, Shares* shares);
@@ -49,7 +50,6 @@ class TableWorkers {
   Tracer& tracer() { return tracer_; }
 
  private:
-  absl::StatusOr<std::vector<OwnedIds>> Split(const TableSpec& spec, const void* ids, size_t count, ShardSet* touched) const;
   Tracer* TracerFor(const Span& span) { return span.trace_id == 0 ? nullptr : &tracer_; }
 
   Tracer tracer_{rpc::kMaxServerSpans};

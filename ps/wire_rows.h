@@ -50,6 +50,12 @@ class PieceReader {
   size_t number_ = 0, offset_ = 0;
 };
 
+inline size_t TotalBytes(const std::vector<std::string_view>& pieces) {
+  size_t bytes = 0;
+  for (const std::string_view piece : pieces) bytes += piece.size();
+  return bytes;
+}
+
 class WireRows {
   struct Piece {
     size_t first;  // row

@@ -50,7 +50,7 @@ TEST_F(SameBitsTest, RoundedOnTheWireTheSameWithAnyNumberOfServersAndAnyCut) {
     const auto train = [&](int servers, int workers, size_t message_bytes) {
       PsCluster cluster(servers, workers);
       return TrainAll([&](uint32_t trainer) {
-        return cluster.MakeClient(trainer, kTrainers, {absl::Seconds(30), message_bytes, wire});
+        return cluster.MakeClient(trainer, kTrainers, {.timeout = absl::Seconds(30), .message_bytes = message_bytes, .wire = wire});
       }, {1, 6});
     };
     const auto one = train(1, 1, size_t{1} << 20);

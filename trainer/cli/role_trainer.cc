@@ -5,6 +5,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client_remote.h"
+#include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
@@ -67,7 +68,9 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
   return std::make_unique<ps::RemoteClient>(
       addresses, ps::Router::FromShardMap(assignment.shard_map), master.MakeHeader(),
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
-      ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()), .wire = WireOf(job.ps().wire())});
+      ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
+                              .consistency = loop::ConsistencyOf(job),
+                              .wire = WireOf(job.ps().wire())});
 }
 
 // Trainers of one machine take its GPUs in the order of their ranks.
@@ -103,7 +106,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                       .size = num_trainers,
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
-  const std::unique_ptr<ps::Client> client = MakeClient(master, job);
+  const std::unique_ptr<ps::Client> client = ClientOfJob(job, MakeClient(master, job), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(client.get()));

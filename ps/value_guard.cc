@@ -1,0 +1,43 @@
+#include "ps/value_guard.h"
+
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+namespace tandem::ps {
+void ValueGuardStatistics::NoteOffender(const Offender& offender) {
+  const auto place = [](const Offender& o) { return std::tuple(o.step, o.trainer, o.id); };
+  if (!first.has_value() || place(offender) < place(*first)) first = offender;
+}
+
+void ValueGuardStatistics::Merge(const ValueGuardStatistics& other) {
+  rejected += other.rejected;
+  skipped += other.skipped;
+  mended += other.mended;
+  clipped += other.clipped;
+  if (other.first.has_value()) NoteOffender(*other.first);
+}
+
+std::optional<uint64_t> FindNonFinite(const void* ids, const WireRows& gradients, size_t count, uint32_t dim) {
+  const WireFormat format = gradients.format();
+  const size_t row_bytes = WireBytes(format, dim);
+  size_t wrong = count;
+  gradients.ForEachRun(count, [&](size_t first, const char* rows, size_t num_rows) {
+    if (wrong != count || AllFinite(format, rows, num_rows, dim)) return;
+    for (wrong = first; AllFinite(format, rows + (wrong - first) * row_bytes, 1, dim);) ++wrong;
+  });
+  if (wrong == count) return std::nullopt;
+  uint64_t id;
+  std::memcpy(&id, static_cast<const char*>(ids) + wrong * sizeof(id), sizeof(id));
+  return id;
+}
+
+bool AllFinite(absl::Span<const float> values) {
+  return AllFinite(WIRE_F32, reinterpret_cast<const char*>(values.data()), 1, static_cast<uint32_t>(values.size()));
+}
+
+void ZeroNonFinite(absl::Span<float> values) {
+  for (float& value : values) value = std::isfinite(value) ? value : 0.0f;
+}
+
+}  // namespace tandem::ps
