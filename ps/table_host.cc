@@ -47,6 +47,17 @@ void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, con
   }
 }
 
+// Elsewhere a step is no one update of all rows, whose place a zero gradient could take.
+absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
+  for (const TableSpec& spec : tables) {
+    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name(), ": mode is DENSE_EQUIVALENT, must be LAZY or CATCH_UP with consistency ",
+                     ConsistencySpec::Mode_Name(consistency.mode())));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 TableHost::~TableHost() { Fail(absl::CancelledError("the parameter server is closing")); }
@@ -77,6 +88,7 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTrainers(num_trainers, consistency));
     RETURN_IF_ERROR(specs_.Check(tables));
+    RETURN_IF_ERROR(CheckModes(tables, consistency));
     gate_.SetTrainers(num_trainers, consistency);
     workers_.PostToAll(
         [created = specs_.Add(tables)](TableWorker& worker) {
