@@ -67,7 +67,7 @@ rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector
   ConcurrentSpan span = TraceCall(trainer_, SpanKind::PULL, "pull", step);
   std::vector<PullPart> parts;
   for (const PullSegment& segment : segments) {
-    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows});
+    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows, segment.versions, segment.read_bound});
     if (span.recorded()) span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), host_.Dim(segment.table).value_or(0))));
   }
   host_.Pull(Caller{trainer_}, step, create, parts, SetDone(pending, span), span.trace_id());

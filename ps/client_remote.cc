@@ -154,6 +154,74 @@ class RowReader {
   size_t number_ = 0, offset_ = 0;
 };
 
+// Whether the caller has rows.
+bool HaveVersions(const std::vector<PullSegment>& segments) {
+  return std::any_of(segments.begin(), segments.end(), [](const PullSegment& segment) { return segment.versions != nullptr; });
+}
+
+// The place in a segment of the id that is number `i` of a server's share.
+size_t PlaceOf(const OwnedIds& owned, size_t i) { return owned.positions.empty() ? i : owned.positions[i]; }
+
+// Visits the message's ids as visit(segment, place in it, dim).
+template <class Visit>
+void ForEachId(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, const Visit& visit) {
+  for (const IdRange& range : message.ranges) {
+    const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
+    for (size_t i = range.begin; i < range.end; ++i) visit(segments[range.segment], PlaceOf(owned, i), plan.dims[range.segment]);
+  }
+}
+
+// What the caller has of the message's rows; its segments' read bounds go into the request.
+std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
+                                       PullRequest* request) {
+  for (size_t i = 0; i < message.ranges.size(); ++i) {
+    request->mutable_segments(static_cast<int>(i))->set_read_bound(segments[message.ranges[i].segment].read_bound);
+  }
+  auto versions = Buffer::Allocate(message.num_ids * sizeof(uint32_t));
+  uint32_t* next = static_cast<uint32_t*>(versions->data());
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t) {
+    *next++ = segment.versions == nullptr ? 0 : segment.versions[place];
+  });
+  return versions;
+}
+
+// As ScatterRows, of a reply that leaves out rows that the caller has.
+absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, Payload reply) {
+  rpc::SplitMessage split;
+  if (!rpc::SplitBytesFields(reply.Flatten(), {14, 15}, &split)) return absl::InternalError("malformed reply");
+  const std::string_view versions = split.bytes_fields[0], rows = split.bytes_fields[1];
+  if (versions.size() != message.num_ids * sizeof(uint32_t)) {
+    return absl::InternalError(absl::StrCat("answered ", versions.size(), " bytes of versions for ", message.num_ids, " ids"));
+  }
+  size_t num_values = 0;
+  bool unasked = false;
+  const char* next_version = versions.data();
+  const auto take_version = [&next_version] {
+    uint32_t version;
+    std::memcpy(&version, next_version, sizeof(version));
+    next_version += sizeof(version);
+    return version;
+  };
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t dim) {
+    if (take_version() != 0) num_values += dim;
+    else unasked |= segment.versions == nullptr || segment.versions[place] == 0;
+  });
+  if (unasked || rows.size() != num_values * sizeof(float)) {
+    return absl::InternalError(absl::StrCat("answered ", rows.size(), " bytes of rows, expected ", num_values * sizeof(float),
+                                            unasked ? ", and left out rows that nobody has" : ""));
+  }
+  next_version = versions.data();
+  const char* next_row = rows.data();
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t dim) {
+    const uint32_t version = take_version();
+    if (segment.versions != nullptr) segment.versions[place] = version;
+    if (version == 0) return;
+    std::memcpy(segment.rows + place * dim, next_row, dim * sizeof(float));
+    next_row += dim * sizeof(float);
+  });
+  return absl::OkStatus();
+}
+
 absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
                          Payload reply) {
   std::vector<std::string_view> pieces;
@@ -424,20 +492,25 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
   const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan, span);
   const auto targets = std::make_shared<const std::vector<PullSegment>>(std::move(segments));
+  const bool changed_only = HaveVersions(*targets);
   for (const CutMessage& message : plan->messages) {
     PullRequest request;
     *request.mutable_header() = core_->HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
     const auto ids = GatherIds(*plan, message, *targets, &request);
+    const auto versions = changed_only ? GatherVersions(*plan, message, *targets, &request) : nullptr;
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 15, ids->data(), ids->num_bytes(), ids);
+    if (changed_only) rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
     core_->pulls[static_cast<size_t>(message.server)]->Send(
         {std::move(payload), [operation] { return operation->wanted(); },
-         [operation, plan, targets, &message](absl::StatusOr<Payload> reply) {
+         [operation, plan, targets, changed_only, &message](absl::StatusOr<Payload> reply) {
            if (!operation->Enter()) return;
            absl::Status status = reply.status();
-           if (status.ok()) status = ScatterRows(*plan, message, *targets, *std::move(reply));
+           if (status.ok()) {
+             status = (changed_only ? ScatterChanged : ScatterRows)(*plan, message, *targets, *std::move(reply));
+           }
            if (!status.ok()) status = Annotate(status, operation->what(), message.server);
            operation->Leave(message.server, std::move(status));
          }});

@@ -1,5 +1,6 @@
 #include "ps/service.h"
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,6 +58,31 @@ absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const s
     return Malformed("not a protobuf message");
   }
   return received;
+}
+
+// The versions of a pull's ids in memory that workers may write; null if the request has none.
+absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, size_t ids_bytes) {
+  if (versions.empty()) return std::shared_ptr<Buffer>();
+  if (versions.size() / sizeof(uint32_t) != ids_bytes / sizeof(uint64_t) || versions.size() % sizeof(uint32_t) != 0) {
+    return Malformed("there must be as many versions as ids, or none");
+  }
+  auto copy = Buffer::Allocate(versions.size());
+  std::memcpy(copy->data(), versions.data(), versions.size());
+  return copy;
+}
+
+// Closes the gaps between the rows that were written. Returns how many numbers they have.
+size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<uint32_t>& dims, float* rows) {
+  float* end = rows;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const size_t dim = dims[part];
+    for (size_t i = 0; i < parts[part].count; ++i) {
+      if (parts[part].versions[i] == 0) continue;
+      std::memmove(end, parts[part].rows + i * dim, dim * sizeof(float));
+      end += dim;
+    }
+  }
+  return static_cast<size_t>(end - rows);
 }
 
 }  // namespace
@@ -184,20 +210,23 @@ void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {
 }
 
 absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply& reply) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15}));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15, 16}));
   PullRequest request;
   if (!request.ParseFromString(received->split.small_fields)) return Malformed("PullRequest");
   RETURN_IF_ERROR(CheckHeader(request.header()));
   const std::string_view ids = received->split.bytes_fields[0];
   std::vector<uint32_t> dims;
   ASSIGN_OR_RETURN(const size_t values, CountValues(request.segments(), ids.size(), &dims));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> versions, CopyVersions(received->split.bytes_fields[1], ids.size()));
   auto rows = Buffer::Allocate(values * sizeof(float));
   std::vector<PullPart> parts;
   const char* next_ids = ids.data();
   float* next_rows = static_cast<float*>(rows->data());
+  uint32_t* next_versions = versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());
   for (int i = 0; i < request.segments_size(); ++i) {
     const size_t count = request.segments(i).count();
-    parts.push_back({request.segments(i).table(), count, next_ids, next_rows});
+    parts.push_back({request.segments(i).table(), count, next_ids, next_rows, next_versions, request.segments(i).read_bound()});
+    if (versions != nullptr) next_versions += count;
     next_ids += count * sizeof(uint64_t);
     next_rows += count * dims[static_cast<size_t>(i)];
   }
@@ -205,12 +234,17 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   if (request.header().sender().role() == TRAINER) caller = CallerOf(request.header());
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [reply, rows, version = shard_map_version_.load()](absl::Status status) {
+      [reply, rows, versions, parts, dims, version = shard_map_version_.load()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullReply small;
         small.set_shard_map_version(version);
         rpc::Payload message = Encode(small);
-        rpc::AppendBytesField(message, 15, rows->data(), rows->num_bytes(), rows);
+        size_t num_bytes = rows->num_bytes();
+        if (versions != nullptr) {
+          num_bytes = CloseGaps(parts, dims, static_cast<float*>(rows->data())) * sizeof(float);
+          rpc::AppendBytesField(message, 14, versions->data(), versions->num_bytes(), versions);
+        }
+        rpc::AppendBytesField(message, 15, rows->data(), num_bytes, rows);
         reply(std::move(message));
       },
       request.header().trace_id());

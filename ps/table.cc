@@ -148,6 +148,26 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, flo
   });
 }
 
+void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
+                        float* rows, absl::Span<const uint32_t> positions) {
+  std::vector<uint64_t> changed;
+  std::vector<uint32_t> places;
+  // Such rows do not stay what they were at a version, once they have one.
+  const bool move = (missed_.matter() && missed_.exact()) || (!missed_.exact() && missed_.remembers_rates());
+  rows_.ForEach(ids, 0, sizeof(RowHeader), [&](size_t i, char* record) {
+    const uint32_t place = positions.empty() ? static_cast<uint32_t>(i) : positions[i];
+    const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version, had = versions[place];
+    // A version below the caller's is that of another row: one that was made anew.
+    const bool good = had != 0 && version + 1 >= had && version + 1 - had <= read_bound;
+    const bool stays = version == 0 ? record != nullptr || !create : !move;
+    versions[place] = good && stays ? 0 : version + 1;
+    if (good && stays) return;
+    changed.push_back(ids[i]);
+    places.push_back(place);
+  });
+  Pull(step, changed, create, rows, places);
+}
+
 void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
                        std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions) {
   if (ids.empty()) return;

@@ -54,6 +54,11 @@ class Table {
   // Writes each id's weights, after the last step committed, to `rows` [*, dim]. An absent row is created first or, without
   // `create`, only computed. `step` will train with them; 0: none will.
   void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions = {});
+  // As Pull, for a caller that has rows: versions[i] - 1 is the version of its own, 0 means none. A row is written only if it was
+  // committed more than `read_bound` times since, or steps without a gradient move it; versions[i] becomes the written row's version + 1,
+  // or 0.
+  void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, float* rows,
+                   absl::Span<const uint32_t> positions = {});
   // Adds f32 `gradients` [*, dim], at any alignment, to the pending step; `owner` keeps them alive until Commit. Absent
   // rows are created by Commit. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,

@@ -185,7 +185,9 @@ void TableHost::PostPull(ParkedPull pull) {
   workers_.PostToOwners(
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
-        table.Pull(step, share.owned.ids, create, share.rows, share.owned.positions);
+        const auto& [ids, positions] = share.owned;
+        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions);
+        else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
@@ -197,7 +199,8 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares, nullptr));
+      const TableWorkers::Share values{.rows = part.rows, .versions = part.versions, .read_bound = part.read_bound};
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, nullptr));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
@@ -251,7 +254,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     ShardSet touched;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares, &touched));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, {.gradients = part.gradients}, &shares, &touched));
       RETURN_IF_ERROR(CheckFinite(*spec, place, part));
     }
     absl::MutexLock lock(&mutex_);

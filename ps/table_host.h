@@ -36,6 +36,8 @@ struct PullPart {
   size_t count = 0;
   const void* ids = nullptr;  // u64[count]; read before the call returns
   float* rows = nullptr;      // [count, dim]; written before the callback
+  uint32_t* versions = nullptr;  // as PullSegment's, read and written before the callback
+  uint32_t read_bound = 0;
 };
 struct PushPart {
   uint32_t table = 0;

@@ -235,6 +235,7 @@ ConsistencySpec ConsistencyOf(const Job& job) {
     case SSP: spec.set_mode(ConsistencySpec::SSP); break;
     case ASP: spec.set_mode(ConsistencySpec::ASP); break;
     case PERMIT: spec.set_mode(ConsistencySpec::PERMIT); break;
+    case ROW_BOUND: case GEO: spec.set_mode(ConsistencySpec::ASP); break;  // the rest is the client's
     default: spec.set_mode(ConsistencySpec::BSP);
   }
   spec.set_staleness(static_cast<uint32_t>(job.ps().staleness()));

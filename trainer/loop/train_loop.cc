@@ -75,6 +75,14 @@ class Replica {
   // Collective. Learns whether a replica is to stop.
   absl::StatusOr<bool> StopAgreed();
   bool EvaluationDue(int64_t step) const;
+  // Whether an evaluation or a checkpoint follows the step, which is under way.
+  bool TablesAreReadAfter(int64_t step) const {
+    return stopping_ || EvaluationDue(step) || CheckpointDue(step);
+  }
+  bool CheckpointDue(int64_t step) const {
+    const int64_t every = job_.checkpoint().every_steps();
+    return every > 0 && step % every == 0;
+  }
   // Whether the last step's evaluation was due but a stop came before its end.
   bool EvaluationOwed() const { return EvaluationDue(state_.step()) && state_.has_steps_since_mean(); }
   // Sets *best if the evaluation that was due is the best so far. With a stop it changes nothing.
@@ -293,7 +301,10 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
   optimizer_.AwaitPushes(context, autograd);
   clock_.Mark(StepClock::PUSH);
   ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
-                   optimizer_.Step(context, NumTargets(*pending_.front().input), want_norm, /*skip=*/!all_finite_));
+                   optimizer_.Step(context, {.count = NumTargets(*pending_.front().input),
+                                             .want_norm = want_norm,
+                                             .skip = !all_finite_,
+                                             .flush = TablesAreReadAfter(record.step)}));
   clock_.Mark(StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
@@ -416,8 +427,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
 absl::Status Replica::EvaluateAndSave(int64_t step) {
   bool best = false;
   RETURN_IF_ERROR(EvaluateIfDue(step, &best));
-  const int64_t every = job_.checkpoint().every_steps();
-  return best || stopping_ || (every > 0 && step % every == 0) ? SaveCheckpoint() : absl::OkStatus();
+  return best || stopping_ || CheckpointDue(step) ? SaveCheckpoint() : absl::OkStatus();
 }
 
 absl::Status Replica::MakeUpEvaluation() {
@@ -450,8 +460,7 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_seed(job_.seed());
     args.manifest.set_symbols(data_.Symbols());
     SavePrecision(job_, compute_, &args.manifest);
-    const std::vector<TableSpec> specs = TableSpecsOf(job_);
-    args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
+    for (const TableSpec& spec : TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
     if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
     dense_.DropServedSlots();
@@ -497,6 +506,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
       ASSIGN_OR_RETURN(const std::string staleness, staleness_.Describe(Deadline()));
       environment_.output->Note(staleness);
     }
+    if (const std::string report = environment_.client->Report(); !report.empty()) environment_.output->Note(report);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.

@@ -24,15 +24,15 @@ void DistOptimizer::AwaitPushes(Context& context, DistAutogradContext& autograd)
   if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
 }
 
-absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, double count, bool want_norm, bool skip) {
+absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, const StepArgs& args) {
   if (context.failed()) return context.status();
   StepResult result;
   const double dense_squared =
-      skip ? std::numeric_limits<double>::quiet_NaN() : dense_->GradientSquaredNorm(context.stream());
+      args.skip ? std::numeric_limits<double>::quiet_NaN() : dense_->GradientSquaredNorm(context.stream());
   RETURN_IF_ERROR(context.stream().status());  // the norm of a device that failed means nothing
-  double scale = count > 0 ? 1.0 / count : 0.0;
+  double scale = args.count > 0 ? 1.0 / args.count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
-  if (want_norm || options_.max_grad_norm > 0) {
+  if (args.want_norm || options_.max_grad_norm > 0) {
     ASSIGN_OR_RETURN(const absl::uint128 sparse, client_->GradientNorm(context.step()).Wait(context.deadline()));
     const double sparse_squared = static_cast<double>(absl::Uint128High64(sparse)) +
                                   static_cast<double>(absl::Uint128Low64(sparse)) * 0x1p-64;
@@ -47,6 +47,7 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   }
   commit.gradient_scale = static_cast<float>(scale);
   commit.skip = result.skipped;
+  commit.flush = args.flush;
   commit_ = client_->Commit(commit);
   result.learning_rate = options_.dense.At(static_cast<int64_t>(context.step()));
   if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale, context.stream());

@@ -199,6 +199,25 @@ TEST_F(JobConfigTest, AConsistencyHasABoundOrNone) {
             "knows the others' rows)");
 }
 
+TEST_F(JobConfigTest, OnlyModesThatKeepRowsSayHowManyAndHowLong) {
+  const auto complaint = [this](const std::string& mode, const std::string& path, const std::string& value) {
+    return Complaint(kGood, {"ps.consistency=" + mode, path + "=" + value});
+  };
+  const auto refused = [](const std::string& path, const std::string& value, const std::string& allowed) {
+    return "--set " + path + ": " + path + " is " + value + "; allowed: " + allowed;
+  };
+  EXPECT_EQ(complaint("ASP", "ps.geo_steps", "4"), refused("ps.geo_steps", "4", "0 with ps.consistency ASP; GEO has one"));
+  EXPECT_EQ(complaint("BSP", "ps.read_bound", "1"), refused("ps.read_bound", "1", "0 with ps.consistency BSP; ROW_BOUND has one"));
+  EXPECT_EQ(complaint("GEO", "ps.write_bound", "1"), refused("ps.write_bound", "1", "0 with ps.consistency GEO; ROW_BOUND has one"));
+  EXPECT_EQ(complaint("GEO", "ps.cache_rows", "1"), refused("ps.cache_rows", "1", "0 with ps.consistency GEO"));
+  EXPECT_EQ(complaint("GEO", "ps.geo_steps", "10001"), refused("ps.geo_steps", "10001", "1 .. 10000"));
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.read_bound", "1000001"), refused("ps.read_bound", "1000001", "0 .. 1000000"));
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.write_bound", "-1"), refused("ps.write_bound", "-1", "0 .. 1000"));
+  EXPECT_EQ(complaint("BSP", "ps.cache_rows", "-1"), refused("ps.cache_rows", "-1", "0 .. 1073741824"));
+  EXPECT_EQ(complaint("GEO", "tables[0].mode", "CATCH_UP"), refused("tables[0].mode", "CATCH_UP", "LAZY with ps.consistency GEO"));
+  for (const char* mode : {"BSP", "SSP", "ASP", "PERMIT", "ROW_BOUND"}) EXPECT_EQ(complaint(mode, "ps.cache_rows", "1000"), "");
+}
+
 TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
   for (const char* set :
        {"model.max_length=1", "model.max_length=4096", "model.layers=64", "model.dropout=0.99", "model.num_negatives=100000",

@@ -277,6 +277,9 @@ TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16"}).tables(0).storage(), ParameterServer::BF16);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(), ParameterServer::INT8);
   EXPECT_EQ(Load(kMinimal, {}, 4).parallel().dp(), 4);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=GEO"}).ps().geo_steps(), 10);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=ROW_BOUND"}).ps().cache_rows(), 65536);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=ASP"}).ps().cache_rows(), 0);
 }
 
 TEST(JobDefaultsTest, TablesGetTheNumbersOfTheirOptimizerOnly) {
