@@ -57,6 +57,17 @@ void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, con
   }
 }
 
+// Elsewhere a step is no one update of all rows, whose place a zero gradient could take.
+absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
+  for (const TableSpec& spec : tables) {
+    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name(), ": mode is DENSE_EQUIVALENT, must be LAZY or CATCH_UP with consistency ",
+                     ConsistencySpec::Mode_Name(consistency.mode())));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 TableHost::~TableHost() { Fail(absl::CancelledError("the parameter server is closing")); }
