@@ -167,7 +167,7 @@ void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool crea
     const bool good = had != 0 && version + 1 >= had && version + 1 - had <= read_bound;
     const bool stays = version == 0 ? record != nullptr || !create : !move;
     versions[place] = good && stays ? 0 : version + 1;
-    if (good && stays) return;
+    if (good && stays) return left_out_.Add(version + 1 - had);
     changed.push_back(ids[i]);
     places.push_back(place);
   });

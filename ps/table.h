@@ -23,6 +23,7 @@
 #include "ps/row_index.h"
 #include "ps/row_layout.h"
 #include "ps/row_store.h"
+#include "ps/statistics.h"
 #include "ps/value_guard.h"
 #include "ps/wire_rows.h"
 
@@ -61,6 +62,8 @@ class Table {
   // or 0.
   void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, void* rows,
                    absl::Span<const uint32_t> positions = {}, WireFormat format = WIRE_F32);
+  // Of every row that PullChanged did not write: how many commits the caller's lacked.
+  const StepCounts& left_out() const { return left_out_; }
   // Adds `gradients` [*, dim] to the pending step; `owner` keeps them alive until Commit. Absent
   // rows are created by Commit. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
@@ -167,6 +170,7 @@ class Table {
   std::vector<float> shown_;    // [dim]: of a row on its way to a caller
   std::vector<char> first_;     // a record's weights, while they are only looked at
   ValueGuardStatistics guarded_;
+  StepCounts left_out_;
 };
 
 }  // namespace tandem::ps

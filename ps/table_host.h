@@ -56,8 +56,6 @@ struct PushPlace {
   uint32_t incarnation = 1;
 };
 
-using ValueGuardMap = std::map<uint32_t, ValueGuardStatistics>;  // by table number
-
 class TableHost {
  public:
   using Done = std::function<void(absl::Status)>;
@@ -92,8 +90,6 @@ class TableHost {
   void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
   void Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> done);
-  // What every table has refused, dropped or mended so far.
-  void ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done);
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile. With them go
   // the windows of pushes, for servers that load them in the same job; epoch 0: of no job, without windows.
   void Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
@@ -152,7 +148,7 @@ class TableHost {
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   HeldPushes held_ ABSL_GUARDED_BY(mutex_);  // empty in BSP
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  ValueGuardMap rejected_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, ValueGuardStatistics> rejected_ ABSL_GUARDED_BY(mutex_);  // by table number
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
   // Of BSP, where trainers wait for each other:
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);
