@@ -20,6 +20,7 @@
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/role_trace.h"
+#include "rpc/shared_stream.h"
 
 namespace tandem::ps {
 namespace {
@@ -182,10 +183,20 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
 struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   Core(const std::vector<std::string>& addresses, Router router, RequestHeader header, RemoteClientOptions options)
       : router(std::move(router)), header(std::move(header)), options(options) {
+    if (options.shared_memory) shared = std::make_shared<rpc::SharedStreams>();
     for (const std::string& address : addresses) {
       channels.push_back(std::make_shared<rpc::Channel>(address));
-      const auto open = [channel = channels.back()](const char* method) {
-        return [channel, method] { return channel->OpenStream(absl::StrCat(kService, method)); };
+      const auto open = [this, channel = channels.back()](const char* method) {
+        is_shared.push_back(std::make_shared<std::atomic<bool>>(false));
+        return [channel, shared = shared, is_shared = is_shared.back(),
+                name = absl::StrCat(kService, method)]() -> std::unique_ptr<rpc::ClientStream> {
+          if (shared != nullptr) {
+            auto stream = shared->Open(channel->address(), name);
+            *is_shared = stream.ok();
+            if (stream.ok()) return *std::move(stream);
+          }
+          return channel->OpenStream(name);
+        };
       };
       pulls.push_back(ResendingStream::Create(open("Pull"), timer));
       pushes.push_back(ResendingStream::Create(open("Push"), timer));
@@ -214,8 +225,10 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   const RequestHeader header;
   const RemoteClientOptions options;
   const std::shared_ptr<Timer> timer = std::make_shared<Timer>();
+  std::shared_ptr<rpc::SharedStreams> shared;  // null: everything over gRPC
   std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
   std::vector<std::shared_ptr<ResendingStream>> pulls, pushes;
+  std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;  // of each server's pulls, then of its pushes, when last opened
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
 };
 
@@ -460,6 +473,12 @@ Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::stri
                    saved.Set(std::move(files));
                  });
   return saved.future();
+}
+
+int RemoteClient::num_shared() const {
+  int count = 0;
+  for (size_t i = 0; i < core_->is_shared.size(); i += 2) count += *core_->is_shared[i] || *core_->is_shared[i + 1];
+  return count;
 }
 
 absl::StatusOr<std::vector<RoleTrace>> RemoteClient::TakeTraces(absl::Duration timeout) {

@@ -22,6 +22,8 @@ struct RemoteClientOptions {
   absl::Duration timeout = absl::Seconds(60);
   // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
   size_t message_bytes = size_t{1} << 20;
+  // Pulls and pushes go through shared memory to servers of this host that offer it; to others, and otherwise, over gRPC.
+  bool shared_memory = false;
 };
 
 class RemoteClient : public Client {
@@ -44,6 +46,8 @@ class RemoteClient : public Client {
   void Abort(absl::Status reason) override;
   // Roles "ps-0", "ps-1", ...
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
+  // Servers whose pulls and pushes go through shared memory, as far as streams were opened. Any thread.
+  int num_shared() const;
 
  private:
   ConcurrentSpan TraceCall(SpanKind kind, const char* name, uint64_t step);

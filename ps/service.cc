@@ -135,7 +135,7 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   const std::string_view ids = received->split.bytes_fields[0];
   std::vector<uint32_t> dims;
   ASSIGN_OR_RETURN(const size_t values, CountValues(request.segments(), ids.size(), &dims));
-  auto rows = Buffer::Allocate(values * sizeof(float));
+  auto rows = reply.Allocate(values * sizeof(float));
   std::vector<PullPart> parts;
   const char* next_ids = ids.data();
   float* next_rows = static_cast<float*>(rows->data());
