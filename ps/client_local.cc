@@ -42,8 +42,23 @@ TableHost::Done SetDone(const Pending<rpc::Done>& pending, ConcurrentSpan span =
 absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  host_.CreateTables(tables, num_trainers_, SetDone(pending));
+  host_.CreateTables(tables, num_trainers_, SetDone(pending), consistency_);
   return future.Wait(absl::Now() + timeout).status();
+}
+
+absl::Status LocalClient::Assign(const RowsToAssign& rows, absl::Time) {
+  // Workers read and write the caller's memory, and end even if the host fails: no deadline may leave them behind.
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Assign(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  return future.Wait(absl::InfiniteFuture()).status();
+}
+
+absl::Status LocalClient::Read(const RowsToRead& rows, absl::Time) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Read(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  return future.Wait(absl::InfiniteFuture()).status();
 }
 
 rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
@@ -52,7 +67,7 @@ rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector
   ConcurrentSpan span = TraceCall(trainer_, SpanKind::PULL, "pull", step);
   std::vector<PullPart> parts;
   for (const PullSegment& segment : segments) {
-    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows});
+    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows, segment.versions, segment.read_bound});
     if (span.recorded()) span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), host_.Dim(segment.table).value_or(0))));
   }
   host_.Pull(Caller{trainer_}, step, create, parts, SetDone(pending, span), span.trace_id());
@@ -114,6 +129,13 @@ rpc::Future<HashResult> LocalClient::Hash() {
   Pending<HashResult> pending;
   const auto future = pending.future();
   host_.Hash(pending.SetValue());
+  return future;
+}
+
+rpc::Future<StatisticsReply> LocalClient::Statistics() {
+  Pending<StatisticsReply> pending;
+  const auto future = pending.future();
+  host_.Statistics(pending.SetValue());
   return future;
 }
 

@@ -22,6 +22,7 @@ struct RemoteClientOptions {
   absl::Duration timeout = absl::Seconds(60);
   // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
   size_t message_bytes = size_t{1} << 20;
+  ConsistencySpec consistency = {};  // the job's
   // Pulls and pushes go through shared memory to servers of this host that offer it; to others, and otherwise, over gRPC.
   bool shared_memory = false;
 };
@@ -34,12 +35,15 @@ class RemoteClient : public Client {
   ~RemoteClient() override;  // Abort with Cancelled
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override;
+  absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
   // These two are sent when this client's pushes have been acknowledged; they fail with the error of one that failed.
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
+  rpc::Future<StatisticsReply> Statistics() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
                               absl::Time deadline) override;

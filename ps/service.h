@@ -39,11 +39,14 @@ class EmbeddingService {
 
   // The byte handlers, one message each.
   void CreateTables(rpc::Payload request, rpc::Reply reply);
+  void Assign(rpc::Payload request, rpc::Reply reply);
+  void Read(rpc::Payload request, rpc::Reply reply);
   void Pull(rpc::Payload request, rpc::Reply reply);
   void Push(rpc::Payload request, rpc::Reply reply);
   void GradientNorm(rpc::Payload request, rpc::Reply reply);
   void Commit(rpc::Payload request, rpc::Reply reply);
   void Hash(rpc::Payload request, rpc::Reply reply);
+  void Statistics(rpc::Payload request, rpc::Reply reply);
   void Save(rpc::Payload request, rpc::Reply reply);
   void Load(rpc::Payload request, rpc::Reply reply);
   void TakeTrace(rpc::Payload request, rpc::Reply reply);
@@ -53,6 +56,8 @@ class EmbeddingService {
   // Parses a message without bytes fields and checks its header.
   template <class Request>
   absl::StatusOr<Request> Decode(rpc::Payload& payload) const;
+  absl::Status StartAssign(rpc::Payload& payload, const rpc::Reply& reply);
+  absl::Status StartRead(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartPull(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartPush(rpc::Payload& payload, const rpc::Reply& reply);
   // f32 numbers in the segments, whose ids fill `ids_bytes`. InvalidArgument if they do not, or are too many.

@@ -27,8 +27,8 @@ class LocalSocket {
   // False if the peer is gone, or takes nothing. `passed` (-1: none) stays the caller's.
   bool Send(const void* packet, size_t num_bytes, int passed = -1);
   enum class Received { PACKET, NOTHING, CLOSED };
-  // A longer packet is cut to `max_bytes`. `passed`: takes a descriptor that came along, the caller's from then on; -1: none came.
-  // Null: descriptors are refused.
+  // A longer packet is cut to `max_bytes`. `passed`: takes a descriptor that came along, the caller's from then on; -1: none
+  // came. Null: descriptors are refused.
   Received Receive(std::string* packet, size_t max_bytes, int* passed = nullptr);
   // Both ends see CLOSED from now on.
   void Shutdown();

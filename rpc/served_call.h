@@ -1,5 +1,5 @@
-// A message being served, and the reply that a handler holds for it: given once or, dropped, Cancelled. What the server's transports
-// share. Private to rpc/. Thread rule: Answer from any thread.
+// A message being served, and the reply that a handler holds for it: given once or, dropped, Cancelled. What the server's
+// transports share. Private to rpc/. Thread rule: Answer from any thread.
 #pragma once
 
 #include <memory>

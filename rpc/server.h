@@ -25,7 +25,9 @@ class Reply : public std::function<void(absl::StatusOr<Payload>)> {
   Reply(function answer, Allocator allocate) : function(std::move(answer)), allocate_(std::move(allocate)) {}
 
   // Memory for a part of the answer that the transport, if it can, then sends from where it is.
-  std::shared_ptr<Buffer> Allocate(size_t num_bytes) const { return allocate_ ? allocate_(num_bytes) : Buffer::Allocate(num_bytes); }
+  std::shared_ptr<Buffer> Allocate(size_t num_bytes) const {
+    return allocate_ ? allocate_(num_bytes) : Buffer::Allocate(num_bytes);
+  }
 
  private:
   Allocator allocate_;
@@ -39,7 +41,8 @@ enum class MethodKind {
 };
 
 struct SharedMemoryOptions {
-  // Room for the messages of one stream in one direction. Memory is taken as it is needed; at most so much, as long as the stream lives.
+  // Room for the messages of one stream in one direction. Memory is taken as it is needed; at most so much, as long as the stream
+  // lives.
   size_t arena_bytes = size_t{128} << 20;  // a multiple of 4,096
 };
 
@@ -54,9 +57,9 @@ class Server {
   void Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler);
   // Binds `listen` ("host:port", port 0 picks a free one) and serves. Unavailable if the port is taken, naming it.
   absl::Status Start(const std::string& listen);
-  // From now on clients of the same host and user may open streams through shared memory (SharedStreams). There, a stream hands some
-  // messages to the handler before the first is answered; replies keep their order. Unavailable if another server of this host goes by the
-  // same address. REQUIRES: started.
+  // From now on clients of the same host and user may open streams through shared memory (SharedStreams). There, a stream hands
+  // some messages to the handler before the first is answered; replies keep their order. Unavailable if another server of this
+  // host goes by the same address. REQUIRES: started.
   absl::Status ServeSharedMemory(SharedMemoryOptions options = {});
   // "host:port" with the real port. REQUIRES: started.
   std::string address() const;

@@ -1,5 +1,5 @@
-// One sender's part of a shared segment: the memory that its messages lie in. Who has which part is known to this process alone, so
-// the peer cannot confuse it. A buffer that is filled here is sent without being copied.
+// One sender's part of a shared segment: the memory that its messages lie in. Who has which part is known to this process alone,
+// so the peer cannot confuse it. A buffer that is filled here is sent without being copied.
 // Thread rule: any thread. Buffers may outlive everything else; they keep the segment mapped.
 #pragma once
 

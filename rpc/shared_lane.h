@@ -1,7 +1,8 @@
-// One direction of a shared-memory stream: a sender and a receiver in two processes, and between them slots, each of which describes a
-// piece of the sender's arena that holds a fragment of a message. The sender posts slots in the order of its messages; the receiver
-// gives each back when it is done with the bytes, in any order. There are as many places in both rings as slots: none can overflow.
-// Nothing that the peer writes is trusted: it is read once, into private memory, and checked there; DataLoss says what is wrong.
+// One direction of a shared-memory stream: a sender and a receiver in two processes, and between them slots, each of which
+// describes a piece of the sender's arena that holds a fragment of a message. The sender posts slots in the order of its
+// messages; the receiver gives each back when it is done with the bytes, in any order. There are as many places in both rings as
+// slots: none can overflow. Nothing that the peer writes is trusted: it is read once, into private memory, and checked there;
+// DataLoss says what is wrong.
 // Thread rule: one thread at a time for each object; the two of a lane on any two threads of any processes.
 #pragma once
 

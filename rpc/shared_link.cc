@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kHoldBytes = size_t{64} << 10;  // a smaller fragment is copied: holding it costs as much
 constexpr int kMaxPieces = 16;                   // of a message; what follows is copied into one
 constexpr size_t kHeldShare = 4;                 // of an arena may be held, 1 / so much
+constexpr uint32_t kMaxHeld = LaneControl::kSlots / 2;  // fragments; the other slots go on
 
 size_t LaneOffset(size_t control_bytes, size_t arena_bytes, int lane) {
   const size_t unit = Extents::kUnit;
@@ -52,7 +53,8 @@ SharedLink::SharedLink(std::shared_ptr<SharedMemory> memory, size_t arena_bytes,
       arena_bytes_(arena_bytes),
       side_(side),
       socket_(std::move(socket)),
-      arena_(std::make_shared<SharedArena>(memory_, LaneOffset(sizeof(Control), arena_bytes, static_cast<int>(side)), arena_bytes)),
+      arena_(std::make_shared<SharedArena>(memory_, LaneOffset(sizeof(Control), arena_bytes, static_cast<int>(side)),
+                                           arena_bytes)),
       sender_(control().lanes[static_cast<int>(side)], arena_),
       receiver_(control().lanes[1 - static_cast<int>(side)],
                 memory_->data() + LaneOffset(sizeof(Control), arena_bytes, 1 - static_cast<int>(side)), arena_bytes) {
@@ -114,11 +116,12 @@ bool SharedLink::Rest(bool takes_messages) {
   return nothing || closed_;
 }
 
-void SharedLink::Release(uint32_t slot, size_t num_bytes) {
+void SharedLink::Release(uint32_t slot, size_t held_bytes) {
   bool waited;
   {
     absl::MutexLock lock(&receiving_);
-    held_bytes_ -= num_bytes;
+    held_bytes_ -= held_bytes;
+    num_held_ -= held_bytes > 0;
     waited = receiver_.Release(slot);
   }
   if (waited) Ring();
@@ -146,17 +149,20 @@ absl::Status SharedLink::AddFragment(const LaneReceiver::Fragment& fragment) {
     num_taken_ = 0;
     partial_.code = fragment.code;
     if (message_bytes_ > size_t{kMaxMessageBytes}) {
-      return absl::ResourceExhaustedError(absl::StrCat("a message of ", message_bytes_, " bytes, the limit is ", kMaxMessageBytes));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a message of ", message_bytes_, " bytes, the limit is ", kMaxMessageBytes));
     }
   } else if (fragment.message_bytes != message_bytes_ || fragment.num_bytes > message_bytes_ - num_taken_) {
     return absl::DataLossError("the peer posted fragments that are no message");
   }
   const bool hold = [&] {
     absl::MutexLock lock(&receiving_);
-    if (rest_ != nullptr || fragment.num_bytes < kHoldBytes || held_bytes_ + fragment.num_bytes > arena_bytes_ / kHeldShare) {
+    if (rest_ != nullptr || fragment.num_bytes < kHoldBytes || num_held_ == kMaxHeld ||
+        held_bytes_ + fragment.num_bytes > arena_bytes_ / kHeldShare) {
       return false;
     }
     held_bytes_ += fragment.num_bytes;
+    ++num_held_;
     return true;
   }();
   if (hold) {

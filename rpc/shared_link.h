@@ -1,11 +1,12 @@
-// One end of a shared-memory stream: a segment with a lane each way, and the socket by which the ends wake each other and learn that
-// the other is gone. Messages arrive in the order in which they were sent. A received message lies in the sender's memory until
-// its last slice is dropped, or, where that would leave the sender too little, in a copy.
+// One end of a shared-memory stream: a segment with a lane each way, and the socket by which the ends wake each other and learn
+// that the other is gone. Messages arrive in the order in which they were sent. A received message lies in the sender's memory
+// until its last slice is dropped, or, where that would leave the sender too little, in a copy.
 // Thread rule: Send, Allocate, Close and dropping received messages from any thread; Take, Step, Rest and End from the poller's.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -36,7 +37,8 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
   absl::StatusOr<std::optional<SharedMessage>> Take();
   // The poller is awake: sends what had no room before, and says whether that was anything. DataLoss as Take.
   absl::StatusOr<bool> Step();
-  // The poller is about to sleep. False if there is something to do after all; without `takes_messages`, one that has come is nothing.
+  // The poller is about to sleep. False if there is something to do after all; without `takes_messages`, one that has come is
+  // nothing.
   bool Rest(bool takes_messages);
   // Both ends stop; what was received stays.
   void Close();
@@ -49,7 +51,8 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
 
   Control& control() const;
   void Ring();
-  void Release(uint32_t slot, size_t num_bytes);
+  // `held_bytes`: 0 for one that was copied.
+  void Release(uint32_t slot, size_t held_bytes);
   absl::Status AddFragment(const LaneReceiver::Fragment& fragment);
   void Copy(const LaneReceiver::Fragment& fragment);
 
@@ -66,6 +69,7 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
   absl::Mutex receiving_;
   LaneReceiver receiver_ ABSL_GUARDED_BY(receiving_);
   size_t held_bytes_ ABSL_GUARDED_BY(receiving_) = 0;
+  uint32_t num_held_ ABSL_GUARDED_BY(receiving_) = 0;
 
   // The message that is being put together; the poller's.
   SharedMessage partial_;

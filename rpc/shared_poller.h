@@ -1,6 +1,6 @@
-// A thread that serves any number of shared-memory streams: it does what there is to do in each, looks around a little longer when
-// there is nothing, and sleeps. Before it sleeps it says so in every segment; whoever then posts something rings the stream's
-// socket. The sockets also tell that a peer is gone, however it ended.
+// A thread that serves any number of shared-memory streams: it does what there is to do in each, looks around a little longer
+// when there is nothing, and sleeps. Before it sleeps it says so in every segment; whoever then posts something rings the
+// stream's socket. The sockets also tell that a peer is gone, however it ended.
 // Thread rule: Add, Wake and Stop from any thread; the members' functions run on the poller's.
 #pragma once
 

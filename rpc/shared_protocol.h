@@ -1,6 +1,6 @@
-// How the two ends of a shared-memory stream come together: the client connects to the local socket that the server's address names
-// and says which method it wants; the server answers with the descriptor of a fresh segment, or why not. After that the socket
-// carries one byte to wake a sleeping end, and closing it ends the stream. Private to rpc/.
+// How the two ends of a shared-memory stream come together: the client connects to the local socket that the server's address
+// names and says which method it wants; the server answers with the descriptor of a fresh segment, or why not. After that the
+// socket carries one byte to wake a sleeping end, and closing it ends the stream. Private to rpc/.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,7 @@ namespace tandem::rpc {
 namespace {
 
 constexpr size_t kMaxUnanswered = 16;  // messages of a stream with its handler
+constexpr int kMaxPackets = 16;        // taken of one socket before others have their turn
 
 }  // namespace
 
@@ -115,7 +116,7 @@ void SharedServer::Stream::Answer(uint64_t number, absl::StatusOr<Payload> answe
 
 bool SharedServer::Stream::OnReadable() {
   std::string packet;
-  while (true) {
+  for (int i = 0; i < kMaxPackets; ++i) {
     switch (socket_->Receive(&packet, kMaxPacketBytes)) {
       case LocalSocket::Received::CLOSED: return false;
       case LocalSocket::Received::NOTHING: return true;
@@ -123,6 +124,7 @@ bool SharedServer::Stream::OnReadable() {
         if (link_ == nullptr && !Welcome(packet)) return false;
     }
   }
+  return true;
 }
 
 bool SharedServer::Stream::Welcome(const std::string& hello) {
@@ -153,7 +155,8 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedServer::Stream::Open(const s
 
 class SharedServer::Listener : public SharedPoller::Member {
  public:
-  Listener(std::unique_ptr<LocalSocket> socket, HandlerMap handlers, SharedMemoryOptions options, std::shared_ptr<SharedPoller> poller)
+  Listener(std::unique_ptr<LocalSocket> socket, HandlerMap handlers, SharedMemoryOptions options,
+           std::shared_ptr<SharedPoller> poller)
       : socket_(std::move(socket)),
         handlers_(std::make_shared<const HandlerMap>(std::move(handlers))),
         options_(options),

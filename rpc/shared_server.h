@@ -1,5 +1,5 @@
-// The streams of a server through shared memory: accepts clients of this host at a local socket, makes each stream its segment and calls
-// the same handlers as gRPC does, on one thread for all streams.
+// The streams of a server through shared memory: accepts clients of this host at a local socket, makes each stream its segment
+// and calls the same handlers as gRPC does, on one thread for all streams.
 // Thread rule: as Server. Destruction ends all streams; replies that come later do nothing.
 #pragma once
 
@@ -18,7 +18,8 @@ using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;  // by
 class SharedServer {
  public:
   // `address` is where the server listens. Unavailable if somebody serves it already.
-  static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address, HandlerMap streams, SharedMemoryOptions options);
+  static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address, HandlerMap streams,
+                                                             SharedMemoryOptions options);
   ~SharedServer() { poller_->Stop(); }
 
  private:

@@ -29,7 +29,8 @@ struct SharedStreams::Refusals {
 
 class SharedStreams::Stream : public SharedPoller::Member, public std::enable_shared_from_this<Stream> {
  public:
-  Stream(std::string address, std::string method, int window, std::unique_ptr<LocalSocket> socket, std::shared_ptr<Refusals> refusals)
+  Stream(std::string address, std::string method, int window, std::unique_ptr<LocalSocket> socket,
+         std::shared_ptr<Refusals> refusals)
       : address_(std::move(address)),
         method_(std::move(method)),
         window_(static_cast<size_t>(window)),
@@ -220,8 +221,8 @@ void SharedStreams::Stream::End() {
 void SharedStreams::Stream::Break(const absl::Status& cause) {
   std::deque<Promise<Payload>> unanswered;
   std::deque<Outgoing> queue;
-  const absl::Status reason(cause.code(), absl::StrFormat("%s (%s at %s through shared memory, after %.1f s)", cause.message(), method_,
-                                                          address_, started_.Seconds()));
+  const absl::Status reason(cause.code(), absl::StrFormat("%s (%s at %s through shared memory, after %.1f s)", cause.message(),
+                                                          method_, address_, started_.Seconds()));
   std::shared_ptr<SharedLink> link;
   {
     absl::MutexLock lock(&mutex_);
@@ -237,9 +238,11 @@ void SharedStreams::Stream::Break(const absl::Status& cause) {
   for (auto& outgoing : queue) outgoing.promise.Set(reason);
 }
 
-SharedStreams::SharedStreams() : refusals_(std::make_shared<Refusals>()), poller_(std::make_shared<SharedPoller>("shared streams")) {}
+SharedStreams::SharedStreams()
+    : refusals_(std::make_shared<Refusals>()), poller_(std::make_shared<SharedPoller>("shared streams")) {}
 
-absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::string& address, const std::string& method, int window) {
+absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::string& address, const std::string& method,
+                                                                  int window) {
   TANDEM_CHECK_GE(window, 1);
   {
     absl::MutexLock lock(&refusals_->mutex);

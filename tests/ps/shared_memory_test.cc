@@ -1,5 +1,5 @@
-// The remote client where rows travel through shared memory: the same bits as over gRPC, nothing lost or doubled when servers go and
-// come back, and gRPC where there is no shared memory.
+// The remote client where rows travel through shared memory: the same bits as over gRPC, nothing lost or doubled when servers go
+// and come back, and gRPC where there is no shared memory.
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -17,7 +17,8 @@ CommitArgs Args(uint64_t step) { return {step, {{1, 1.0f}}, 1, false}; }
 
 TEST(SharedMemoryTest, TheSameBitsAsInOneProcessForAnyNumberOfServersAndAnyCut) {
   TableHost host(1);
-  const auto reference = TrainAll([&](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); }, {1, 6});
+  const auto make_local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(host, trainer, kTrainers); };
+  const auto reference = TrainAll(make_local, {1, 6});
   for (int servers : {1, 3}) {
     for (size_t message_bytes : {size_t{1}, size_t{700}, size_t{1} << 20}) {
       PsCluster cluster(servers, servers == 3 ? 2 : 1);

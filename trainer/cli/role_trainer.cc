@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client_remote.h"
+#include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
@@ -60,6 +61,7 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
       addresses, ps::Router::FromShardMap(assignment.shard_map), master.MakeHeader(),
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
+                              .consistency = loop::ConsistencyOf(job),
                               .shared_memory = job.ps().transport() == ParameterServer::AUTO});
 }
 
@@ -107,7 +109,9 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                       .size = num_trainers,
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
-  const std::unique_ptr<ps::RemoteClient> client = MakeClient(master, job);
+  auto remote = MakeClient(master, job);
+  const ps::RemoteClient& reached = *remote;  // inside `client`
+  const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(remote), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(client.get()));
@@ -127,7 +131,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                                     .stop_requested = SignalReceived,
                                                     .master = &master});
   RETURN_IF_ERROR(summary.status());
-  if (const std::string note = SharedMemoryNote(*client, assignment, job); output != nullptr && !note.empty()) output->Note(note);
+  if (const std::string note = SharedMemoryNote(reached, assignment, job); output != nullptr && !note.empty()) output->Note(note);
   if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
   return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }

@@ -89,6 +89,13 @@ trace {
 )");
 }
 
+TEST(JobDefaultsTest, ParametersStayWithTheirReplicasUnlessServedWhichIsForCpus) {
+  const Job job = Load(std::string(kMinimal) + " parameters { match: \"a\" } ");
+  EXPECT_EQ(job.parameters(0).placement(), Job::REPLICATED);
+  EXPECT_EQ(job.device(), DEVICE_UNSPECIFIED);
+  EXPECT_EQ(Load(std::string(kMinimal) + " parameters { match: \"a\" placement: PS } ").device(), CPU);
+}
+
 TEST(JobDefaultsTest, GptTakesItsDefaults) {
   const Job job = Load("data { path: \"text\" } model { gpt { } } train { max_steps: 9 }");
   EXPECT_EQ(job.data().format(), TEXT);
@@ -265,10 +272,29 @@ TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
   EXPECT_EQ(sgd.tables(0).optimizer(), SGD);
   EXPECT_EQ(sgd.tables(0).learning_rate(), 0.5);
   EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW"}).tables(0).optimizer(), ADAM);
+  EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW", "tables[item].weight_decay=0.1"}).tables(0).optimizer(), ADAMW);
   EXPECT_EQ(Load(kMinimal, {}).tables(0).storage(), ParameterServer::F32);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16"}).tables(0).storage(), ParameterServer::BF16);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(), ParameterServer::INT8);
   EXPECT_EQ(Load(kMinimal, {}, 4).parallel().dp(), 4);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=GEO"}).ps().geo_steps(), 10);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=ROW_BOUND"}).ps().cache_rows(), 65536);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=ASP"}).ps().cache_rows(), 0);
+}
+
+TEST(JobDefaultsTest, TablesGetTheNumbersOfTheirOptimizerOnly) {
+  const auto table = [](const char* kind) { return Load(kMinimal, {std::string("tables[item].optimizer=") + kind}).tables(0); };
+  EXPECT_EQ(table("MOMENTUM").momentum(), 0.9);
+  EXPECT_EQ(table("NESTEROV").momentum(), 0.9);
+  EXPECT_EQ(table("RMSPROP").rho(), 0.9);
+  EXPECT_EQ(table("ADADELTA").rho(), 0.9);
+  EXPECT_EQ(table("ADADELTA").epsilon(), 1e-6);
+  EXPECT_EQ(table("FTRL").beta(), 1);
+  EXPECT_EQ(table("GROUP_FTRL").beta(), 1);
+  EXPECT_EQ(table("DC_SGD").delay_compensation(), 0.04);
+  EXPECT_FALSE(table("ADAM").has_momentum());
+  EXPECT_EQ(table("ADAM").epsilon(), 0) << "the job's, which specifications take over";
+  EXPECT_EQ(Load(kMinimal, {"tables[item].optimizer=MOMENTUM", "tables[item].momentum=0"}).tables(0).momentum(), 0);
 }
 
 TEST(JobDefaultsTest, WithoutTrainersTheLayoutIsNotChecked) {
