@@ -68,10 +68,12 @@ void CachedClient::Cache::Lookup(uint32_t read_bound, Pulled& pulled) {
   for (PullSegment& segment : pulled.segments) {
     TANDEM_CHECK(segment.versions == nullptr) << "rows are kept twice";
     std::vector<uint32_t>& versions = pulled.versions.emplace_back(segment.ids.size(), 0);
-    if (CachedTable* const table = Find(segment.table)) table->Lookup(segment.ids, segment.rows, versions.data());
+    if (CachedTable* const table = Find(segment.table)) {
+      table->Lookup(segment.ids, segment.rows, versions.data());
+      segment.versions = versions.data();
+      segment.read_bound = read_bound;
+    }
     pulled.had.push_back(versions);
-    segment.versions = versions.data();
-    segment.read_bound = read_bound;
   }
 }
 
@@ -79,6 +81,7 @@ void CachedClient::Cache::TakeRows(Pulled& pulled) {
   absl::MutexLock lock(&mutex);
   for (size_t s = 0; s < pulled.segments.size(); ++s) {
     const PullSegment& segment = pulled.segments[s];
+    if (segment.versions == nullptr) continue;  // of no table that is kept
     CachedTable& table = *Find(segment.table);
     for (size_t i = 0; i < segment.ids.size(); ++i) {
       const uint32_t had = pulled.had[s][i], version = pulled.versions[s][i];

@@ -18,6 +18,8 @@ class ForwardingClient : public Client {
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override {
     return client_->CreateTables(tables, timeout);
   }
+  absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override { return client_->Assign(rows, deadline); }
+  absl::Status Read(const RowsToRead& rows, absl::Time deadline) override { return client_->Read(rows, deadline); }
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
     return client_->Pull(step, create, std::move(segments));
   }

@@ -23,6 +23,16 @@ Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id)
   return span;
 }
 
+// A dense optimizer's step is one update.
+absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
+  for (const TableSpec& spec : tables) {
+    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": mode DENSE_EQUIVALENT with consistency ",
+                                                   ConsistencySpec::Mode_Name(consistency.mode()), "; must be BSP"));
+  }
+  return absl::OkStatus();
+}
+
 // The id that one worker found wrong, of all that did.
 class FirstId {
  public:
@@ -45,6 +55,17 @@ void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, con
   for (size_t i = 0; i < share.owned.ids.size(); ++i) {
     visit(share.owned.ids[i], values + (share.owned.positions.empty() ? i : share.owned.positions[i]) * width);
   }
+}
+
+// Elsewhere a step is no one update of all rows, whose place a zero gradient could take.
+absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
+  for (const TableSpec& spec : tables) {
+    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name(), ": mode is DENSE_EQUIVALENT, must be LAZY or CATCH_UP with consistency ",
+                     ConsistencySpec::Mode_Name(consistency.mode())));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -77,6 +98,7 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTrainers(num_trainers, consistency));
     RETURN_IF_ERROR(specs_.Check(tables));
+    RETURN_IF_ERROR(CheckModes(tables, consistency));
     gate_.SetTrainers(num_trainers, consistency);
     workers_.PostToAll(
         [created = specs_.Add(tables)](TableWorker& worker) {
@@ -92,7 +114,7 @@ absl::StatusOr<TableWorkers::Shares> TableHost::SharesOf(uint32_t table, const v
   ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(table));
   RETURN_IF_ERROR(CheckRowWidth(*spec, width));
   TableWorkers::Shares shares(workers_.size());
-  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, nullptr, nullptr, &shares, nullptr));
+  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, {}, &shares, nullptr));
   return shares;
 }
 
@@ -174,8 +196,8 @@ void TableHost::PostPull(ParkedPull pull) {
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
         const auto& [ids, positions] = share.owned;
-        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions);
-        else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions);
+        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions, share.format);
+        else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions, share.format);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
@@ -187,7 +209,8 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      const TableWorkers::Share values{.rows = part.rows, .versions = part.versions, .read_bound = part.read_bound};
+      const TableWorkers::Share values{
+          .rows = part.rows, .format = part.format, .versions = part.versions, .read_bound = part.read_bound};
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, nullptr));
     }
     absl::MutexLock lock(&mutex_);
@@ -211,27 +234,6 @@ absl::Status TableHost::CheckFinite(const TableSpec& spec, const PushPlace& plac
   return absl::InvalidArgumentError(
       absl::StrCat("table ", spec.name(), ": the gradient of id ", *id, " is not finite (NaN or infinity), from trainer ",
                    place.trainer, " in step ", place.step));
-}
-
-void TableHost::ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done) {
-  absl::Status refused = [&]() -> absl::Status {
-    absl::MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(failed_);
-    auto of_workers = std::make_shared<std::vector<ValueGuardMap>>(workers_.size());
-    workers_.PostToAll(
-        [of_workers](TableWorker& worker) {
-          ValueGuardMap& mine = (*of_workers)[static_cast<size_t>(worker.number())];
-          for (const auto& [number, table] : worker.tables()) mine[number] = table->guarded();
-        },
-        [of_workers, total = rejected_, done]() mutable {
-          for (const ValueGuardMap& mine : *of_workers) {
-            for (const auto& [number, guarded] : mine) total[number].Merge(guarded);
-          }
-          done(std::move(total));
-        });
-    return absl::OkStatus();
-  }();
-  if (!refused.ok()) done(refused);
 }
 
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
@@ -405,7 +407,7 @@ void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done
   ++counts_.commits;
   workers_.PostToAll(
       [args, pushes = held_.Take(trainer, args.step)](TableWorker& worker) {
-        if (!args.skip) AccumulateHeld(pushes, worker);
+        AccumulateHeld(pushes, worker);
         CommitPending(args, worker);
       },
       [done = std::move(done)] { done(absl::OkStatus()); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id));
@@ -460,6 +462,12 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
     gate_.staleness().Save(common.mutable_staleness());
     gate_.outstanding().Save(common.mutable_outstanding());
     for (uint32_t trainer = 0; trainer < gate_.num_trainers(); ++trainer) common.add_clocks(gate_.clock(trainer));
+    for (const auto& [number, guard] : rejected_) {
+      TableStatistics& of = *common.add_tables();
+      of.set_name((*specs_.Find(number))->name());
+      of.set_number(number);
+      SetGuard(guard, &of);
+    }
     auto parts = std::make_shared<std::vector<StatisticsReply>>(workers_.size());
     workers_.PostToAll(
         [parts](TableWorker& worker) {
@@ -469,6 +477,8 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
             of.set_number(number);
             of.set_rows(table->num_rows());
             of.set_memory_bytes(table->memory_bytes());
+            SetGuard(table->guarded(), &of);
+            table->left_out().Save(of.mutable_left_out());
           }
         },
         [parts, done, total = std::move(common)]() mutable {

@@ -30,20 +30,21 @@
 
 namespace tandem::ps {
 
-// Parts of a call that belong to one table, as they lie in a message: at any alignment.
+// Parts of a call that belong to one table, as they lie in a message: at any alignment, in a wire format.
 struct PullPart {
   uint32_t table = 0;
   size_t count = 0;
   const void* ids = nullptr;  // u64[count]; read before the call returns
-  float* rows = nullptr;      // [count, dim]; written before the callback
+  void* rows = nullptr;       // [count, dim]; written before the callback
   uint32_t* versions = nullptr;  // as PullSegment's, read and written before the callback
   uint32_t read_bound = 0;
+  WireFormat format = WIRE_F32;  // of the rows
 };
 struct PushPart {
   uint32_t table = 0;
   size_t count = 0;
-  const void* ids = nullptr;        // u64[count]; read before the call returns
-  const void* gradients = nullptr;  // f32[count, dim]; read until the step is committed
+  const void* ids = nullptr;  // u64[count]; read before the call returns
+  WireRows gradients;         // [count, dim]; read until the step is committed
 };
 // Where a push belongs in the order of sums: by slice, then trainer, then sequence. Trainer, incarnation and sequence make it
 // known when it comes again.
@@ -54,8 +55,6 @@ struct PushPlace {
   uint64_t sequence = 0;  // 1 to 2^40 - 1, never used twice by an incarnation
   uint32_t incarnation = 1;
 };
-
-using ValueGuardMap = std::map<uint32_t, ValueGuardStatistics>;  // by table number
 
 class TableHost {
  public:
@@ -91,8 +90,6 @@ class TableHost {
   void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
   void Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> done);
-  // What every table has refused, dropped or mended so far.
-  void ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done);
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile. With them go
   // the windows of pushes, for servers that load them in the same job; epoch 0: of no job, without windows.
   void Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
@@ -151,7 +148,7 @@ class TableHost {
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   HeldPushes held_ ABSL_GUARDED_BY(mutex_);  // empty in BSP
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  ValueGuardMap rejected_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, ValueGuardStatistics> rejected_ ABSL_GUARDED_BY(mutex_);  // by table number
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
   // Of BSP, where trainers wait for each other:
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);

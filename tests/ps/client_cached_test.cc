@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
@@ -12,6 +13,7 @@
 #include "kernels/base/random.h"
 #include "ps/client_local.h"
 #include "tests/ps/cluster.h"
+#include "tests/ps/slow_answers.h"
 #include "tests/ps/training.h"
 
 namespace tandem::ps {
@@ -166,6 +168,11 @@ int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* h
     for (const uint64_t id : pushed) histories[id].gradients.push_back({t, trainer.clock()});
   }
   *hits = CountsOf(trainers[0]->client()).hits + CountsOf(trainers[1]->client()).hits;
+  const auto statistics = trainers[0]->client().Statistics().Wait(Deadline());
+  EXPECT_TRUE(statistics.ok()) << statistics.status();
+  const StepHistogram& left_out = statistics->tables(0).left_out();
+  EXPECT_LE(left_out.max(), bounds.read);
+  EXPECT_EQ(std::accumulate(left_out.counts().begin(), left_out.counts().end(), uint64_t{0}), *hits);
   return oldest;
 }
 
@@ -238,6 +245,32 @@ TEST(CachedClientTest, BoundHoldsForASlowTrainerBesideAFastOne) {
   }
   fast.join();
   EXPECT_GT(CountsOf(trainers[0]->client()).hits, 0u);
+}
+
+TEST(CachedClientTest, RowsThatArriveAfterTheNextCommitAreNotKeptWithoutItsGradients) {
+  TableHost host(1);
+  auto slow = std::make_unique<SlowAnswers>(std::make_unique<LocalClient>(host, 0, 2, Asp()));
+  SlowAnswers& answers = *slow;
+  CountingTrainer trainer(std::make_unique<CachedClient>(std::move(slow), CacheOptions{.rows_per_table = 9, .read_bound = 4}), 0);
+  const uint64_t id = 7;
+  float row[kDim];
+  answers.Hold();
+  const auto pulled = trainer.client().Pull(1, true, {{1, absl::MakeConstSpan(&id, 1), row}});
+  trainer.PushAndCommit({id});
+  answers.Release();
+  ASSERT_TRUE(pulled.Wait(Deadline()).ok());
+  EXPECT_EQ(row[0], 0);
+  EXPECT_EQ(trainer.Pull({id})[0][0], 1);
+}
+
+TEST(CachedClientTest, WithBoundsAPullAheadOfTheOwnCommitIsRefused) {
+  TableHost host(1);
+  const auto trainer = MakeCountingTrainer(host, 0, {1, 0}, 9);
+  trainer->PushAndCommit({7});
+  const uint64_t id = 7;
+  float row[kDim];
+  const absl::Status status = trainer->client().Pull(3, true, {{1, absl::MakeConstSpan(&id, 1), row}}).Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
 }
 
 // While nobody else trains, the optimizer that runs here does what the servers' does.

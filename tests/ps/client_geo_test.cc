@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "ps/client_local.h"
 #include "tests/ps/cluster.h"
+#include "tests/ps/slow_answers.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::ps {
@@ -240,26 +241,6 @@ TEST_P(GeoClientTest, PullAheadOfTheOwnCommitIsRefused) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   }
 }
-
-// Holds back that a pull was answered until it is told to.
-class SlowAnswers : public ForwardingClient {
- public:
-  using ForwardingClient::ForwardingClient;
-  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
-    if (!hold_) return ForwardingClient::Pull(step, create, std::move(segments));
-    EXPECT_TRUE(ForwardingClient::Pull(step, create, std::move(segments)).Wait(Deadline()).ok());
-    return held_.future();
-  }
-  void Hold() { hold_ = true; }
-  void Release() {
-    hold_ = false;
-    held_.Set(rpc::Done());
-  }
-
- private:
-  bool hold_ = false;
-  rpc::Promise<rpc::Done> held_;
-};
 
 TEST_P(GeoClientTest, RowsThatArriveWhenTheirWindowHasEndedAreNotTheNextOnes) {
   auto slow = std::make_unique<SlowAnswers>(Plain(0, 2, Asp()));

@@ -255,13 +255,16 @@ void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
 }
 
 void CheckParameters(const Job& job, Limits* limits) {
-  bool refused = false;
+  // A trainer that keeps copies of rows keeps them of ids that come again now and then, not of a whole model.
+  const bool keeps_rows = job.ps().consistency() == GEO || job.ps().consistency() == ROW_BOUND || job.ps().cache_rows() > 0;
+  bool served = false;
   for (int i = 0; i < job.parameters_size(); ++i) {
     const std::string path = absl::StrCat("parameters[", i, "]");
     if (job.parameters(i).match().empty()) limits->Fail(path + ".match", absl::StrCat(path, ".match is required"));
-    if (job.parameters(i).placement() != Job::PS || job.device() != CUDA || refused) continue;
-    limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
-    refused = true;  // once is enough
+    if (job.parameters(i).placement() != Job::PS || served) continue;
+    served = true;  // what follows is said once
+    if (job.device() == CUDA) limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
+    if (keeps_rows) limits->Refuse(path + ".placement", "PS", "REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
   }
 }
 
@@ -449,6 +452,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   ResolveOptimizer(job->mutable_optimizer());
   job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
   if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED) job->mutable_ps()->set_storage(ParameterServer::F32);
+  if (job->ps().wire() == ParameterServer::Wire::UNSPECIFIED) job->mutable_ps()->set_wire(ParameterServer::Wire::F32);
   ResolveParameters(job);
   for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());

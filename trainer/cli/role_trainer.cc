@@ -53,6 +53,15 @@ struct Abortable {
   }
 };
 
+WireFormat WireOf(ParameterServer::Wire::Format format) {
+  switch (format) {
+    case ParameterServer::Wire::BF16: return WIRE_BF16;
+    case ParameterServer::Wire::F16: return WIRE_F16;
+    case ParameterServer::Wire::INT8: return WIRE_INT8;
+    default: return WIRE_F32;
+  }
+}
+
 std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, const Job& job) {
   const rpc::Assignment& assignment = master.assignment();
   std::vector<std::string> addresses;
@@ -62,6 +71,7 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
                               .consistency = loop::ConsistencyOf(job),
+                              .wire = WireOf(job.ps().wire()),
                               .shared_memory = job.ps().transport() == ParameterServer::AUTO});
 }
 

@@ -14,7 +14,7 @@
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/run_trace.h"
-#include "trainer/loop/staleness_watch.h"
+#include "trainer/loop/server_watch.h"
 #include "trainer/loop/step_clock.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/step_passes.h"
@@ -50,7 +50,7 @@ class Replica {
         total_steps_(TotalSteps(job, task_->steps_per_epoch())),
         optimizer_(DistOptionsOf(job, total_steps_), &dense_, environment.client),
         state_(job.train()),
-        staleness_(environment.client) {}
+        servers_(environment.client) {}
 
   absl::StatusOr<RunSummary> Run();
 
@@ -137,7 +137,7 @@ class Replica {
   // The next steps, in order; destroyed after an abort, so that their pulls cannot hold up a failed run.
   std::deque<PendingStep> pending_;
   int64_t last_pending_ = 0;  // the last of them
-  StalenessWatch staleness_;  // of rank 0, beyond BSP
+  ServerWatch servers_;  // of rank 0
 
   Stopwatch run_watch_;
   double train_seconds_ = 0;
@@ -319,7 +319,7 @@ absl::Status Replica::TrainStep(int64_t step) {
   clock_.Begin();
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
   const bool watch_staleness = log && environment_.output != nullptr && !IsBsp();
-  if (watch_staleness) staleness_.Ask();  // early, so that the step need not wait for it
+  if (watch_staleness) servers_.Ask();  // early, so that the step need not wait for it
   StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
                    .seed = job_.seed(),
@@ -344,7 +344,7 @@ absl::Status Replica::TrainStep(int64_t step) {
   if (served_) served_->Pull(static_cast<uint64_t>(step) + 1);
   PullNext();
   if (watch_staleness) {
-    ASSIGN_OR_RETURN(record.staleness, staleness_.Take(Deadline()));
+    ASSIGN_OR_RETURN(record.staleness, servers_.TakeStaleness(Deadline()));
   }
   if (log) FillTimes(record);
   const double seconds = watch.Seconds();
@@ -502,10 +502,8 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their gradients were not finite"));
     }
-    if (!IsBsp()) {
-      ASSIGN_OR_RETURN(const std::string staleness, staleness_.Describe(Deadline()));
-      environment_.output->Note(staleness);
-    }
+    ASSIGN_OR_RETURN(const StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
+    for (const std::string& note : ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
     if (const std::string report = environment_.client->Report(); !report.empty()) environment_.output->Note(report);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }

@@ -278,6 +278,11 @@ TEST_F(JobConfigTest, ServedParametersHaveAMatchAndAreForCpus) {
             "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with device CUDA");
   EXPECT_EQ(Added("parameters { match: \"a\" }\n" + served + served + "device: CUDA"),
             "job:5:25: parameters[1].placement is PS; allowed: REPLICATED with device CUDA");
+  for (const char* kept : {"ps { consistency: GEO }", "ps { consistency: ROW_BOUND }", "ps { cache_rows: 100 }"}) {
+    EXPECT_EQ(Added(served + kept),
+              "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
+  }
+  EXPECT_EQ(Added(served + "ps { consistency: ASP }"), "");
 }
 
 TEST_F(JobConfigTest, TablesDecayWithSgdAndAdamW) {
@@ -302,6 +307,10 @@ TEST_F(JobConfigTest, ModesThatTheTableCannotHave) {
     EXPECT_EQ(Complaint(kGood, {"placement=REPLICATED", set}),
               is + "LAZY with placement REPLICATED (a dense parameter is updated whole)");
   }
+  EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "tables[0].mode=CATCH_UP"}), "");
+  EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "tables[0].mode=DENSE_EQUIVALENT"}),
+            "--set tables[0].mode: tables[0].mode is DENSE_EQUIVALENT; allowed: LAZY, CATCH_UP with ps.consistency ASP (only in BSP "
+            "is a step one update)");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=CATCH_UP"}), "");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].storage=BF16", "tables[0].mode=DENSE_EQUIVALENT"}), "");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=DENSE_EQUIVALENT"}),

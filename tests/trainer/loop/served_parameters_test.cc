@@ -17,6 +17,7 @@
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/loop/job_options.h"
 #include "trainer/loop/parameter_placement.h"
 #include "trainer/loop/sequence_data.h"
 #include "trainer/loop/text_data.h"
@@ -95,8 +96,10 @@ Result Train(const std::string& text, const RunArgs& args) {
     threads.emplace_back([&, rank] {
       std::unique_ptr<ps::Client> client;
       const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(args.replicas);
-      if (args.servers > 0) client = cluster.MakeClient(trainer, trainers, {absl::Seconds(30), 10000});
-      else client = std::make_unique<ps::LocalClient>(host, trainer, trainers);
+      const ps::RemoteClientOptions options{
+          .timeout = absl::Seconds(30), .message_bytes = 10000, .consistency = ConsistencyOf(*job)};
+      if (args.servers > 0) client = cluster.MakeClient(trainer, trainers, options);
+      else client = std::make_unique<ps::LocalClient>(host, trainer, trainers, ConsistencyOf(*job));
       int asked = 0;
       ReplicaEnvironment environment;
       environment.resume = args.resume;
@@ -251,6 +254,16 @@ TEST(ServedParametersTest, AResumedRunGoesOnWithTheSameBitsAlsoWithAnotherPlacem
     ASSERT_TRUE(resumed.status.ok()) << resumed.status;
     EXPECT_EQ(resumed.losses, std::vector<double>(unbroken.losses.begin() + 13, unbroken.losses.end()));
     EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
+  }
+}
+
+TEST(ServedParametersTest, EveryConsistencyTrainsAndEvaluatesAllReplicasAlike) {
+  for (const char* consistency : {"ps.consistency=ASP", "ps.consistency=SSP", "ps.consistency=PERMIT"}) {
+    SCOPED_TRACE(consistency);
+    const Result run = Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .servers = 2, .sets = {consistency}});
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_LT(run.losses.back(), 0.9 * run.losses.front());
+    EXPECT_TRUE(run.summary.metrics.count("valid/loss"));
   }
 }
 
