@@ -66,7 +66,7 @@ struct CommitArgs {
   bool flush = false;
 
   // 0 if there is none.
-  float RateOf(uint32_t table) const {
+  double RateOf(uint32_t table) const {
     for (const TableRateValue& rate : rates) {
       if (rate.table == table) return rate.learning_rate;
     }
