@@ -67,7 +67,7 @@ std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint
     float* row = rows.data() + i * dim;
     for (uint64_t step = 0; step < num_steps; ++step) {
       uint32_t count = 0;
-      for (const auto& of_client : counts) count += of_client[step % kNumBatches][i];
+      for (const auto& of_client : counts) count += std::min(of_client[step % kNumBatches][i], kMostCounted);
       if (count == 0) continue;
       for (uint32_t column = 0; column < dim; ++column) {
         const float size = static_cast<float>(count) * pattern[ids[i] % 4 + column];

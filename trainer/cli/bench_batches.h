@@ -22,6 +22,8 @@ std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32
 
 // A row's weights before the first step.
 inline float FirstWeight(uint64_t id, uint32_t column) { return static_cast<float>((id * 7 + column) % 17) - 8.0f; }
+// Of an id's occurrences in a batch so many count: gradients up to 256 are exact in bf16 and f16 too.
+inline constexpr uint32_t kMostCounted = 64;
 // How much one occurrence of an id adds to its gradient: 1 to 4. The numbers of row `id` begin at GradientPattern(dim)[id % 4].
 std::vector<float> GradientPattern(uint32_t dim);
 // Step `step` (from 0) pushes this sign times the pattern in PUSH, where no weight is known.

@@ -106,7 +106,7 @@ void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
 void PullPushClient::MakeGradients() {
   const size_t dim = bench_.dim();
   for (size_t i = 0; i < lookup_.ids.size(); ++i) {
-    const float count = static_cast<float>(lookup_.counts[i]);
+    const float count = static_cast<float>(std::min(lookup_.counts[i], kMostCounted));
     const float *row = lookup_.rows.data() + i * dim, *pattern = pattern_.data() + lookup_.ids[i] % 4;
     float* gradient = gradients_.data() + i * dim;
     for (size_t column = 0; column < dim; ++column) gradient[column] = std::copysign(count * pattern[column], row[column]);
