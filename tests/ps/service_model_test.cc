@@ -1,5 +1,5 @@
 // The service core against a model of it (server_model.h): thousands of random sequences of calls, right and wrong, in every
-// consistency mode, over one to three workers and trainers, message by message. Every answer must be the model's, in code and in bits;
+// consistency mode, over one to three workers and trainers, message by message. Every answer must be the model's, code and bits;
 // what the model keeps waiting must wait; and what was refused must not show in anything that follows.
 // A failure prints the sequence's seed: --gtest_filter=... with kFirstSeed set to it runs it alone.
 #include <algorithm>

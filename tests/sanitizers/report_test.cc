@@ -1,5 +1,5 @@
-// That the sanitizers still report what is wrong: above all races, under abseil_annotations.cc, which tells ThreadSanitizer of mutexes
-// and must not tell it of an order that is not there. Each fault runs in a process of its own, which the sanitizer ends.
+// That the sanitizers still report what is wrong: above all races, under abseil_annotations.cc, which tells ThreadSanitizer of
+// mutexes and must not tell it of an order that is not there. Each fault runs in a process of its own, which the sanitizer ends.
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
