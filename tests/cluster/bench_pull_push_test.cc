@@ -1,8 +1,8 @@
 // `tandem bench pull-push` as a user runs it: its figures as JSON, what it refuses, and that nothing outlives it, however it
 // ends.
-#include <array>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <iterator>
