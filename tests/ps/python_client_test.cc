@@ -1,0 +1,71 @@
+// A client that was written from proto/ alone (python_client.py) trains on servers of ours as a job's only trainer. Skipped where
+// Debian's python3-grpcio is missing.
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "ps/service.h"
+#include "ps/table_host.h"
+#include "rpc/master/client.h"
+#include "rpc/master/service.h"
+#include "rpc/server.h"
+#include "tests/support/process.h"
+#include "tests/support/temp_folder.h"
+
+namespace tandem::ps {
+namespace {
+
+constexpr const char* kPython = "/usr/bin/python3";  // Debian's
+constexpr uint32_t kNumServers = 2;
+constexpr uint64_t kFingerprint = 20221111;
+
+// `tandem ps` without its command line: serves until the job is over.
+absl::Status Serve(const std::string& master) {
+  TableHost host(2);
+  EmbeddingService service(host);
+  rpc::Server server;
+  service.Register(server);
+  if (const absl::Status status = server.Start("127.0.0.1:0"); !status.ok()) return status;
+  rpc::MemberSelf self;
+  self.role = PS;
+  self.host = "localhost";
+  self.address = server.address();
+  self.job_fingerprint = kFingerprint;
+  const auto client = rpc::MasterClient::Connect(master, self, [&host](absl::Status reason) { host.Fail(reason); });
+  if (!client.ok()) return client.status();
+  const rpc::Assignment& assignment = (*client)->assignment();
+  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map.version());
+  const absl::Status status = (*client)->WaitForCompletion();
+  (*client)->Leave(status).IgnoreError();
+  return status;
+}
+
+TEST(PythonClientTest, TrainsFromTheProtoFilesAlone) {
+  const support::TempFolder folder;
+  const auto found = support::Process(folder.path(), {kPython, "-c", "import grpc, google.protobuf"}).Wait(60);
+  if (found.exit_code != 0) GTEST_SKIP() << kPython << " has no grpc: install python3-grpcio and python3-protobuf";
+
+  rpc::MasterService master({.num_ps = kNumServers, .num_trainers = 1, .job_fingerprint = kFingerprint});
+  rpc::Server server;
+  master.RegisterHandlers(server);
+  ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
+  std::vector<std::thread> threads;
+  std::vector<absl::Status> ends(kNumServers);
+  for (absl::Status& end : ends) threads.emplace_back([&end, &server] { end = Serve(server.address()); });
+
+  const std::string generated = folder / "generated";
+  std::filesystem::create_directory(generated);
+  const auto ended = support::Process(folder.path(), {kPython, TANDEM_SOURCE_DIR "/tests/ps/python_client.py", TANDEM_PROTOC,
+                                                      TANDEM_SOURCE_DIR "/proto", generated, server.address(),
+                                                      std::to_string(kFingerprint)})
+                         .Wait(120);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "ok\n");
+  if (ended.exit_code != 0) master.Fail(absl::CancelledError("the trainer failed"));
+  for (std::thread& thread : threads) thread.join();
+  for (const absl::Status& end : ends) EXPECT_EQ(end.ok(), ended.exit_code == 0) << end;
+}
+
+}  // namespace
+}  // namespace tandem::ps
