@@ -31,6 +31,9 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--trainers", options.num_trainers, "trainers, i.e. data-parallel replicas")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command.add_option("--workers", options.num_workers, "processes that host remote modules")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
   command.add_flag("--resume", options.resume, "go on from the newest checkpoint in --out");
   const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
@@ -106,7 +109,7 @@ int main(int argc, char** argv) {
   launch_command->add_option("--master", launch.master, "the master's address; default: a free port")->type_name("HOST:PORT");
   launch_command->callback([&] { code = tandem::cli::Launch(launch); });
 
-  RoleOptions master_options, ps_options, trainer_options;  // each with defaults of its own
+  RoleOptions master_options, ps_options, trainer_options, worker_options;  // each with defaults of its own
   auto* master = app.add_subcommand("master", "run a job's master");
   AddRoleFlags(*master, master_options, true);
   master->callback([&] { code = tandem::cli::RunMaster(master_options); });
@@ -116,6 +119,9 @@ int main(int argc, char** argv) {
   auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
   AddRoleFlags(*trainer, trainer_options, false);
   trainer->callback([&] { code = tandem::cli::RunTrainer(trainer_options); });
+  auto* worker = app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
+  AddRoleFlags(*worker, worker_options, false);
+  worker->callback([&] { code = tandem::cli::RunWorker(worker_options); });
 
   tandem::cli::EvalOptions eval;
   auto* eval_command = app.add_subcommand(

@@ -16,6 +16,7 @@ int RunLocal(const RunOptions& options);
 int RunMaster(const RoleOptions& options);
 int RunPs(const RoleOptions& options);
 int RunTrainer(const RoleOptions& options);
+int RunWorker(const RoleOptions& options);
 
 struct EvalOptions {
   std::string job_path;

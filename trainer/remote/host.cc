@@ -1,5 +1,7 @@
 #include "trainer/remote/host.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -17,15 +19,17 @@ constexpr char kService[] = "/tandem.WorkerService/";
 // For calls that only say good-bye.
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 
-uint64_t Draw() {
-  return Fmix64(static_cast<uint64_t>(absl::ToUnixNanos(absl::Now())) ^ reinterpret_cast<uintptr_t>(&kService)) | 1;
+// A number of this host alone: no other's in this process, nor that of another process with the same clock.
+uint64_t Draw(const Host* host) {
+  const auto here = reinterpret_cast<uintptr_t>(host) ^ static_cast<uint64_t>(getpid()) << 40;
+  return Fmix64(Fmix64(static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()))) ^ here) | 1;
 }
 
 }  // namespace
 
 Host::State::State(const HostOptions& options, Host* host)
     // Numbers begin with the time, so that a process that was started again uses none of the ones before.
-    : options(options), host(host), process(Draw() ^ options.rank << 1),
+    : options(options), host(host), process(Draw(host)), rank(options.rank), job_epoch(options.job_epoch),
       next_call(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())) & ((uint64_t{1} << 48) - 1)) {}
 
 std::shared_ptr<rpc::Channel> Host::State::Link(const std::string& peer_address) {
@@ -84,6 +88,12 @@ Host::~Host() {
   }
 }
 
+void Host::Open(uint32_t rank, uint64_t job_epoch) {
+  TANDEM_CHECK(job_epoch != 0 && rank < 0x8000);
+  state_->rank = rank;
+  state_->job_epoch = job_epoch;
+}
+
 const std::string& Host::address() const { return state_->address; }
 ThreadPool& Host::pool() const { return *state_->options.pool; }
 
@@ -104,10 +114,10 @@ uint64_t Host::NextCall() { return state_->number() << 48 | (++state_->next_call
 void Host::FillCaller(Caller* caller) const {
   RequestHeader* header = caller->mutable_header();
   header->set_protocol_version(1);
-  header->set_job_epoch(state_->options.job_epoch);
+  header->set_job_epoch(state_->job_epoch);
   header->set_generation(1);
   header->mutable_sender()->set_role(state_->options.is_worker ? WORKER : TRAINER);
-  header->mutable_sender()->set_rank(state_->options.rank);
+  header->mutable_sender()->set_rank(state_->rank);
   header->mutable_sender()->set_incarnation(1);
   caller->set_address(state_->address);
   caller->set_process(state_->process);

@@ -30,7 +30,7 @@ namespace tandem::remote {
 struct HostOptions {
   bool is_worker = false;
   uint32_t rank = 0;           // among the trainers, or the workers; below 32768
-  uint64_t job_epoch = 0;      // peers of another job are refused
+  uint64_t job_epoch = 0;      // peers of another job are refused; 0: all are, to come again, until Open
   std::string listen = "127.0.0.1:0";
   ThreadPool* pool = nullptr;  // of the calls' kernels
   const ModuleRegistry* modules = nullptr;  // null: hosts nothing
@@ -59,6 +59,10 @@ class Host {
   static absl::StatusOr<std::unique_ptr<Host>> Start(const HostOptions& options);
   // Ends all contexts, tells peers for at most a second, and waits for what runs here, which then ends at once.
   ~Host();
+
+  // For a process that must listen before it can join its job, and learns only then who it is. REQUIRES: job_epoch != 0. Once, before
+  // it makes a context or a call.
+  void Open(uint32_t rank, uint64_t job_epoch);
 
   const std::string& address() const;
   ThreadPool& pool() const;

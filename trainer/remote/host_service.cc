@@ -76,9 +76,11 @@ absl::Status Host::State::Meet(const Caller& caller) {
   if (header.protocol_version() != 1) {
     return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(), ", this process speaks 1"));
   }
-  if (header.job_epoch() != options.job_epoch) {
+  const uint64_t own_epoch = job_epoch;
+  if (own_epoch == 0) return absl::UnavailableError("this process has not joined its job yet");
+  if (header.job_epoch() != own_epoch) {
     return absl::FailedPreconditionError(
-        absl::StrCat("job epoch ", header.job_epoch(), ", this process serves ", options.job_epoch, ": another job"));
+        absl::StrCat("job epoch ", header.job_epoch(), ", this process serves ", own_epoch, ": another job"));
   }
   if (caller.process() == 0 || caller.address().empty()) return absl::InvalidArgumentError("the caller does not say who it is");
   absl::MutexLock lock(&mutex);

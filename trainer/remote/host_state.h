@@ -29,7 +29,7 @@ inline constexpr size_t kMaxOver = 4096;
 struct Host::State {
   State(const HostOptions& options, Host* host);
 
-  uint64_t number() const { return options.rank | (options.is_worker ? uint64_t{0x8000} : 0); }
+  uint64_t number() const { return rank | (options.is_worker ? uint64_t{0x8000} : 0); }
 
   // A peer as this process sees it.
   struct Peer {
@@ -78,6 +78,8 @@ struct Host::State {
   const HostOptions options;
   Host* const host;
   const uint64_t process;  // this run
+  std::atomic<uint32_t> rank;
+  std::atomic<uint64_t> job_epoch;  // 0: not open; set after the rank
   std::string address;
   std::atomic<uint64_t> calls{0}, gradients{0}, gradient_arrays{0}, gradient_bytes{0};
   std::atomic<uint64_t> next_call;

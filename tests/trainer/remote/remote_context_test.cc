@@ -15,6 +15,7 @@ double Difference(const Tensor& a, const Tensor& b) {
   return largest;
 }
 
+class RemoteCallTest : public RemoteHosts {};
 class RemoteContextTest : public RemoteHosts, public ::testing::WithParamInterface<PassMode> {};
 
 INSTANTIATE_TEST_SUITE_P(Modes, RemoteContextTest, ::testing::Values(PassMode::SMART, PassMode::FAST),
@@ -108,7 +109,7 @@ TEST_P(RemoteContextTest, AsynchronousCallsOfOneWorkerOverlapAndJoin) {
 }
 
 // pytorch/pytorch#26446: an output that the loss does not use costs a zero gradient on the wire; #23110, #29175: SMART was never built.
-TEST_F(RemoteHosts, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTheSameGradients) {
+TEST_F(RemoteCallTest, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTheSameGradients) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule two = Make(*trainer, *worker, "Two", ""), unused = Make(*trainer, *worker, "Linear", "in=8 out=8 dtype=f64");
   Tensor gradients[2];
@@ -145,7 +146,7 @@ TEST_F(RemoteHosts, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTheSa
   EXPECT_EQ(sent[1][0].gradient_bytes + sent[1][1].gradient_bytes, 2u * 64 * sizeof(double));
 }
 
-TEST_F(RemoteHosts, SmartDoesNotWaitForADeadOutput) {
+TEST_F(RemoteCallTest, SmartDoesNotWaitForADeadOutput) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule alive = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64"),
                      dead = Make(*trainer, *worker, "Hang", "backward=1");  // its pass never ends
@@ -160,7 +161,7 @@ TEST_F(RemoteHosts, SmartDoesNotWaitForADeadOutput) {
   EXPECT_TRUE(x.leaf().has_gradient());
 }
 
-TEST_F(RemoteHosts, TwoLossesOfOneContextRunOneAfterTheOther) {
+TEST_F(RemoteCallTest, TwoLossesOfOneContextRunOneAfterTheOther) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule a = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64 seed=1"),
                      b = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64 seed=2");
@@ -179,7 +180,7 @@ TEST_F(RemoteHosts, TwoLossesOfOneContextRunOneAfterTheOther) {
   EXPECT_EQ(context.status().code(), absl::StatusCode::kFailedPrecondition) << context.status();
 }
 
-TEST_F(RemoteHosts, EvaluationLooksAndLeavesNothing) {
+TEST_F(RemoteCallTest, EvaluationLooksAndLeavesNothing) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=1 dtype=f64");
   const Tensor x = RandomTensor(Shape{1, 2}, 1);
@@ -190,7 +191,7 @@ TEST_F(RemoteHosts, EvaluationLooksAndLeavesNothing) {
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
-TEST_F(RemoteHosts, InputThatDoesNotFitIsRefusedWithPeerAndCallAndTheWorkerLives) {
+TEST_F(RemoteCallTest, InputThatDoesNotFitIsRefusedWithPeerAndCallAndTheWorkerLives) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=1"),
                      bag = Make(*trainer, *worker, "EmbeddingBag", "rows=4 dim=2");
@@ -215,7 +216,7 @@ TEST_F(RemoteHosts, InputThatDoesNotFitIsRefusedWithPeerAndCallAndTheWorkerLives
   EXPECT_TRUE(linear.Evaluate({Tensor::Zeros(Shape{2, 2}, DType::F32)}, Soon()).ok());
 }
 
-TEST_F(RemoteHosts, AModuleIsMadeByNameAndWhatIsWrongIsNamed) {
+TEST_F(RemoteCallTest, AModuleIsMadeByNameAndWhatIsWrongIsNamed) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const auto why = [&](const std::string& module, const std::string& arguments) {
     const auto made = RemoteModule::Create(*trainer, worker->address(), module, arguments, Soon());

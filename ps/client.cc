@@ -1,0 +1,60 @@
+#include "ps/client.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "ps/bag_rows.h"
+
+namespace tandem::ps {
+
+namespace {
+
+// What a call with bags needs until it is over: the caller's arrays are alive for so long, these go with the call.
+struct Pooled {
+  DistinctIds distinct;
+  std::vector<uint32_t> counts;
+  std::vector<float> rows;  // or their gradients
+
+  Pooled(const Bags& bags, size_t dim) : distinct(FindDistinct(bags.ids.data(), bags.ids.size())), rows(distinct.ids.size() * dim) {
+    for (size_t bag = 0; bag < bags.size(); ++bag) {
+      counts.push_back(static_cast<uint32_t>(bags.offsets[bag + 1] - bags.offsets[bag]));
+    }
+  }
+};
+
+}  // namespace
+
+rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+  const auto call = std::make_shared<Pooled>(bags, dim);
+  const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
+  const auto future = promise->future();
+  Pull(step, create, {{bags.table, call->distinct.ids, call->rows.data()}})
+      .OnReady([call, promise, bags, dim, pooled](const absl::StatusOr<rpc::Done>& pulled) {
+        if (pulled.ok()) {
+          std::fill(pooled, pooled + bags.size() * dim, 0.0f);
+          AddRows({call->distinct.place, call->counts, bags.weights, dim}, call->rows.data(), pooled);
+          ScalePooled(bags, dim, pooled, pooled);
+        }
+        promise->Set(pulled);
+      });
+  return future;
+}
+
+rpc::Future<rpc::Done> Client::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+  const auto call = std::make_shared<Pooled>(bags, dim);
+  std::vector<float> of_sums(bags.size() * dim);
+  ScalePooled(bags, dim, gradients, of_sums.data());
+  AddGradients({call->distinct.place, call->counts, bags.weights, dim}, of_sums.data(), call->rows.data());
+  const auto future = Accumulate(step, slice, {{bags.table, call->distinct.ids, call->rows.data()}});
+  future.OnReady([call](const absl::StatusOr<rpc::Done>&) {});
+  return future;
+}
+
+void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to) {
+  for (size_t bag = 0; bag < bags.size(); ++bag) {
+    const float factor = PoolingFactor(bags.pooling, bags.offsets[bag + 1] - bags.offsets[bag]);
+    for (size_t i = bag * dim; i < (bag + 1) * dim; ++i) to[i] = factor * from[i];
+  }
+}
+
+}  // namespace tandem::ps
