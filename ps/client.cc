@@ -1,8 +1,10 @@
 #include "ps/client.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "ps/bag_rows.h"
 
 namespace tandem::ps {
@@ -24,7 +26,20 @@ struct Pooled {
 
 }  // namespace
 
+absl::Status CheckBags(const Bags& bags) {
+  bool rising = !bags.offsets.empty() && bags.offsets.front() == 0 && bags.offsets.back() == bags.ids.size() &&
+                bags.offsets.size() <= std::numeric_limits<uint32_t>::max();
+  for (size_t bag = 0; rising && bag < bags.size(); ++bag) rising = bags.offsets[bag] <= bags.offsets[bag + 1];
+  if (!rising) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", bags.table, ": offsets of bags do not rise from 0 to ", bags.ids.size(), ", the number of ids"));
+  }
+  if (std::find(bags.ids.begin(), bags.ids.end(), 0) == bags.ids.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("table ", bags.table, ": id 0 is padding, never a row"));
+}
+
 rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+  if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
   const auto call = std::make_shared<Pooled>(bags, dim);
   const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
   const auto future = promise->future();
@@ -41,6 +56,7 @@ rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags
 }
 
 rpc::Future<rpc::Done> Client::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+  if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
   const auto call = std::make_shared<Pooled>(bags, dim);
   std::vector<float> of_sums(bags.size() * dim);
   ScalePooled(bags, dim, gradients, of_sums.data());
@@ -52,7 +68,7 @@ rpc::Future<rpc::Done> Client::PushPooled(uint64_t step, uint32_t slice, const B
 
 void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to) {
   for (size_t bag = 0; bag < bags.size(); ++bag) {
-    const float factor = PoolingFactor(bags.pooling, bags.offsets[bag + 1] - bags.offsets[bag]);
+    const auto factor = static_cast<float>(PoolingFactor(bags.pooling, bags.offsets[bag + 1] - bags.offsets[bag]));
     for (size_t i = bag * dim; i < (bag + 1) * dim; ++i) to[i] = factor * from[i];
   }
 }

@@ -36,9 +36,9 @@ struct PushSegment {
 
 // What the weighted sum of a bag's rows is divided by: 1, how many there are, or the root of that. An empty bag is 0.
 enum class Pooling { SUM, MEAN, SQRT_N };
-inline float PoolingFactor(Pooling pooling, size_t count) {
+inline double PoolingFactor(Pooling pooling, size_t count) {
   if (pooling == Pooling::SUM || count == 0) return 1;
-  return static_cast<float>(pooling == Pooling::MEAN ? 1.0 / static_cast<double>(count) : 1.0 / std::sqrt(static_cast<double>(count)));
+  return 1 / (pooling == Pooling::MEAN ? static_cast<double>(count) : std::sqrt(static_cast<double>(count)));
 }
 
 // Bags of rows of one table: bag b has ids[offsets[b]] to ids[offsets[b + 1] - 1], none 0, any as often as it likes.
@@ -72,6 +72,8 @@ struct HashResult {
 // What so many ids and their rows, or gradients, take.
 inline size_t CallBytes(size_t num_ids, size_t dim) { return num_ids * (sizeof(uint64_t) + dim * sizeof(float)); }
 
+// InvalidArgument if offsets do not rise from 0 to the number of ids, or an id is 0.
+absl::Status CheckBags(const Bags& bags);
 // to[b] = from[b] times the pooling factor of bag b; the same array will do.
 void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to);
 

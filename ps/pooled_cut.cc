@@ -1,27 +1,19 @@
 #include "ps/pooled_cut.h"
 
-#include <limits>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 #include "ps/bag_rows.h"
 
 namespace tandem::ps {
 
 absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router, size_t dim, size_t max_bytes) {
-  bool rising = !bags.offsets.empty() && bags.offsets.front() == 0 && bags.offsets.back() == bags.ids.size() &&
-                bags.offsets.size() <= std::numeric_limits<uint32_t>::max();
-  for (size_t bag = 0; rising && bag < bags.size(); ++bag) rising = bags.offsets[bag] <= bags.offsets[bag + 1];
-  if (!rising) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", bags.table, ": offsets of bags do not rise from 0 to ", bags.ids.size(), ", the number of ids"));
-  }
+  RETURN_IF_ERROR(CheckBags(bags));
   std::vector<std::vector<PooledMessage>> by_server(static_cast<size_t>(router.num_owners()));
   std::vector<size_t> bytes(by_server.size(), max_bytes);  // in the last message
   for (size_t bag = 0; bag < bags.size(); ++bag) {
     for (uint64_t i = bags.offsets[bag]; i < bags.offsets[bag + 1]; ++i) {
       const uint64_t id = bags.ids[i];
-      if (id == 0) return absl::InvalidArgumentError(absl::StrCat("table ", bags.table, ": id 0 is padding, never a row"));
       const auto server = static_cast<size_t>(router.OwnerOf(bags.table, id));
       const bool full = bytes[server] >= max_bytes ||
                         (by_server[server].back().ids.size() + 1) * dim * sizeof(float) > kMaxPooledRowBytes;

@@ -20,8 +20,7 @@ struct PooledMessage {
   std::vector<uint32_t> counts;  // ids of each
 };
 
-// A message holds at most `max_bytes` of ids and rows of bags, but at least one id. InvalidArgument, naming table and id, if an id is 0,
-// and if offsets do not rise from 0 to the number of ids.
+// A message holds at most `max_bytes` of ids and rows of bags, but at least one id. InvalidArgument as CheckBags.
 absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router, size_t dim, size_t max_bytes);
 
 }  // namespace tandem::ps

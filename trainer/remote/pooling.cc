@@ -1,6 +1,6 @@
 #include "trainer/remote/pooling.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "trainer/autograd/function.h"
@@ -14,44 +14,44 @@ struct Bags {
   Pooling pooling;
 
   int64_t size() const { return offsets.dim(0) - 1; }
-  // Calls visit(bag, row, factor) for every row, in order.
-  template <class T, class Visit>
-  void ForEachRow(Visit visit) const {
+  template <class T>
+  T Factor(int64_t bag) const {
     const int64_t* offset = offsets.data<int64_t>();
-    for (int64_t bag = 0; bag < size(); ++bag) {
-      const double factor = PoolingFactor(pooling, offset[bag + 1] - offset[bag]);
-      for (int64_t row = offset[bag]; row < offset[bag + 1]; ++row) {
-        visit(bag, row, static_cast<T>(weights.defined() ? factor * weights.data<T>()[row] : factor));
-      }
-    }
+    return static_cast<T>(ps::PoolingFactor(pooling, static_cast<size_t>(offset[bag + 1] - offset[bag])));
   }
 };
 
-// to[bag] += factor from[row], or the reverse.
+// pooled[b] = factor (sum over the bag's rows of weight row), in their order.
 template <class T>
-void Accumulate(const Bags& bags, const Tensor& rows, const Tensor& pooled, bool backward) {
+void Pool(const Bags& bags, const Tensor& rows, const Tensor& pooled) {
   const int64_t dim = rows.dim(1);
-  bags.ForEachRow<T>([&](int64_t bag, int64_t row, T factor) {
-    T* of_row = rows.data<T>() + row * dim;
-    T* of_bag = pooled.data<T>() + bag * dim;
-    for (int64_t i = 0; i < dim; ++i) {
-      if (backward) of_row[i] += factor * of_bag[i];
-      else of_bag[i] += factor * of_row[i];
+  const int64_t* offset = bags.offsets.data<int64_t>();
+  for (int64_t bag = 0; bag < bags.size(); ++bag) {
+    T* sum = pooled.data<T>() + bag * dim;
+    std::fill(sum, sum + dim, T{0});
+    for (int64_t row = offset[bag]; row < offset[bag + 1]; ++row) {
+      const T weight = bags.weights.defined() ? bags.weights.data<T>()[row] : T{1};
+      for (int64_t i = 0; i < dim; ++i) sum[i] += weight * rows.data<T>()[row * dim + i];
     }
-  });
+    for (int64_t i = 0; i < dim; ++i) sum[i] *= bags.Factor<T>(bag);
+  }
 }
 
-void Accumulate(const Bags& bags, const Tensor& rows, const Tensor& pooled, bool backward) {
-  if (rows.dtype() == DType::F64) Accumulate<double>(bags, rows, pooled, backward);
-  else Accumulate<float>(bags, rows, pooled, backward);
+// rows[r] = weight factor gradient[bag of r].
+template <class T>
+void Spread(const Bags& bags, const Tensor& gradient, const Tensor& rows) {
+  const int64_t dim = rows.dim(1);
+  const int64_t* offset = bags.offsets.data<int64_t>();
+  for (int64_t bag = 0; bag < bags.size(); ++bag) {
+    const T factor = bags.Factor<T>(bag);
+    for (int64_t row = offset[bag]; row < offset[bag + 1]; ++row) {
+      const T weight = bags.weights.defined() ? bags.weights.data<T>()[row] : T{1};
+      for (int64_t i = 0; i < dim; ++i) rows.data<T>()[row * dim + i] = weight * (factor * gradient.data<T>()[bag * dim + i]);
+    }
+  }
 }
 
 }  // namespace
-
-double PoolingFactor(Pooling pooling, int64_t count) {
-  if (pooling == Pooling::SUM || count == 0) return 1;
-  return pooling == Pooling::MEAN ? 1.0 / static_cast<double>(count) : 1.0 / std::sqrt(static_cast<double>(count));
-}
 
 absl::Status CheckOffsets(const Tensor& offsets, int64_t num_rows) {
   if (offsets.dtype() != DType::I64 || offsets.shape().num_dims() != 1 || offsets.dim(0) < 1) {
@@ -67,13 +67,16 @@ absl::Status CheckOffsets(const Tensor& offsets, int64_t num_rows) {
 
 Variable PoolRows(Context& context, const Variable& rows, const Tensor& offsets, const Tensor& weights, Pooling pooling) {
   const Bags bags{offsets, weights, pooling};
-  const Tensor pooled = Tensor::Zeros(Shape{bags.size(), rows.shape()[1]}, rows.dtype());
-  Accumulate(bags, rows.value(), pooled, false);
-  return Record(context, "pool_rows", pooled, {.inputs = {rows}, .backward_input = [bags, shape = rows.shape()](Context&, const Tensor& gradient) {
-                  const Tensor of_rows = Tensor::Zeros(shape, gradient.dtype());
-                  Accumulate(bags, of_rows, gradient, true);
-                  return std::vector<Tensor>{of_rows};
-                }});
+  const Tensor pooled = Tensor::Empty(Shape{bags.size(), rows.shape()[1]}, rows.dtype());
+  if (rows.dtype() == DType::F64) Pool<double>(bags, rows.value(), pooled);
+  else Pool<float>(bags, rows.value(), pooled);
+  const auto backward = [bags, shape = rows.shape()](Context&, const Tensor& gradient) {
+    const Tensor of_rows = Tensor::Empty(shape, gradient.dtype());
+    if (gradient.dtype() == DType::F64) Spread<double>(bags, gradient, of_rows);
+    else Spread<float>(bags, gradient, of_rows);
+    return std::vector<Tensor>{of_rows};
+  };
+  return Record(context, "pool_rows", pooled, {.inputs = {rows}, .backward_input = backward});
 }
 
 }  // namespace tandem::remote
