@@ -26,6 +26,20 @@ struct AdamArgs {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, gradient_scale = 1;
   uint64_t step = 1;
 };
+// Heavy ball (Polyak 1964): m = momentum * m + g; w -= lr * m. With `nesterov` (Sutskever et al. 2013): w -= lr * (g + momentum * m).
+struct MomentumArgs {
+  double learning_rate = 0, momentum = 0.9, gradient_scale = 1;
+  bool nesterov = false;
+};
+// RMSProp (Tieleman and Hinton 2012): a = rho * a + (1 - rho) * g^2; w -= lr * g / (sqrt(a) + epsilon).
+struct RmspropArgs {
+  double learning_rate = 0, rho = 0.9, epsilon = 1e-8, gradient_scale = 1;
+};
+// Adadelta (Zeiler 2012): a = rho * a + (1 - rho) * g^2; x = g * sqrt(d + epsilon) / sqrt(a + epsilon);
+// d = rho * d + (1 - rho) * x^2; w -= lr * x.
+struct AdadeltaArgs {
+  double learning_rate = 1, rho = 0.9, epsilon = 1e-6, gradient_scale = 1;
+};
 
 // One flat run of an f32 parameter on a CUDA device, which updates many of them at once. slots as the optimizer's kind has
 // them (Adagrad: the accumulator; Adam: m, v); weight decay applies if `decay`.
@@ -51,5 +65,16 @@ template <class T>
 void AdagradUpdate(T* weight, T* accumulator, const T* gradient, int64_t n, const AdagradArgs& args, BFloat16* shadow = nullptr);
 template <class T>
 void AdamUpdate(T* weight, T* m, T* v, const T* gradient, int64_t n, const AdamArgs& args, BFloat16* shadow = nullptr);
+
+// On the host only, as rows are.
+template <class T>
+void MomentumUpdate(T* weight, T* m, const T* gradient, int64_t n, const MomentumArgs& args);
+template <class T>
+void RmspropUpdate(T* weight, T* mean_square, const T* gradient, int64_t n, const RmspropArgs& args);
+template <class T>
+void AdadeltaUpdate(T* weight, T* mean_square, T* mean_square_change, const T* gradient, int64_t n, const AdadeltaArgs& args);
+// AMSGrad (Reddi et al. 2018): Adam with the largest v so far, `v_max`, in the place of v.
+template <class T>
+void AmsgradUpdate(T* weight, T* m, T* v, T* v_max, const T* gradient, int64_t n, const AdamArgs& args);
 
 }  // namespace tandem::kernels

@@ -83,7 +83,8 @@ class Client {
 
   // Every trainer calls it once, before anything else, with the same arguments.
   virtual absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) = 0;
-  // Rows as they are after step - 1 was applied on their server (step 0: as they are now).
+  // Rows as they are after step - 1 was applied on their server, or as stale as the job's consistency allows (step 0: as they are
+  // now).
   virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
   // `slice` is this push's place in the step's summation order.
   virtual rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) = 0;
@@ -93,15 +94,19 @@ class Client {
   // Accumulate, for the rows of bags whose gradients are [bags, dim].
   virtual rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients);
   // Squared norm of the gradients that all trainers accumulated for `step`, summed per row. Unsigned fixed point, 64
-  // fraction bits. Every trainer calls it, after its own Accumulate futures completed, or none does.
+  // fraction bits. Every trainer calls it, after its own Accumulate futures completed, or none does. In modes other than BSP (see
+  // ConsistencySpec) it is of this trainer's gradients, and waits for nobody.
   virtual rpc::Future<absl::uint128> GradientNorm(uint64_t step) = 0;
-  // Completes when every server has applied the step, which needs the commit of every trainer.
+  // Completes when every server has applied the step, which in BSP needs the commit of every trainer. In the order of steps: not before
+  // the last one has completed.
   virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
   // The sparse share of params_hash (core.md 9), summed over servers.
   virtual rpc::Future<HashResult> Hash() = 0;
+  // What servers hold and have done, for all their callers, added up.
+  virtual rpc::Future<StatisticsReply> Statistics() = 0;
   // Writes all rows ever committed into `folder`, an absolute path that exists and that servers see too, and returns the
   // files (ps/checkpoint.h), which are on disk then. One trainer calls it, before its Commit of step + 1, so that the rows are
-  // those of one moment. FailedPrecondition unless `step` is the last one applied.
+  // those of one moment. FailedPrecondition unless `step` is the last one applied, of every trainer.
   virtual rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) = 0;
   // Puts rows that Save wrote, by any number of servers, back into their tables (those of `files`, in `folder`) and makes `step`
   // the last step applied. One trainer calls it, after CreateTables and before any other call of any trainer. The caller has

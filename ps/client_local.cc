@@ -42,7 +42,7 @@ TableHost::Done SetDone(const Pending<rpc::Done>& pending, ConcurrentSpan span =
 absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  host_.CreateTables(tables, num_trainers_, SetDone(pending));
+  host_.CreateTables(tables, num_trainers_, SetDone(pending), consistency_);
   return future.Wait(absl::Now() + timeout).status();
 }
 
@@ -114,6 +114,13 @@ rpc::Future<HashResult> LocalClient::Hash() {
   Pending<HashResult> pending;
   const auto future = pending.future();
   host_.Hash(pending.SetValue());
+  return future;
+}
+
+rpc::Future<StatisticsReply> LocalClient::Statistics() {
+  Pending<StatisticsReply> pending;
+  const auto future = pending.future();
+  host_.Statistics(pending.SetValue());
   return future;
 }
 

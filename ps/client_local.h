@@ -14,8 +14,8 @@ namespace tandem::ps {
 
 class LocalClient : public Client {
  public:
-  LocalClient(TableHost& host, uint32_t trainer, uint32_t num_trainers)
-      : host_(host), trainer_(trainer), num_trainers_(num_trainers) {}
+  LocalClient(TableHost& host, uint32_t trainer, uint32_t num_trainers, const ConsistencySpec& consistency = {})
+      : host_(host), trainer_(trainer), num_trainers_(num_trainers), consistency_(consistency) {}
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
@@ -25,6 +25,7 @@ class LocalClient : public Client {
   // Refused with the push's error if a push of this client failed since the last Commit.
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
+  rpc::Future<StatisticsReply> Statistics() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
                               absl::Time deadline) override;
@@ -36,6 +37,7 @@ class LocalClient : public Client {
  private:
   TableHost& host_;
   const uint32_t trainer_, num_trainers_;
+  const ConsistencySpec consistency_;
   uint64_t next_sequence_ = 1;
   std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
 };

@@ -18,6 +18,7 @@
 #include "ps/pooled_cut.h"
 #include "ps/resending_stream.h"
 #include "ps/saturating.h"
+#include "ps/statistics.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/role_trace.h"
@@ -384,6 +385,7 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   *request.mutable_header() = core_->header;
   request.mutable_tables()->Add(tables.begin(), tables.end());
   request.set_num_trainers(num_trainers_);
+  *request.mutable_consistency() = core_->options.consistency;
   SharedPromise<Done> created;
   const absl::Time deadline = absl::Now() + timeout;
   core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline, WhenAnswered(created));
@@ -591,6 +593,27 @@ Future<HashResult> RemoteClient::Hash() {
                    hash.Set(total);
                  });
   return hash.future();
+}
+
+Future<StatisticsReply> RemoteClient::Statistics() {
+  StatisticsRequest request;
+  *request.mutable_header() = core_->header;
+  SharedPromise<StatisticsReply> statistics;
+  core_->CallAll("Statistics", "statistics", request.SerializeAsString(), absl::Now() + core_->options.timeout,
+                 [statistics](absl::StatusOr<std::vector<Payload>> replies) {
+                   if (!replies.ok()) return statistics.Set(replies.status());
+                   StatisticsReply total;
+                   for (Payload& payload : *replies) {
+                     const std::string_view bytes = payload.Flatten();
+                     StatisticsReply reply;
+                     if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+                       return statistics.Set(absl::InternalError("malformed reply to a call for statistics"));
+                     }
+                     MergeStatistics(reply, &total);
+                   }
+                   statistics.Set(std::move(total));
+                 });
+  return statistics.future();
 }
 
 Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {

@@ -22,6 +22,7 @@ struct RemoteClientOptions {
   absl::Duration timeout = absl::Seconds(60);
   // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
   size_t message_bytes = size_t{1} << 20;
+  ConsistencySpec consistency = {};  // the job's
 };
 
 class RemoteClient : public Client {
@@ -40,6 +41,7 @@ class RemoteClient : public Client {
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
+  rpc::Future<StatisticsReply> Statistics() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
                               absl::Time deadline) override;

@@ -46,7 +46,10 @@ absl::StatusOr<PushWindows::Known> PushWindows::Find(uint32_t trainer, uint64_t 
   const Trainer& sender = trainers_[trainer];
   Known known;
   const auto pending = sender.pending.find(sequence);
-  if (pending != sender.pending.end()) known.pending = pending->second & shards;
+  if (pending != sender.pending.end()) {
+    known.pending = pending->second.shards & shards;
+    known.pending_step = pending->second.step;
+  }
   if (sequence > sender.highest) return known;
   for (uint32_t shard = 0; shard < shards.size(); ++shard) {
     if (!shards.test(shard)) continue;
@@ -61,8 +64,11 @@ absl::StatusOr<PushWindows::Known> PushWindows::Find(uint32_t trainer, uint64_t 
   return known;
 }
 
-void PushWindows::Add(uint32_t trainer, uint64_t sequence, const ShardSet& shards) {
-  trainers_[trainer].pending[sequence] |= shards;
+void PushWindows::Add(uint32_t trainer, uint64_t step, uint64_t sequence, const ShardSet& shards) {
+  Pending& pending = trainers_[trainer].pending[sequence];
+  TANDEM_CHECK(pending.step == 0 || pending.step == step) << "push of step " << step << ", pending in step " << pending.step;
+  pending.step = step;
+  pending.shards |= shards;
 }
 
 PushWindow& PushWindows::WindowOf(Trainer& trainer, uint32_t shard) {
@@ -70,15 +76,21 @@ PushWindow& PushWindows::WindowOf(Trainer& trainer, uint32_t shard) {
   return trainer.windows[shard];
 }
 
-void PushWindows::Fold() {
-  for (Trainer& trainer : trainers_) {
-    for (const auto& [sequence, shards] : trainer.pending) {
-      for (uint32_t shard = 0; shard < shards.size(); ++shard) {
-        if (shards.test(shard)) WindowOf(trainer, shard).Insert(sequence);
-      }
-      if (shards.any()) trainer.highest = std::max(trainer.highest, sequence);
+void PushWindows::Fold(uint32_t trainer, uint64_t step) {
+  Trainer& of = trainers_[trainer];
+  for (auto it = of.pending.begin(); it != of.pending.end();) {
+    const auto& [sequence, pending] = *it;
+    if (pending.step != step) {
+      ++it;
+      continue;
     }
-    trainer.pending.clear();
+    for (uint32_t shard = 0; shard < pending.shards.size(); ++shard) {
+      if (!pending.shards.test(shard)) continue;
+      // A window that a later sequence of an earlier step has left behind stays: a repetition is refused as too late to tell.
+      if (PushWindow& window = WindowOf(of, shard); window.Reaches(sequence)) window.Insert(sequence);
+    }
+    if (pending.shards.any()) of.highest = std::max(of.highest, sequence);
+    it = of.pending.erase(it);
   }
 }
 

@@ -1,8 +1,8 @@
 // Which pushes have reached which rows, so that each is applied exactly once: a push is known by its trainer and its sequence,
 // and remembered for every virtual shard of which it has ids, so that a shard's memory can be saved and moved with its rows.
-// Pushes into the open step are pending, every one of them; Fold makes them applied, and of the applied ones each (trainer,
-// virtual shard) has a window: the highest sequence and a bitmap of the 256 up to it. So windows alone say what is in the rows
-// of a checkpoint, which has no pending gradients. A mode that commits every push folds after every Add.
+// Pushes into open steps are pending, every one of them; Fold makes a trainer's pushes of a step applied, and of the applied ones
+// each (trainer, virtual shard) has a window: the highest sequence and a bitmap of the 256 up to it. So windows alone say what is
+// in the rows of a checkpoint, which has no pending gradients.
 // Thread rule: one thread at a time; a copy is a value. No lock, no clock. Memory: 40 KB for each trainer that pushed.
 #pragma once
 
@@ -67,9 +67,10 @@ struct SavedWindows {
 
 class PushWindows {
  public:
-  // The virtual shards for which a push is in the rows already, and those for which it waits for the step's end.
+  // The virtual shards for which a push is in the rows already, and those for which it waits for its step's end.
   struct Known {
     ShardSet applied, pending;
+    uint64_t pending_step = 0;  // 0: it is not pending
   };
 
   // Trainers that are there already keep what is known of them.
@@ -86,10 +87,10 @@ class PushWindows {
   // What is known of a push, among `shards`. FailedPrecondition, naming trainer, sequence and window, if it lies before what a
   // shard's window reaches: then nobody knows whether it was applied.
   absl::StatusOr<Known> Find(uint32_t trainer, uint64_t sequence, const ShardSet& shards) const;
-  // The push is now pending for `shards` too. REQUIRES: Find knows it for none of them.
-  void Add(uint32_t trainer, uint64_t sequence, const ShardSet& shards);
-  // What was pending is applied.
-  void Fold();
+  // The push is now pending for `shards` too. REQUIRES: Find knows it for none of them, and of no other step.
+  void Add(uint32_t trainer, uint64_t step, uint64_t sequence, const ShardSet& shards);
+  // What was pending of the trainer's step is applied.
+  void Fold(uint32_t trainer, uint64_t step);
 
   // All windows, by shard, then trainer.
   std::vector<ShardWindow> Save() const;
@@ -98,11 +99,15 @@ class PushWindows {
   absl::Status Restore(const std::vector<ShardWindow>& saved);
 
  private:
+  struct Pending {
+    uint64_t step = 0;
+    ShardSet shards;
+  };
   struct Trainer {
     uint32_t incarnation = 0;
     uint64_t highest = 0;                 // of all windows: whatever comes after it is in none
     std::vector<PushWindow> windows;      // by virtual shard; empty until something was applied
-    std::map<uint64_t, ShardSet> pending;  // by sequence
+    std::map<uint64_t, Pending> pending;  // by sequence
   };
 
   static PushWindow& WindowOf(Trainer& trainer, uint32_t shard);

@@ -16,7 +16,7 @@ inline constexpr uint32_t kRowLayoutVersion = 2;
 
 struct RowHeader {
   uint64_t id = 0;
-  uint32_t last_step = 0;  // step of the last commit that changed the row; 0: never committed
+  uint32_t last_step = 0;  // after which the row stands: its last commit's, or one that its mode brought it up to; 0: never committed
   uint32_t frequency = 0;  // gradients that reached the row, over all pushes
   uint32_t version = 0;    // commits that changed the row
   uint32_t flags = 0;      // none defined yet

@@ -64,6 +64,7 @@ void EmbeddingService::Register(rpc::Server& server) {
   handle("GradientNorm", rpc::MethodKind::UNARY, &EmbeddingService::GradientNorm);
   handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
   handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
+  handle("Statistics", rpc::MethodKind::UNARY, &EmbeddingService::Statistics);
   handle("Save", rpc::MethodKind::UNARY, &EmbeddingService::Save);
   handle("Load", rpc::MethodKind::UNARY, &EmbeddingService::Load);
   handle("TakeTrace", rpc::MethodKind::UNARY, &EmbeddingService::TakeTrace);
@@ -122,7 +123,7 @@ void EmbeddingService::CreateTables(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<CreateTablesRequest>(payload);
   if (!request.ok()) return reply(request.status());
   host_.CreateTables({request->tables().begin(), request->tables().end()}, request->num_trainers(),
-                     ReplyEmpty(std::move(reply)));
+                     ReplyEmpty(std::move(reply)), request->consistency());
 }
 
 void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {
@@ -241,6 +242,15 @@ void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
     message.set_hash_low(absl::Uint128Low64(result->hash));
     message.set_num_rows(result->num_rows);
     reply(Encode(message));
+  });
+}
+
+void EmbeddingService::Statistics(rpc::Payload payload, rpc::Reply reply) {
+  const auto request = Decode<StatisticsRequest>(payload);
+  if (!request.ok()) return reply(request.status());
+  host_.Statistics([reply = std::move(reply)](const absl::StatusOr<StatisticsReply>& statistics) {
+    if (!statistics.ok()) return reply(statistics.status());
+    reply(Encode(*statistics));
   });
 }
 

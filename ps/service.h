@@ -48,6 +48,7 @@ class EmbeddingService {
   void GradientNorm(rpc::Payload request, rpc::Reply reply);
   void Commit(rpc::Payload request, rpc::Reply reply);
   void Hash(rpc::Payload request, rpc::Reply reply);
+  void Statistics(rpc::Payload request, rpc::Reply reply);
   void Save(rpc::Payload request, rpc::Reply reply);
   void Load(rpc::Payload request, rpc::Reply reply);
   void TakeTrace(rpc::Payload request, rpc::Reply reply);

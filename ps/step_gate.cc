@@ -32,21 +32,51 @@ std::string Describe(const CommitArgs& args) {
 
 }  // namespace
 
+absl::Status CheckConsistency(const ConsistencySpec& consistency) {
+  const uint32_t staleness = consistency.staleness();
+  switch (consistency.mode()) {
+    case ConsistencySpec::BSP:
+    case ConsistencySpec::ASP:
+      if (staleness == 0) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat("consistency ", ConsistencySpec::Mode_Name(consistency.mode()),
+                                                     " with staleness ", staleness, ", which it has not: must be 0"));
+    case ConsistencySpec::SSP:
+      return absl::OkStatus();
+    case ConsistencySpec::PERMIT:
+      if (staleness > 0) return absl::OkStatus();
+      return absl::InvalidArgumentError("consistency PERMIT with staleness 0: no step may be under way, must be 1 or more");
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("unknown consistency ", static_cast<int>(consistency.mode())));
+  }
+}
+
+void StepGate::SetTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) {
+  trainers_.resize(num_trainers, {.clock = loaded_});
+  windows_.SetTrainers(num_trainers);
+  consistency_ = consistency;
+}
+
+uint64_t StepGate::applied() const {
+  const auto slowest = std::min_element(trainers_.begin(), trainers_.end(),
+                                        [](const Trainer& a, const Trainer& b) { return a.clock < b.clock; });
+  return slowest == trainers_.end() ? loaded_ : slowest->clock;
+}
+
 absl::Status StepGate::CheckTrainer(const char* what, uint32_t trainer) const {
   if (trainer < trainers_.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(what, " from trainer ", trainer, ", but this job has ", trainers_.size(), " trainers"));
 }
 
-absl::Status StepGate::CheckStep(const char* what, uint32_t trainer, uint64_t step) const {
+absl::Status StepGate::CheckStep(const char* what, uint32_t trainer, uint64_t step, uint64_t ahead) const {
   RETURN_IF_ERROR(CheckTrainer(what, trainer));
   if (step == 0 || step > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(what, " for step ", step, "; steps count from 1 to 2^32 - 1"));
   }
-  if (step > applied_ + 1) {
+  if (step > clock(trainer) + ahead) {
     return absl::InvalidArgumentError(absl::StrCat(what, " for step ", step, " from trainer ", trainer, ", but only ",
-                                                   applied_, " steps are applied: wait for the commit of step ",
-                                                   step - 1));
+                                                   clock(trainer), " steps are applied: wait for the commit of step ",
+                                                   step - ahead));
   }
   return absl::OkStatus();
 }
@@ -62,7 +92,7 @@ absl::Status StepGate::Meet(const char* what, const Caller& caller) {
   if (windows_.HasPending(caller.trainer) || trainer.asked_norm || trainer.commit.has_value()) {
     return absl::FailedPreconditionError(absl::StrCat(
         what, " from incarnation ", caller.incarnation, " of trainer ", caller.trainer, ", but incarnation ", known,
-        " was in the middle of step ", applied_ + 1, ": reload the last checkpoint"));
+        " was in the middle of step ", trainer.clock + 1, ": reload the last checkpoint"));
   }
   windows_.Restart(caller.trainer, caller.incarnation);
   return absl::OkStatus();
@@ -74,17 +104,28 @@ absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Ca
     RETURN_IF_ERROR(Meet("pull", *caller));
   }
   if (step == 0) return PullVerdict::NOW;
-  if (step <= applied_) {
+  if (step <= OwnClock(caller)) {
     return absl::FailedPreconditionError(
-        absl::StrCat("pull for step ", step, ", but step ", applied_, " is applied: its rows are gone"));
+        absl::StrCat("pull for step ", step, ", but step ", OwnClock(caller), " is applied: its rows are gone"));
   }
   begun_ = true;
-  return step == applied_ + 1 ? PullVerdict::NOW : PullVerdict::LATER;
+  return AdmitWaitingPull(caller, step) ? PullVerdict::NOW : PullVerdict::LATER;
+}
+
+bool StepGate::AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step) {
+  const uint64_t own = OwnClock(caller), slowest = applied(), bound = consistency_.staleness();
+  const auto mode = consistency_.mode();
+  if (own + (mode == ConsistencySpec::PERMIT ? bound : 1) < step) return false;
+  if (mode == ConsistencySpec::SSP && slowest + bound + 1 < step) return false;
+  staleness_.Add(step - 1 > slowest ? step - 1 - slowest : 0);
+  outstanding_.Add(step > own ? step - own : 0);
+  return true;
 }
 
 absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards) {
   const uint32_t trainer = caller.trainer;
-  RETURN_IF_ERROR(CheckStep("push", trainer, step));
+  const uint64_t ahead = consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
+  RETURN_IF_ERROR(CheckStep("push", trainer, step, ahead));
   if (sequence == 0 || sequence >> kSequenceBits != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("push sequence ", sequence, " of trainer ", trainer, "; sequences count from 1 to 2^40 - 1"));
@@ -95,32 +136,33 @@ absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step
     return absl::FailedPreconditionError(
         absl::StrCat("push ", sequence, " of trainer ", trainer, " for step ", step, " ", why...));
   };
-  if (step <= applied_) {
+  const Trainer& sender = trainers_[trainer];
+  if (step <= sender.clock) {
     if (known.applied == shards) return ShardSet();
-    return refuse("is new, but step ", applied_, " is applied: its gradients would be lost");
+    return refuse("is new, but step ", sender.clock, " is applied: its gradients would be lost");
   }
-  if (known.applied.any()) {
-    return refuse("has a sequence that an earlier step had: who counts anew must be a new incarnation");
+  if (known.applied.any() || (known.pending_step != 0 && known.pending_step != step)) {
+    return refuse("has a sequence that another step had: who counts anew must be a new incarnation");
   }
   const ShardSet fresh = shards & ~known.pending;
   if (fresh.none()) return fresh;
-  const Trainer& sender = trainers_[trainer];
-  if (sender.asked_norm || sender.commit.has_value()) {
+  if (step == sender.clock + 1 && (sender.asked_norm || sender.commit.has_value())) {
     return refuse("comes after the trainer's ", sender.commit.has_value() ? "commit" : "gradient norm");
   }
   begun_ = true;
-  windows_.Add(trainer, sequence, fresh);
+  windows_.Add(trainer, step, sequence, fresh);
   return fresh;
 }
 
 absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(const Caller& caller, uint64_t step) {
   const uint32_t trainer = caller.trainer;
-  RETURN_IF_ERROR(CheckStep("gradient norm", trainer, step));
+  RETURN_IF_ERROR(CheckStep("gradient norm", trainer, step, 1));
   RETURN_IF_ERROR(Meet("gradient norm", caller));
   begun_ = true;
-  if (step <= applied_) return RoundVerdict::PAST;
+  if (step <= clock(trainer)) return RoundVerdict::PAST;
   const bool repeated = trainers_[trainer].asked_norm;
   trainers_[trainer].asked_norm = true;
+  if (!sums_trainers()) return RoundVerdict::COMPLETE;
   const bool all = std::all_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) { return t.asked_norm; });
   return all && !repeated ? RoundVerdict::COMPLETE : RoundVerdict::WAIT;
 }
@@ -131,10 +173,14 @@ bool StepGate::has_commits() const {
 
 absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(const Caller& caller, const CommitArgs& args) {
   const uint32_t trainer = caller.trainer;
-  RETURN_IF_ERROR(CheckStep("commit", trainer, args.step));
+  RETURN_IF_ERROR(CheckStep("commit", trainer, args.step, 1));
   RETURN_IF_ERROR(Meet("commit", caller));
   begun_ = true;
-  if (args.step <= applied_) return RoundVerdict::PAST;
+  if (args.step <= clock(trainer)) return RoundVerdict::PAST;
+  if (!sums_trainers()) {
+    Apply(trainer);
+    return RoundVerdict::COMPLETE;
+  }
   CommitArgs sorted = args;
   std::sort(sorted.rates.begin(), sorted.rates.end(),
             [](const TableRateValue& a, const TableRateValue& b) { return a.table < b.table; });
@@ -150,8 +196,18 @@ absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(const Caller& calle
   if (!std::all_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) { return t.commit.has_value(); })) {
     return RoundVerdict::WAIT;
   }
-  Apply();
+  for (uint32_t each = 0; each < num_trainers(); ++each) Apply(each);
   return RoundVerdict::COMPLETE;
+}
+
+absl::Status StepGate::CheckSave(uint64_t step) const {
+  for (uint32_t trainer = 0; trainer < num_trainers(); ++trainer) {
+    if (clock(trainer) == step) continue;
+    return absl::FailedPreconditionError(absl::StrCat("rows of step ", step, " cannot be saved: the last step applied",
+                                                      sums_trainers() ? "" : absl::StrCat(" of trainer ", trainer), " is ",
+                                                      clock(trainer)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StepGate::CheckLoad(uint64_t step) const {
@@ -159,20 +215,21 @@ absl::Status StepGate::CheckLoad(uint64_t step) const {
     return absl::InvalidArgumentError(absl::StrCat("load of step ", step, "; steps count from 1 to 2^32 - 1"));
   }
   if (!begun_) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("rows of step ", step, " cannot be loaded: training has begun, ", applied_,
+  return absl::FailedPreconditionError(absl::StrCat("rows of step ", step, " cannot be loaded: training has begun, ", applied(),
                                                     " steps are applied; load before any other call"));
 }
 
 absl::Status StepGate::Load(uint64_t step, const std::vector<ShardWindow>& windows) {
   RETURN_IF_ERROR(windows_.Restore(windows));
-  applied_ = step;
+  loaded_ = step;
+  for (Trainer& trainer : trainers_) trainer.clock = step;
   return absl::OkStatus();
 }
 
-void StepGate::Apply() {
-  ++applied_;
-  windows_.Fold();
-  for (Trainer& trainer : trainers_) trainer = Trainer();
+void StepGate::Apply(uint32_t trainer) {
+  Trainer& of = trainers_[trainer];
+  of = {.clock = of.clock + 1};
+  windows_.Fold(trainer, of.clock);
 }
 
 }  // namespace tandem::ps

@@ -1,12 +1,14 @@
-// The synchronous rule (BSP) of one server, as a pure state: which step is applied, who has committed the next one, what has
-// been pushed already (PushWindows). It decides; TableHost acts. At any time exactly one step is open: applied() + 1.
-//   pull k    waits until step k - 1 is applied
-//   push k    only into the open step; a repetition, of a step already applied too, is acknowledged and ignored
-//   norm k    answered when every trainer has asked; a trainer that asked pushes no more in this step
-//   commit k  applied when every trainer has committed it, with the same arguments
-//   load k    makes step k the last one applied, before anything else came
+// Whose updates a pull sees (ConsistencySpec), as a pure state: each trainer's clock (its last step applied), who has committed the
+// next one, what has been pushed already (PushWindows). It decides; TableHost acts. A trainer's open step is its clock + 1.
+//   pull k    waits for the trainer's own clock and for the slowest one, as the mode says: own k - 1 and, in BSP, all k - 1, in SSP
+//             all k - 1 - s; in PERMIT own k - n alone. What was missing when the wait ended is counted
+//   push k    into the open step, in PERMIT also into the n - 1 after it; a repetition is acknowledged and ignored, however late
+//   norm k    BSP: answered when every trainer has asked; else at once. A trainer that asked pushes no more in this step
+//   commit k  BSP: applied when every trainer has committed it, with the same arguments; else at once, of its trainer alone
+//   save k    when every clock is k
+//   load k    makes every clock k, before anything else came
 // A trainer that was restarted has a higher incarnation: from its first call on, calls of the one before are refused.
-// Thread rule: one thread at a time. No clock, no lock, no memory of rows.
+// Thread rule: one thread at a time. No time, no lock, no memory of rows.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "ps/client.h"
 #include "ps/push_windows.h"
+#include "ps/statistics.h"
 
 namespace tandem::ps {
 
@@ -26,28 +29,39 @@ struct Caller {
   uint32_t incarnation = 1;
 };
 
+// InvalidArgument unless it is a known mode, with a staleness that it has a meaning for.
+absl::Status CheckConsistency(const ConsistencySpec& consistency);
+
 class StepGate {
  public:
   enum class PullVerdict { NOW, LATER };
   // WAIT: others are missing. COMPLETE: this call was the last one. PAST: the step is applied already.
   enum class RoundVerdict { WAIT, COMPLETE, PAST };
 
-  void SetTrainers(uint32_t num_trainers) {
-    trainers_.resize(num_trainers);
-    windows_.SetTrainers(num_trainers);
-  }
+  // Once, or again with the same. REQUIRES: CheckConsistency(consistency).ok().
+  void SetTrainers(uint32_t num_trainers, const ConsistencySpec& consistency = {});
   uint32_t num_trainers() const { return static_cast<uint32_t>(trainers_.size()); }
-  uint64_t applied() const { return applied_; }
+  const ConsistencySpec& consistency() const { return consistency_; }
+  // Whether the pushes of all trainers are one update: BSP. Else each trainer's are.
+  bool sums_trainers() const { return consistency_.mode() == ConsistencySpec::BSP; }
+  uint64_t clock(uint32_t trainer) const { return trainers_[trainer].clock; }
+  // The slowest trainer's clock; in BSP everybody's.
+  uint64_t applied() const;
   // Of applied pushes only, whatever is pending.
   const PushWindows& windows() const { return windows_; }
   // Whether a commit of the open step waits for others.
   bool has_commits() const;
+  // Of pulls that wait no more: how many steps the slowest trainer's clock was short of k - 1, and the own clock of k.
+  const StepCounts& staleness() const { return staleness_; }
+  const StepCounts& outstanding() const { return outstanding_; }
 
   // Every method refuses with a Status and then has changed nothing (but see AdmitCommit), except that a higher incarnation is
   // remembered once its call makes sense. FailedPrecondition if the caller's incarnation is not the trainer's last one, or
   // is a new one while the one before has begun the open step: half a step of a process that is gone can only be loaded away.
-  // A pull may come from a process that is no trainer.
+  // A pull may come from a process that is no trainer: then the slowest clock is its own.
   absl::StatusOr<PullVerdict> AdmitPull(const std::optional<Caller>& caller, uint64_t step);
+  // Asks again for a pull that was to come LATER: true ends its wait.
+  bool AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step);
   // Those of `shards`, the virtual shards of the push's ids, for which it is new and must be accumulated; none: it is a
   // repetition. FailedPrecondition if it is neither: its step was applied without it, its sequence served another step, or
   // the windows cannot tell.
@@ -56,6 +70,8 @@ class StepGate {
   // COMPLETE makes the step applied. If two trainers disagree (FailedPrecondition, naming both) the commits of the step
   // are forgotten: none of them can succeed.
   absl::StatusOr<RoundVerdict> AdmitCommit(const Caller& caller, const CommitArgs& args);
+  // FailedPrecondition, naming a trainer, unless every clock is `step`.
+  absl::Status CheckSave(uint64_t step) const;
   // FailedPrecondition if a call for a step (a pull for step 0 is for none) was admitted before.
   absl::Status CheckLoad(uint64_t step) const;
   // `windows` are those that were saved with the rows. As PushWindows::Restore. REQUIRES: CheckLoad(step).ok().
@@ -63,20 +79,26 @@ class StepGate {
 
  private:
   struct Trainer {
-    bool asked_norm = false;
-    std::optional<CommitArgs> commit;
+    uint64_t clock = 0;
+    bool asked_norm = false;  // for its open step
+    std::optional<CommitArgs> commit = std::nullopt;
   };
 
   absl::Status CheckTrainer(const char* what, uint32_t trainer) const;
-  absl::Status CheckStep(const char* what, uint32_t trainer, uint64_t step) const;
+  // That the step exists and is at most the `ahead`-th one that is not applied.
+  absl::Status CheckStep(const char* what, uint32_t trainer, uint64_t step, uint64_t ahead) const;
   // Takes notice of the caller's incarnation.
   absl::Status Meet(const char* what, const Caller& caller);
-  void Apply();
+  uint64_t OwnClock(const std::optional<Caller>& caller) const { return caller ? clock(caller->trainer) : applied(); }
+  // What was pushed into the trainer's open step is applied.
+  void Apply(uint32_t trainer);
 
-  uint64_t applied_ = 0;
+  ConsistencySpec consistency_;
+  uint64_t loaded_ = 0;  // where clocks begin
   bool begun_ = false;  // something was admitted
   std::vector<Trainer> trainers_;
   PushWindows windows_;
+  StepCounts staleness_, outstanding_;
 };
 
 }  // namespace tandem::ps

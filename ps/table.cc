@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/params_hash.h"
 #include "ps/initializer.h"
+#include "ps/push_windows.h"
 #include "ps/saturating.h"
 #include "ps/secret.h"
 
@@ -58,17 +59,6 @@ double SquaredNorm(const float* x, size_t dim) {
   return total;
 }
 
-bool AllFinite(const char* values, size_t count) {
-  constexpr uint32_t kExponent = 0x7f800000;
-  uint32_t found = 0;
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, values + i * sizeof(bits), sizeof(bits));
-    found |= (bits & kExponent) == kExponent ? 1u : 0u;
-  }
-  return found == 0;
-}
-
 }  // namespace
 
 absl::Status CheckTableSpec(const TableSpec& spec) {
@@ -82,25 +72,19 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
     return wrong("init_stddev is ", spec.init_stddev(), ", must be >= 0");
   }
   if (!RowStorage_IsValid(spec.storage())) return wrong("unknown storage ", static_cast<int>(spec.storage()));
-  return CheckOptimizer(spec);
-}
-
-absl::Status CheckGradients(const TableSpec& spec, const void* ids, const void* gradients, size_t count) {
-  const char* bytes = static_cast<const char*>(gradients);
-  if (AllFinite(bytes, count * spec.dim())) return absl::OkStatus();
-  for (size_t i = 0; i < count; ++i) {
-    if (AllFinite(bytes + i * spec.dim() * sizeof(float), spec.dim())) continue;
-    uint64_t id;
-    std::memcpy(&id, static_cast<const char*>(ids) + i * sizeof(id), sizeof(id));
-    return absl::InvalidArgumentError(
-        absl::StrCat("table ", spec.name(), ": the gradient of id ", id, " is not finite (NaN or infinity)"));
+  if (!TableSpec::NonFinite_IsValid(spec.non_finite())) {
+    return wrong("unknown policy non_finite ", static_cast<int>(spec.non_finite()));
   }
-  return absl::OkStatus();
+  if (!(spec.max_row_norm() >= 0 && std::isfinite(spec.max_row_norm()))) {
+    return wrong("max_row_norm is ", spec.max_row_norm(), ", must be >= 0");
+  }
+  return CheckOptimizer(spec);
 }
 
 Table::Table(const TableSpec& spec)
     : spec_(spec),
       optimizer_(MakeSparseOptimizer(spec)),
+      missed_(*optimizer_, spec.mode(), spec.dim()),
       layout_(spec.dim(), spec.storage(), optimizer_->num_slot_values(spec.dim())),
       rows_(Secret(), layout_.stride()),
       pending_index_(0, Secret() | 1),
@@ -121,6 +105,10 @@ char* Table::Create(uint64_t id) {
   InitializeWeights(spec_.seed(), spec_.init_stddev(), id, weights_.data(), spec_.dim());
   EncodeNearest(layout_.storage(), weights_.data(), spec_.dim(), row.weights);
   optimizer_->Init(row.slots, spec_.dim());
+  if (optimizer_->remembers_shown()) {
+    DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights_.data());
+    optimizer_->Shown(weights_.data(), row.slots, spec_.dim());
+  }
   return record;
 }
 
@@ -131,15 +119,20 @@ void Table::FirstWeights(uint64_t id, float* weights) {
   DecodeWeights(layout_.storage(), first_.data(), spec_.dim(), weights);
 }
 
-void Table::Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions) {
+void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions) {
+  const bool as_stored = layout_.storage() == STORED_F32, brings_up = missed_.matter() && missed_.exact();
+  const bool decays = !missed_.exact() && missed_.remembers_rates(), shows = step != 0 && optimizer_->remembers_shown();
+  const bool whole = brings_up || decays || shows;
   const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
-  const bool as_stored = layout_.storage() == STORED_F32;
-  rows_.ForEach(ids, offset, bytes, [=, this](size_t i, char* record) {
+  rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this](size_t i, char* record) {
     float* target = rows + (positions.empty() ? i : positions[i]) * dim;
     if (record == nullptr && !create) return FirstWeights(ids[i], target);
     if (record == nullptr) record = Create(ids[i]);
+    if (brings_up) BringUpStored(layout_.View(record));
     if (as_stored) CopyWeights(target, record + offset, bytes);
     else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), target);
+    if (decays) ShowDecayed(*layout_.View(record).header, target);
+    if (shows) optimizer_->Shown(target, layout_.View(record).slots, spec_.dim());
   });
 }
 
@@ -190,26 +183,103 @@ void Table::SumPending(const PendingRow& row) {
   }
 }
 
+uint32_t Table::SumFinite(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded) {
+  SumPending(row);
+  if (spec_.non_finite() == TableSpec::REJECT || AllFinite(sum_)) return row.count;
+  return SumMended(id, row, step, guarded);
+}
+
+uint32_t Table::SumMended(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded) {
+  const bool clip = spec_.non_finite() == TableSpec::CLIP;
+  std::vector<float> gradient(sum_.size());
+  std::fill(sum_.begin(), sum_.end(), 0.0f);
+  uint32_t added = 0;
+  for (uint32_t entry = row.head; entry != kNone; entry = pending_[entry].next) {
+    std::memcpy(gradient.data(), pending_[entry].gradient, gradient.size() * sizeof(float));
+    const bool finite = AllFinite(gradient);
+    if (!finite && guarded != nullptr) {
+      ++(clip ? guarded->mended : guarded->skipped);
+      const uint64_t trainer = pushes_[pending_[entry].push].sequence >> kSequenceBits;
+      guarded->NoteOffender({id, static_cast<uint32_t>(trainer), step});
+    }
+    if (!finite && !clip) continue;
+    ZeroNonFinite(absl::MakeSpan(gradient));
+    AddBytes(sum_.data(), reinterpret_cast<const char*>(gradient.data()), gradient.size());
+    ++added;
+  }
+  ZeroNonFinite(absl::MakeSpan(sum_));  // of finite numbers, too large together
+  return added;
+}
+
+float Table::ClippedScale(float scale) {
+  if (spec_.max_row_norm() == 0) return scale;
+  const double norm = std::sqrt(SquaredNorm(sum_.data(), sum_.size())) * std::fabs(double{scale});
+  if (!(norm > spec_.max_row_norm())) return scale;
+  ++guarded_.clipped;
+  return static_cast<float>(scale * (spec_.max_row_norm() / norm));
+}
+
 absl::uint128 Table::GradientNorm() {
   absl::uint128 total = 0;
-  for (const PendingRow& row : pending_rows_) {
-    SumPending(row);
+  for (size_t i = 0; i < pending_rows_.size(); ++i) {
+    SumFinite(pending_ids_[i], pending_rows_[i], 0, nullptr);
     total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(sum_.data(), sum_.size())));
   }
   return total;
 }
 
+RandomKey Table::RoundingKey(uint64_t id) const { return {spec_.seed() ^ kRoundingSalt, id}; }
+
+bool Table::BringUp(const RowView& row, float* weights, uint64_t step) {
+  const uint64_t from = row.header->last_step;
+  if (row.header->version == 0 || from >= step) return false;
+  if (missed_.exact()) {
+    missed_.Replay(weights, row.slots, from, step, [&](uint64_t replayed) {
+      if (layout_.storage() == STORED_F32) return;
+      EncodeStochastic(layout_.storage(), weights, spec_.dim(), RoundingKey(row.header->id), replayed, row.weights);
+      DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights);
+    });
+  } else {
+    missed_.CatchUp(weights, row.slots, from, step);
+  }
+  row.header->last_step = static_cast<uint32_t>(step);
+  return true;
+}
+
+void Table::BringUpStored(const RowView& row) {
+  const uint64_t step = missed_.last_step();
+  const bool in_place = layout_.storage() == STORED_F32;
+  float* const weights = in_place ? reinterpret_cast<float*>(row.weights) : weights_.data();
+  if (!in_place) DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights);
+  if (!BringUp(row, weights, step) || in_place || missed_.exact()) return;  // exact: stored step by step
+  EncodeStochastic(layout_.storage(), weights, spec_.dim(), RoundingKey(row.header->id), step, row.weights);
+}
+
+void Table::BringUpAll() {
+  ForEachRow([this](const RowView& row) { BringUpStored(row); });
+  missed_.BeginAfter(missed_.last_step());
+}
+
+void Table::ShowDecayed(const RowHeader& header, float* weights) const {
+  if (header.version == 0) return;
+  const float decay = missed_.WeightDecay(header.last_step, missed_.last_step());
+  for (uint32_t i = 0; i < spec_.dim(); ++i) weights[i] *= decay;
+}
+
+void Table::PrepareSave() {
+  if (missed_.remembers_rates()) BringUpAll();
+}
+
 void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale) {
   const RowView row = layout_.View(record);
   const uint32_t dim = spec_.dim();
-  if (layout_.storage() == STORED_F32) {
-    optimizer_->Apply(reinterpret_cast<float*>(row.weights), row.slots, gradient, dim, step, learning_rate, scale);
-  } else {
-    DecodeWeights(layout_.storage(), row.weights, dim, weights_.data());
-    optimizer_->Apply(weights_.data(), row.slots, gradient, dim, step, learning_rate, scale);
-    EncodeStochastic(layout_.storage(), weights_.data(), dim, {spec_.seed() ^ kRoundingSalt, row.header->id}, step, row.weights);
-  }
-  row.header->last_step = static_cast<uint32_t>(step);
+  const bool in_place = layout_.storage() == STORED_F32;
+  float* const weights = in_place ? reinterpret_cast<float*>(row.weights) : weights_.data();
+  if (!in_place) DecodeWeights(layout_.storage(), row.weights, dim, weights);
+  if (missed_.matter()) BringUp(row, weights, step - 1);
+  optimizer_->Apply(weights, row.slots, gradient, dim, step, learning_rate, scale);
+  if (!in_place) EncodeStochastic(layout_.storage(), weights, dim, RoundingKey(row.header->id), step, row.weights);
+  row.header->last_step = std::max(row.header->last_step, static_cast<uint32_t>(step));
   row.header->frequency += count;
   row.header->version += 1;
 }
@@ -220,16 +290,22 @@ void Table::Update(uint64_t step, float learning_rate, float scale, absl::Span<c
     if (record == nullptr) record = Create(ids[i]);
     Apply(record, gradients + i * spec_.dim(), 1, step, learning_rate, scale);
   });
+  missed_.Add(step, learning_rate, /*skipped=*/false);
 }
 
 void Table::Commit(uint64_t step, float learning_rate, float scale, bool skip) {
   if (!skip) {
     rows_.ForEach(pending_ids_, 0, layout_.stride(), [&](size_t i, char* record) {
+      const uint32_t count = SumFinite(pending_ids_[i], pending_rows_[i], step, &guarded_);
+      if (count == 0) return;
       if (record == nullptr) record = Create(pending_ids_[i]);
-      SumPending(pending_rows_[i]);
-      Apply(record, sum_.data(), pending_rows_[i].count, step, learning_rate, scale);
+      Apply(record, sum_.data(), count, step, learning_rate, ClippedScale(scale));
     });
+  } else if (spec_.non_finite() != TableSpec::REJECT) {
+    // Whoever skips a step wants to know whose gradients were at fault.
+    for (size_t i = 0; i < pending_rows_.size(); ++i) SumFinite(pending_ids_[i], pending_rows_[i], step, &guarded_);
   }
+  missed_.Add(step, learning_rate, skip);
   DropPending();
 }
 
@@ -241,7 +317,8 @@ void Table::DropPending() {
   pending_rows_.clear();
 }
 
-HashResult Table::Hash() const {
+HashResult Table::Hash() {
+  if (missed_.matter() && missed_.exact()) BringUpAll();
   HashResult result;
   const std::string_view name(spec_.name());
   const size_t dim = spec_.dim();

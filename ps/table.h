@@ -2,6 +2,8 @@
 // network and no threads. A push is kept as it came (its bytes stay in the receive buffer) and linked to the other
 // gradients of its row in (slice, sequence, arrival) order; Commit adds them up in f32 in that order and runs the
 // optimizer once per row. So neither the number of trainers nor the order of arrival nor who owns the row shows in the bits.
+// In modes other than LAZY the steps that a row missed reach it when it is next used (MissedSteps). Then, as everywhere, a row that was
+// never committed is what its id and the table's seed make of it, whatever steps have passed.
 // Thread rule: one thread. Rows may move when one is created.
 #pragma once
 
@@ -16,18 +18,17 @@
 #include "absl/types/span.h"
 #include "proto/embedding.pb.h"
 #include "ps/client.h"
+#include "ps/optimizer/missed_steps.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/row_index.h"
 #include "ps/row_layout.h"
 #include "ps/row_store.h"
+#include "ps/value_guard.h"
 
 namespace tandem::ps {
 
 // InvalidArgument, naming the field, unless a table can be made of it.
 absl::Status CheckTableSpec(const TableSpec& spec);
-// InvalidArgument, naming table and id, if a gradient row has a NaN or an infinity. `ids` u64[count] and `gradients`
-// f32[count, dim] at any alignment.
-absl::Status CheckGradients(const TableSpec& spec, const void* ids, const void* gradients, size_t count);
 
 class Table {
  public:
@@ -48,10 +49,11 @@ class Table {
   // In Pull and Accumulate, row i of the caller's array is the one at positions[i]; no positions: row i.
   // REQUIRES: ids distinct, none 0.
 
-  // Writes each id's weights to `rows` [*, dim]. An absent row is created first or, without `create`, only computed.
-  void Pull(absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions = {});
+  // Writes each id's weights, after the last step committed, to `rows` [*, dim]. An absent row is created first or, without
+  // `create`, only computed. `step` will train with them; 0: none will.
+  void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions = {});
   // Adds f32 `gradients` [*, dim], at any alignment, to the pending step; `owner` keeps them alive until Commit. Absent
-  // rows are created by Commit. REQUIRES: CheckGradients.
+  // rows are created by Commit. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are
@@ -60,11 +62,22 @@ class Table {
   // Sum over rows of the squared norm of the row's pending gradient: f64 in a fixed order per row, then unsigned fixed point
   // with 64 fraction bits, saturating. So it does not depend on the order of rows or on who owns them.
   absl::uint128 GradientNorm();
-  // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards.
+  // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards. Where
+  // trainers commit one by one, a step has several, in any order. Then CATCH_UP counts the steps from the row's last to this one, if
+  // there are any, and DENSE_EQUIVALENT has no meaning.
   void Commit(uint64_t step, float learning_rate, float scale, bool skip);
+  // Forgets the pending gradients, as if they had not come.
+  void DropPending();
+  // Makes `step` the last one committed. Of those before it every row has had its share. REQUIRES: nothing was committed.
+  void BeginAfter(uint64_t step) { missed_.BeginAfter(step); }
+  // Before rows are saved: brings up those whose missed steps a file does not tell. They then stand after the last step.
+  void PrepareSave();
 
-  // The share of params_hash (core decision 9): weights and slots of rows that were ever committed.
-  HashResult Hash() const;
+  // The share of params_hash (core decision 9): weights and slots of rows that were ever committed. DENSE_EQUIVALENT: after the last
+  // step; CATCH_UP: as they are kept, after each row's last gradient.
+  HashResult Hash();
+  // Of gradients that were committed or skipped.
+  const ValueGuardStatistics& guarded() const { return guarded_; }
   // Every row, as a checkpoint needs it.
   void ForEachRow(absl::FunctionRef<void(const RowView&)> visit) const;
   // Adds a saved row; `values` [layout().value_bytes()] are its weights and slots. False, changing nothing, if there is one with
@@ -93,16 +106,30 @@ class Table {
   char* Create(uint64_t id);
   // A new row's weights as Pull shows them.
   void FirstWeights(uint64_t id, float* weights);
+  RandomKey RoundingKey(uint64_t id) const;
+  // Runs the steps up to `step` that a row has missed; false if there are none. `weights` are its weights in f32, where they are kept
+  // or in weights_.
+  [[gnu::noinline]] bool BringUp(const RowView& row, float* weights, uint64_t step);
+  // Likewise up to the last step committed, wherever weights are kept.
+  void BringUpStored(const RowView& row);
+  void BringUpAll();
+  // Of a CATCH_UP row with weight decay, as Pull shows it.
+  void ShowDecayed(const RowHeader& header, float* weights) const;
   // One optimizer step with a gradient that is the sum of `count`.
   void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale);
   void Link(uint64_t id, uint32_t entry);
   bool Before(uint32_t a, uint32_t b) const;
   // The sum of the gradients pending for one row, in sum_.
   void SumPending(const PendingRow& row);
-  void DropPending();
+  // Likewise without what is not finite, as the table's policy has it; returns how many were added. `guarded`: counts, may be null.
+  uint32_t SumFinite(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded);
+  [[gnu::noinline]] uint32_t SumMended(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded);
+  // `scale`, or less if sum_ times it were longer than max_row_norm.
+  float ClippedScale(float scale);
 
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;
+  MissedSteps missed_;
   const RowLayout layout_;
   RowStore rows_;
 
@@ -114,6 +141,7 @@ class Table {
   std::vector<float> sum_;      // [dim]
   std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32
   std::vector<char> first_;     // a record's weights, while they are only looked at
+  ValueGuardStatistics guarded_;
 };
 
 }  // namespace tandem::ps

@@ -87,6 +87,7 @@ absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const 
   }
   std::vector<SavedFile> files;
   for (const auto& [number, table] : tables) {
+    table->PrepareSave();
     ASSIGN_OR_RETURN(const std::optional<SavedFile> file, SaveRows(*table, folder, unwritten));
     unwritten.windows.clear();
     if (file.has_value()) files.push_back(*file);
@@ -114,6 +115,7 @@ absl::StatusOr<LoadedTables> LoadTables(const TableMap& tables, const LoadArgs& 
   for (const std::string& name : args.files) {
     RETURN_IF_ERROR(LoadFile(absl::StrCat(args.folder, "/", name), args, wants, &loaded));
   }
+  for (const auto& [number, table] : loaded.tables) table->BeginAfter(args.step);
   return loaded;
 }
 

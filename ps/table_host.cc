@@ -1,5 +1,6 @@
 #include "ps/table_host.h"
 
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -25,22 +26,33 @@ Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id)
 
 TableHost::~TableHost() { Fail(absl::CancelledError("the parameter server is closing")); }
 
-absl::Status TableHost::CheckTrainers(uint32_t num_trainers) const {
+absl::Status TableHost::CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const {
   if (num_trainers == 0 || num_trainers >= 1u << (64 - kSequenceBits)) {
     return absl::InvalidArgumentError(absl::StrCat("num_trainers is ", num_trainers, ", must be 1 to 2^24 - 1"));
   }
-  if (gate_.num_trainers() == 0 || gate_.num_trainers() == num_trainers) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckConsistency(consistency));
+  if (gate_.num_trainers() == 0) return absl::OkStatus();
+  if (gate_.num_trainers() != num_trainers) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job has ", gate_.num_trainers(), " trainers, this request says ", num_trainers));
+  }
+  const ConsistencySpec& known = gate_.consistency();
+  if (known.mode() == consistency.mode() && known.staleness() == consistency.staleness()) return absl::OkStatus();
+  const auto describe = [](const ConsistencySpec& spec) {
+    return absl::StrCat(ConsistencySpec::Mode_Name(spec.mode()), " with staleness ", spec.staleness());
+  };
   return absl::FailedPreconditionError(
-      absl::StrCat("the job has ", gate_.num_trainers(), " trainers, this request says ", num_trainers));
+      absl::StrCat("the job's consistency is ", describe(known), ", this request says ", describe(consistency)));
 }
 
-void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done) {
+void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done,
+                             const ConsistencySpec& consistency) {
   absl::Status refused = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    RETURN_IF_ERROR(CheckTrainers(num_trainers));
+    RETURN_IF_ERROR(CheckTrainers(num_trainers, consistency));
     RETURN_IF_ERROR(specs_.Check(tables));
-    gate_.SetTrainers(num_trainers);
+    gate_.SetTrainers(num_trainers, consistency);
     workers_.PostToAll(
         [created = specs_.Add(tables)](TableWorker& worker) {
           for (const auto& spec : created) worker.tables()[spec->number()] = std::make_unique<Table>(*spec);
@@ -63,10 +75,11 @@ absl::StatusOr<uint32_t> TableHost::Dim(uint32_t table) const {
 }
 
 void TableHost::PostPull(ParkedPull pull) {
+  ++counts_.pulls;
   workers_.PostToOwners(
       std::move(pull.shares),
-      [create = pull.create](Table& table, const TableWorkers::Share& share) {
-        table.Pull(share.owned.ids, create, share.rows, share.owned.positions);
+      [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
+        table.Pull(step, share.owned.ids, create, share.rows, share.owned.positions);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
@@ -75,7 +88,7 @@ void TableHost::PostPull(ParkedPull pull) {
 void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool create, const std::vector<PullPart>& parts,
                      Done done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
-    ParkedPull pull{step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
+    ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares, nullptr));
@@ -90,25 +103,67 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
   if (!refused.ok()) done(refused);
 }
 
+absl::Status TableHost::CheckFinite(const TableSpec& spec, const PushPlace& place, const PushPart& part) {
+  if (spec.non_finite() != TableSpec::REJECT) return absl::OkStatus();
+  const std::optional<uint64_t> id = FindNonFinite(part.ids, part.gradients, part.count, spec.dim());
+  if (!id.has_value()) return absl::OkStatus();
+  absl::MutexLock lock(&mutex_);
+  ValueGuardStatistics& rejected = rejected_[spec.number()];
+  ++rejected.rejected;
+  rejected.NoteOffender({*id, place.trainer, place.step});
+  return absl::InvalidArgumentError(
+      absl::StrCat("table ", spec.name(), ": the gradient of id ", *id, " is not finite (NaN or infinity), from trainer ",
+                   place.trainer, " in step ", place.step));
+}
+
+void TableHost::ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done) {
+  absl::Status refused = [&]() -> absl::Status {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    auto of_workers = std::make_shared<std::vector<ValueGuardMap>>(workers_.size());
+    workers_.PostToAll(
+        [of_workers](TableWorker& worker) {
+          ValueGuardMap& mine = (*of_workers)[static_cast<size_t>(worker.number())];
+          for (const auto& [number, table] : worker.tables()) mine[number] = table->guarded();
+        },
+        [of_workers, total = rejected_, done]() mutable {
+          for (const ValueGuardMap& mine : *of_workers) {
+            for (const auto& [number, guarded] : mine) total[number].Merge(guarded);
+          }
+          done(std::move(total));
+        });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
-  bool repeated = false;
+  bool answered = false;
   absl::Status refused = [&]() -> absl::Status {
     TableWorkers::Shares shares(workers_.size());
     ShardSet touched;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares, &touched));
+      RETURN_IF_ERROR(CheckFinite(*spec, place, part));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
     const Caller caller{place.trainer, place.incarnation};
     ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched));
-    repeated = fresh.none();
-    if (repeated) return absl::OkStatus();
+    answered = fresh.none();  // it was accumulated when it came first
+    // A push without ids is new every time.
+    ++(answered && touched.any() ? counts_.repeated_pushes : counts_.pushes);
+    if (answered) return absl::OkStatus();
     if (fresh != touched) TableWorkers::KeepShards(fresh, &shares);
     // Trainer and sequence share the 64 bits that order pushes within a slice.
     const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
+    if (!gate_.sums_trainers()) {
+      held_.Add(place.trainer, place.step, {place.slice, order, std::move(shares), std::move(owner)});
+      answered = true;
+      return absl::OkStatus();
+    }
     workers_.PostToOwners(
         std::move(shares),
         [slice = place.slice, order, owner = std::move(owner)](Table& table, const TableWorkers::Share& share) {
@@ -117,7 +172,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
         [done] { done(absl::OkStatus()); }, WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id));
     return absl::OkStatus();
   }();
-  if (repeated || !refused.ok()) done(refused);
+  if (answered || !refused.ok()) done(refused);
 }
 
 void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done, uint64_t trace_id) {
@@ -133,6 +188,9 @@ void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done,
       answer = verdict.status();
     } else if (*verdict == StepGate::RoundVerdict::PAST) {
       answer = absl::FailedPreconditionError(absl::StrCat("gradient norm of step ", step, ", which is applied"));
+    } else if (!gate_.sums_trainers()) {
+      PostNormOf(caller.trainer, step, done, trace_id);
+      return false;
     } else if (norm_.has_value()) {
       answer = *norm_;
     } else {
@@ -165,6 +223,16 @@ void TableHost::PostNorm(uint64_t step) {
       WorkSpan(SpanKind::COMMIT, "gradient_norm", step, std::exchange(norm_trace_id_, 0)));
 }
 
+void TableHost::PostNormOf(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) {
+  auto norms = std::make_shared<std::vector<absl::uint128>>(workers_.size());
+  workers_.PostToAll(
+      [norms, pushes = held_.Find(trainer, step)](TableWorker& worker) {
+        (*norms)[static_cast<size_t>(worker.number())] = NormOfHeld(pushes, worker);
+      },
+      [norms, done = std::move(done)] { done(std::accumulate(norms->begin(), norms->end(), absl::uint128{0}, SaturatingAdd)); },
+      WorkSpan(SpanKind::COMMIT, "gradient_norm", step, trace_id));
+}
+
 void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
   std::vector<NormDone> answered;
   {
@@ -193,6 +261,10 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
         workers_.PostToAll([](TableWorker&) {}, [done] { done(absl::OkStatus()); });
         return absl::OkStatus();
       }
+      if (!gate_.sums_trainers()) {
+        PostCommitOf(caller.trainer, args, done, trace_id);
+        return absl::OkStatus();
+      }
       waiting_commits_.push_back(done);
       if (trace_id != 0) commit_trace_id_ = trace_id;
       if (verdict == StepGate::RoundVerdict::COMPLETE) PostCommit(args, &later);
@@ -209,14 +281,9 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
 }
 
 void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
+  ++counts_.commits;
   workers_.PostToAll(
-      [args](TableWorker& worker) {
-        std::map<uint32_t, float> rates;
-        for (const TableRateValue& rate : args.rates) rates[rate.table] = rate.learning_rate;
-        for (auto& [number, table] : worker.tables()) {
-          table->Commit(args.step, rates[number], args.gradient_scale, args.skip);
-        }
-      },
+      [args](TableWorker& worker) { CommitPending(args, worker); },
       [waiting = std::move(waiting_commits_)] {
         for (const Done& done : waiting) done(absl::OkStatus());
       },
@@ -234,10 +301,25 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
   norm_posted_ = false;
   norm_trace_id_ = 0;
   norm_.reset();
+  PostParkedPulls();
+}
+
+void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id) {
+  ++counts_.commits;
+  workers_.PostToAll(
+      [args, pushes = held_.Take(trainer, args.step)](TableWorker& worker) {
+        if (!args.skip) AccumulateHeld(pushes, worker);
+        CommitPending(args, worker);
+      },
+      [done = std::move(done)] { done(absl::OkStatus()); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id));
+  PostParkedPulls();
+}
+
+void TableHost::PostParkedPulls() {
   std::vector<ParkedPull> parked = std::move(parked_pulls_);
   parked_pulls_.clear();
   for (ParkedPull& pull : parked) {
-    if (pull.step == gate_.applied() + 1) PostPull(std::move(pull));
+    if (gate_.AdmitWaitingPull(pull.caller, pull.step)) PostPull(std::move(pull));
     else parked_pulls_.push_back(std::move(pull));
   }
 }
@@ -269,15 +351,44 @@ void TableHost::Hash(std::function<void(absl::StatusOr<HashResult>)> done) {
   if (!refused.ok()) done(refused);
 }
 
+void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> done) {
+  absl::Status refused = [&]() -> absl::Status {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    StatisticsReply common;
+    common.set_pulls(counts_.pulls);
+    common.set_pushes(counts_.pushes);
+    common.set_repeated_pushes(counts_.repeated_pushes);
+    common.set_commits(counts_.commits);
+    gate_.staleness().Save(common.mutable_staleness());
+    gate_.outstanding().Save(common.mutable_outstanding());
+    for (uint32_t trainer = 0; trainer < gate_.num_trainers(); ++trainer) common.add_clocks(gate_.clock(trainer));
+    auto parts = std::make_shared<std::vector<StatisticsReply>>(workers_.size());
+    workers_.PostToAll(
+        [parts](TableWorker& worker) {
+          for (auto& [number, table] : worker.tables()) {
+            TableStatistics& of = *(*parts)[static_cast<size_t>(worker.number())].add_tables();
+            of.set_name(table->spec().name());
+            of.set_number(number);
+            of.set_rows(table->num_rows());
+            of.set_memory_bytes(table->memory_bytes());
+          }
+        },
+        [parts, done, total = std::move(common)]() mutable {
+          for (const StatisticsReply& part : *parts) MergeStatistics(part, &total);
+          done(std::move(total));
+        });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
 void TableHost::Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
                      std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done, uint64_t trace_id) {
   absl::Status refused = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    if (step != gate_.applied()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("rows of step ", step, " cannot be saved: the last step applied is ", gate_.applied()));
-    }
+    RETURN_IF_ERROR(gate_.CheckSave(step));
     auto results = std::make_shared<std::vector<absl::StatusOr<std::vector<SavedFile>>>>(
         workers_.size(), std::vector<SavedFile>());
     const auto windows = std::make_shared<const SavedWindows>(SavedWindows{job_epoch, gate_.windows().Save()});

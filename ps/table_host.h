@@ -1,12 +1,14 @@
 // The tables of one server process, on worker threads (TableWorkers). Calls are checked, cut by owner and posted to the
 // workers' mailboxes under one short lock; mailboxes are first in, first out, and that alone orders a step: whatever was
-// posted before a commit is part of it, and a pull posted after it sees it. The synchronous rule itself is StepGate's.
+// posted before a commit is part of it, and a pull posted after it sees it. Who waits for whom is StepGate's. In BSP a push goes to
+// the workers as it comes, in other modes when its trainer commits (HeldPushes).
 // Thread rule: any thread calls; nothing blocks. Every callback runs exactly once, on a worker or on the caller's thread, and
 // never under the host's lock. Refused input changes nothing.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,10 +21,12 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/trace.h"
 #include "ps/client.h"
+#include "ps/held_pushes.h"
 #include "ps/step_gate.h"
 #include "ps/table_files.h"
 #include "ps/table_specs.h"
 #include "ps/table_workers.h"
+#include "ps/value_guard.h"
 
 namespace tandem::ps {
 
@@ -49,6 +53,8 @@ struct PushPlace {
   uint32_t incarnation = 1;
 };
 
+using ValueGuardMap = std::map<uint32_t, ValueGuardStatistics>;  // by table number
+
 class TableHost {
  public:
   using Done = std::function<void(absl::Status)>;
@@ -59,12 +65,13 @@ class TableHost {
   TableHost(const TableHost&) = delete;
   TableHost& operator=(const TableHost&) = delete;
 
-  // Repeatable. FailedPrecondition if a table, or the number of trainers, is known already and differs.
-  void CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done);
+  // Repeatable. FailedPrecondition if a table, the number of trainers or the consistency is known already and differs.
+  void CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done,
+                    const ConsistencySpec& consistency = {});
   // The dim of a table, to size a reply; InvalidArgument if there is no such table.
   absl::StatusOr<uint32_t> Dim(uint32_t table) const;
 
-  // Of a call with a trace_id, every worker's share of the work is in tracer() when it is answered. A norm or a commit, which
+  // Of a call with a trace_id, every worker's share of the work is in tracer() when it is answered. A norm or a commit of BSP, which
   // runs once for all trainers, has the id of the last that gave one.
   // A caller that is no trainer has no name.
   void Pull(const std::optional<Caller>& caller, uint64_t step, bool create, const std::vector<PullPart>& parts, Done done,
@@ -77,6 +84,9 @@ class TableHost {
                     uint64_t trace_id = 0);
   void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
+  void Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> done);
+  // What every table has refused, dropped or mended so far.
+  void ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done);
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile. With them go
   // the windows of pushes, for servers that load them in the same job; epoch 0: of no job, without windows.
   void Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
@@ -93,11 +103,16 @@ class TableHost {
  private:
   using NormDone = std::function<void(absl::StatusOr<absl::uint128>)>;
   struct ParkedPull {
+    std::optional<Caller> caller;
     uint64_t step;
     TableWorkers::Shares shares;
     bool create;
     Done done;
     uint64_t trace_id;
+  };
+  // Messages, but for commits that were applied.
+  struct Counts {
+    uint64_t pulls = 0, pushes = 0, repeated_pushes = 0, commits = 0;
   };
   struct WaitingNorm {
     uint64_t step;
@@ -106,10 +121,17 @@ class TableHost {
   using Callbacks = std::vector<std::function<void()>>;  // collected under the lock, run after it
 
   absl::StatusOr<std::shared_ptr<const TableSpec>> FindSpec(uint32_t table) const;
-  absl::Status CheckTrainers(uint32_t num_trainers) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PostPull(ParkedPull pull) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void PostPull(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those that need to wait no more.
+  void PostParkedPulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // InvalidArgument, naming row, trainer and step, if the table rejects what is not finite and there is such a gradient.
+  absl::Status CheckFinite(const TableSpec& spec, const PushPlace& place, const PushPart& part);
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of one trainer alone.
+  void PostNormOf(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishNorm(uint64_t step, absl::uint128 norm);
   void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<LoadedTables>>> loaded, const Done& done);
 
@@ -117,7 +139,11 @@ class TableHost {
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   TableSpecs specs_ ABSL_GUARDED_BY(mutex_);
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
+  HeldPushes held_ ABSL_GUARDED_BY(mutex_);  // empty in BSP
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
+  ValueGuardMap rejected_ ABSL_GUARDED_BY(mutex_);
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
+  // Of BSP, where trainers wait for each other:
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);
   std::vector<WaitingNorm> waiting_norms_ ABSL_GUARDED_BY(mutex_);
   bool norm_posted_ ABSL_GUARDED_BY(mutex_) = false;             // of the open step

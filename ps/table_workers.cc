@@ -38,7 +38,6 @@ absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, siz
     return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
   }
   ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count, touched));
-  if (gradients != nullptr) RETURN_IF_ERROR(CheckGradients(spec, ids, gradients, count));
   for (size_t worker = 0; worker < owned.size(); ++worker) {
     if (owned[worker].ids.empty()) continue;
     (*shares)[worker].push_back({spec.number(), std::move(owned[worker]), rows, gradients});

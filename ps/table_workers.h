@@ -31,7 +31,7 @@ class TableWorkers {
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
-  // Checks one segment (InvalidArgument) and adds each worker's share of it, and its virtual shards to `touched`.
+  // Checks one segment's ids (InvalidArgument) and adds each worker's share of it, and its virtual shards to `touched`.
   // REQUIRES: shares->size() == size().
   absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
                          Shares* shares, ShardSet* touched) const;

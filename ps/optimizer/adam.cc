@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/optimizer.h"
+#include "ps/optimizer/rest.h"
 
 namespace tandem::ps {
 
@@ -15,9 +16,14 @@ void SparseAdam::Apply(float* weights, float* slots, const float* gradient, uint
   args.beta1 = beta1_;
   args.beta2 = beta2_;
   args.epsilon = epsilon_;
+  args.weight_decay = weight_decay_;
   args.gradient_scale = scale;
   args.step = step;
   kernels::AdamUpdate<float>(weights, slots, slots + dim, gradient, dim, args);
+}
+
+bool SparseAdam::AtRest(const float* weights, const float* slots, uint32_t dim, float learning_rate) const {
+  return TooSmallToMove(weights, slots, dim, LongestAdamStep(learning_rate, beta1_, epsilon_));
 }
 
 }  // namespace tandem::ps

@@ -10,6 +10,7 @@ void SparseSgd::Apply(float* weights, float*, const float* gradient, uint32_t di
                       float scale) const {
   kernels::SgdArgs args;
   args.learning_rate = learning_rate;
+  args.weight_decay = weight_decay_;
   args.gradient_scale = scale;
   kernels::SgdUpdate<float>(weights, gradient, dim, args);
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <ostream>
+#include <tuple>
 
 #include "tests/cluster/small_job.h"
 
@@ -67,6 +68,33 @@ INSTANTIATE_TEST_SUITE_P(
                     Recipe{"FullSoftmaxAdagrad", Set({kLoss + "FULL_SOFTMAX", "tables[item].optimizer=ADAGRAD",
                                                       "optimizer.kind=ADAMW", "optimizer.weight_decay=0.01"})}),
     [](const auto& info) { return info.param.name; });
+
+// Without other trainers nothing is stale, unless rows are pulled before own updates: the modes' servers count and apply as BSP's do.
+TEST(ConsistencyTest, OneTrainersBitsAreThoseOfBspOverServersToo) {
+  SmallJob job;
+  const std::string bsp = job.HashOf("bsp", {"--local"});
+  for (const std::vector<std::string>& mode :
+       {std::vector<std::string>{"ps.consistency=SSP", "ps.staleness=2"}, {"ps.consistency=PERMIT", "ps.staleness=1"}}) {
+    Arguments arguments{"--ps", "2"};
+    for (const std::string& set : mode) arguments.insert(arguments.end(), {"--set", set});
+    EXPECT_EQ(job.HashOf("run", arguments), bsp) << mode[0];
+  }
+}
+
+TEST(ConsistencyTest, TwoTrainersAreAsFarApartAsTheModeAllows) {
+  SmallJob job;
+  for (const auto& [mode, staleness, most] : {std::tuple("SSP", "0", 0), {"SSP", "1", 1}, {"ASP", "0", 1}, {"PERMIT", "3", 3}}) {
+    SCOPED_TRACE(mode);
+    const std::string consistency = std::string("ps.consistency=") + mode, bound = std::string("ps.staleness=") + staleness;
+    job.HashOf("run", {"--ps", "2", "--trainers", "2", "--set", consistency, "--set", bound});
+    int found = 0;
+    for (int steps = 0; steps <= 17; ++steps) {
+      if (job.Read("run/metrics.jsonl").find("\"staleness\":" + std::to_string(steps)) != std::string::npos) found = steps;
+    }
+    EXPECT_LE(found, most);
+    EXPECT_TRUE(found >= 2 || most < 3) << "PERMIT pulls ahead";
+  }
+}
 
 // The samples of a step are summed in another order, so the bits may differ; the losses must not.
 TEST(LossTest, OneReplicaAndTwoByTwoAgreeOverAHundredSteps) {

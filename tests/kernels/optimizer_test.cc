@@ -43,6 +43,51 @@ TEST(AdamTest, FollowsThePaperOverManySteps) {
   }
 }
 
+TEST(AmsgradTest, RatesNeverGrowAgain) {
+  double w[1] = {1}, m[1] = {0}, v[1] = {0}, v_max[1] = {0}, want = 1, first = 0, second = 0, largest = 0;
+  for (uint64_t step = 1; step <= 50; ++step) {
+    const double g = step == 2 ? 10 : 0.1;
+    AdamArgs args;
+    args.learning_rate = 0.01, args.beta2 = 0.9, args.gradient_scale = 2, args.step = step;
+    AmsgradUpdate(w, m, v, v_max, &g, 1, args);
+    const double t = static_cast<double>(step);
+    first = 0.9 * first + 0.1 * 2 * g;
+    second = 0.9 * second + 0.1 * 4 * g * g;
+    largest = std::max(largest, second);
+    want -= 0.01 * (first / (1 - std::pow(0.9, t))) / (std::sqrt(largest / (1 - std::pow(0.9, t))) + 1e-8);
+    ASSERT_NEAR(w[0], want, 1e-12) << step;
+  }
+  EXPECT_GT(v_max[0], 10 * v[0]);
+}
+
+TEST(MomentumTest, HeavyBallAndNesterov) {
+  double heavy[1] = {1}, nesterov[1] = {1}, m[2] = {0, 0};
+  const double g[1] = {2};
+  MomentumUpdate(heavy, m, g, 1, {0.1, 0.5, 2, false});
+  EXPECT_DOUBLE_EQ(heavy[0], 1 - 0.1 * 4);
+  MomentumUpdate(heavy, m, g, 1, {0.1, 0.5, 2, false});
+  EXPECT_DOUBLE_EQ(heavy[0], 1 - 0.1 * 4 - 0.1 * 6);
+  MomentumUpdate(nesterov, m + 1, g, 1, {0.1, 0.5, 2, true});
+  EXPECT_DOUBLE_EQ(nesterov[0], 1 - 0.1 * (4 + 0.5 * 4));
+}
+
+TEST(RmspropTest, DividesByTheRootOfTheRunningMean) {
+  double w[1] = {1}, a[1] = {4};
+  const double g[1] = {3};
+  RmspropUpdate(w, a, g, 1, {0.1, 0.75, 0.5, 2});
+  EXPECT_DOUBLE_EQ(a[0], 0.75 * 4 + 0.25 * 36);
+  EXPECT_DOUBLE_EQ(w[0], 1 - 0.1 * 6 / (std::sqrt(12.0) + 0.5));
+}
+
+TEST(AdadeltaTest, StepsHaveTheUnitOfEarlierChanges) {
+  double w[1] = {1}, a[1] = {0}, d[1] = {0};
+  const double g[1] = {8};
+  AdadeltaUpdate(w, a, d, g, 1, {1, 0.75, 0.25, 0.5});
+  const double change = 4 * std::sqrt(0.25) / std::sqrt(4.25);
+  EXPECT_DOUBLE_EQ(w[0], 1 - change);
+  EXPECT_DOUBLE_EQ(d[0], 0.25 * change * change);
+}
+
 // What lets a row of a parameter server equal the same values inside a dense parameter.
 TEST(AdamTest, BitsDoNotDependOnLengthOrPlace) {
   const int64_t n = 1000;

@@ -86,24 +86,40 @@ class PushWindowsTest : public testing::Test {
 };
 
 TEST_F(PushWindowsTest, PushIsPendingUntilTheFoldAndOfItsShardsOnly) {
-  windows_.Add(1, 5, Shards({0, 9}));
-  windows_.Add(1, 5, Shards({1023}));
+  windows_.Add(1, 1, 5, Shards({0, 9}));
+  windows_.Add(1, 1, 5, Shards({1023}));
   EXPECT_TRUE(windows_.HasPending(1));
   EXPECT_EQ(Find(1, 5, Shards({0, 1, 1023})).pending, Shards({0, 1023}));
+  EXPECT_EQ(Find(1, 5, Shards({1})).pending_step, 1u);
   EXPECT_TRUE(windows_.Save().empty()) << "what is pending is in no row yet";
   EXPECT_TRUE(Find(0, 5, Shards({0})).pending.none());
-  windows_.Fold();
+  windows_.Add(0, 1, 5, Shards({9}));
+  windows_.Add(1, 2, 6, Shards({9}));
+  windows_.Fold(1, 1);
+  EXPECT_TRUE(windows_.HasPending(0) && windows_.HasPending(1)) << "other trainers, other steps";
+  EXPECT_TRUE(Find(1, 6, Shards({9})).applied.none());
+  windows_.Fold(1, 2);
   EXPECT_FALSE(windows_.HasPending(1));
+  EXPECT_TRUE(Find(1, 6, Shards({9})).applied.any());
   const PushWindows::Known known = Find(1, 5, Shards({0, 1, 1023}));
   EXPECT_TRUE(known.pending.none());
   EXPECT_EQ(known.applied, Shards({0, 1023}));
   EXPECT_TRUE(Find(1, 4, Shards({0, 1, 1023})).applied.none());
-  EXPECT_TRUE(Find(1, 6, Shards({0, 1, 1023})).applied.none());
+  EXPECT_TRUE(Find(1, 7, Shards({0, 1, 1023})).applied.none());
+}
+
+TEST_F(PushWindowsTest, OlderSequenceOfALaterStepIsAppliedAndThenTooLateToTell) {
+  windows_.Add(0, 1, 1000, Shards({7}));
+  windows_.Add(0, 2, 3, Shards({7}));  // steps of PERMIT are open side by side
+  windows_.Fold(0, 1);
+  windows_.Fold(0, 2);
+  EXPECT_TRUE(Find(0, 1000, Shards({7})).applied.any());
+  EXPECT_TRUE(absl::IsFailedPrecondition(windows_.Find(0, 3, Shards({7})).status()));
 }
 
 TEST_F(PushWindowsTest, PushBeforeTheWindowIsRefusedNamingIt) {
-  windows_.Add(2, 1000, Shards({7}));
-  windows_.Fold();
+  windows_.Add(2, 1, 1000, Shards({7}));
+  windows_.Fold(2, 1);
   EXPECT_TRUE(windows_.Find(2, 745, Shards({7})).ok());
   EXPECT_TRUE(windows_.Find(2, 744, Shards({8})).ok()) << "another shard has another window";
   const absl::Status status = windows_.Find(2, 744, Shards({7, 8})).status();
@@ -113,13 +129,15 @@ TEST_F(PushWindowsTest, PushBeforeTheWindowIsRefusedNamingIt) {
 }
 
 TEST_F(PushWindowsTest, PendingPushesAreKnownHoweverMany) {
-  for (uint64_t sequence = 1; sequence <= 1000; ++sequence) windows_.Add(0, sequence, Shards({3}));
+  for (uint64_t sequence = 1; sequence <= 1000; ++sequence) windows_.Add(0, 1, sequence, Shards({3}));
   for (uint64_t sequence = 1; sequence <= 1000; ++sequence) EXPECT_TRUE(Find(0, sequence, Shards({3})).pending.any());
 }
 
 TEST_F(PushWindowsTest, RestartForgetsOneTrainer) {
-  for (uint32_t trainer : {0, 1}) windows_.Add(trainer, 300, Shards({3}));
-  windows_.Fold();
+  for (uint32_t trainer : {0, 1}) {
+    windows_.Add(trainer, 1, 300, Shards({3}));
+    windows_.Fold(trainer, 1);
+  }
   windows_.Restart(0, 2);
   EXPECT_EQ(windows_.incarnation(0), 2u);
   EXPECT_TRUE(Find(0, 300, Shards({3})).applied.none());
@@ -129,10 +147,10 @@ TEST_F(PushWindowsTest, RestartForgetsOneTrainer) {
 
 TEST_F(PushWindowsTest, SavedWindowsAreRestoredForThatIncarnationOrALaterOne) {
   windows_.Restart(1, 4);
-  windows_.Add(0, 8, Shards({3, 5}));
-  windows_.Add(1, 9, Shards({3}));
-  windows_.Fold();
-  windows_.Add(0, 10, Shards({3}));
+  windows_.Add(0, 1, 8, Shards({3, 5}));
+  windows_.Add(1, 1, 9, Shards({3}));
+  for (uint32_t trainer : {0, 1}) windows_.Fold(trainer, 1);
+  windows_.Add(0, 2, 10, Shards({3}));
   const std::vector<ShardWindow> saved = windows_.Save();
   ASSERT_EQ(saved.size(), 3u);
   EXPECT_EQ(std::tuple(saved[1].shard, saved[1].trainer, saved[1].incarnation), std::tuple(3u, 1u, 4u));
@@ -141,8 +159,8 @@ TEST_F(PushWindowsTest, SavedWindowsAreRestoredForThatIncarnationOrALaterOne) {
     PushWindows other;
     other.SetTrainers(2);
     if (incarnation != 0) other.Restart(1, incarnation);
-    other.Add(0, 77, Shards({3}));
-    other.Fold();
+    other.Add(0, 1, 77, Shards({3}));
+    other.Fold(0, 1);
     ASSERT_TRUE(other.Restore(saved).ok());
     EXPECT_EQ(other.Find(0, 8, Shards({3, 5}))->applied, Shards({3, 5}));
     EXPECT_TRUE(other.Find(0, 10, Shards({3}))->applied.none());
@@ -196,12 +214,12 @@ TEST_P(PushHistoryTest, IsAsAPlainSetSays) {
     const ShardSet fresh = shards & ~known->applied & ~known->pending;
     repeated += fresh.none() && shards.any();
     partial += fresh.any() && fresh != shards;
-    windows.Add(trainer, sequence, fresh);
+    windows.Add(trainer, 1, sequence, fresh);
     for (uint32_t shard = 0; shard < shards.size(); ++shard) {
       if (fresh.test(shard)) pending.insert({trainer, sequence, shard});
     }
     if (draw(20) == 0) {
-      windows.Fold();
+      for (uint32_t each : {0, 1}) windows.Fold(each, 1);
       for (const auto& [of, number, shard] : pending) highest[{of, shard}] = std::max(highest[{of, shard}], number);
       applied.merge(pending);
       pending.clear();

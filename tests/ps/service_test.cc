@@ -1,6 +1,8 @@
 // The service's bytes, without a network: what is accepted, what is refused, and that any protobuf library reads it.
 #include "ps/service.h"
 
+#include <limits>
+
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "kernels/base/crc32c.h"
@@ -166,6 +168,51 @@ TEST_F(ServiceTest, RefusesAMessageAboveTheLimitBeforeAllocating) {
   PullRequest pull = Pull(ids);
   pull.mutable_segments(0)->set_table(2);
   ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "cut it");
+}
+
+TEST_F(ServiceTest, RefusesTablesThatCannotBe) {
+  const auto refused = [this](auto change, const char* word) {
+    CreateTablesRequest request;
+    *request.mutable_header() = Header();
+    TableSpec& spec = *request.add_tables();
+    spec = MakeTableSpec(2, 4, SPARSE_ADAM);
+    change(spec);
+    request.set_num_trainers(1);
+    ExpectRefused(&EmbeddingService::CreateTables, request, absl::StatusCode::kInvalidArgument, word);
+  };
+  refused([](TableSpec& spec) { spec.set_dim(0); }, "dim is 0");
+  refused([](TableSpec& spec) { spec.set_dim(1u << 31); }, "dim is 2147483648");
+  refused([](TableSpec& spec) { spec.set_beta1(1); }, "beta1 is 1");
+  refused([](TableSpec& spec) { spec.set_optimizer(static_cast<tandem::SparseOptimizer>(99)); }, "unknown sparse optimizer 99");
+  refused([](TableSpec& spec) { spec.set_mode(static_cast<TableSpec::Mode>(9)); }, "mode is 9");
+  refused([](TableSpec& spec) { spec.set_non_finite(static_cast<TableSpec::NonFinite>(9)); }, "non_finite 9");
+  refused([](TableSpec& spec) { spec.set_max_row_norm(-1); }, "max_row_norm is -1");
+  PullRequest pull = Pull({5});
+  pull.mutable_segments(0)->set_table(2);
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "no table 2");
+}
+
+TEST_F(ServiceTest, RefusedPushesChangeNothing) {
+  PushRequest stranger = Push({5}, {1, 2, 3});
+  stranger.mutable_segments(0)->set_table(8);
+  ExpectRefused(&EmbeddingService::Push, stranger, absl::StatusCode::kInvalidArgument, "no table 8");
+  ExpectRefused(&EmbeddingService::Push, Push({5}, {1, 2, 3, 4}), absl::StatusCode::kInvalidArgument, "gradients");
+  ExpectRefused(&EmbeddingService::Push, Push({5, 5}, {1, 2, 3, 4, 5, 6}), absl::StatusCode::kInvalidArgument, "twice");
+  ExpectRefused(&EmbeddingService::Push, Push({0}, {1, 2, 3}), absl::StatusCode::kInvalidArgument, "0");
+  const float bad = std::numeric_limits<float>::quiet_NaN();
+  ExpectRefused(&EmbeddingService::Push, Push({5, 6}, {1, 2, 3, 4, bad, 6}), absl::StatusCode::kInvalidArgument,
+                "id 6 is not finite (NaN or infinity), from trainer 0 in step 1");
+  CommitRequest commit;
+  *commit.mutable_header() = Header();
+  commit.set_step(1);
+  commit.set_gradient_scale(1);
+  commit.add_rates()->set_table(1);
+  ASSERT_TRUE(Ask(&EmbeddingService::Commit, commit).ok());
+  HashRequest hash;
+  *hash.mutable_header() = Header();
+  HashReply reply;
+  ASSERT_TRUE(reply.ParseFromString(*Ask(&EmbeddingService::Hash, hash)));
+  EXPECT_EQ(reply.num_rows(), 0u);
 }
 
 TEST_F(ServiceTest, RefusesADamagedPayload) {

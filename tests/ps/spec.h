@@ -20,6 +20,14 @@ inline TableSpec MakeTableSpec(uint32_t number, uint32_t dim, int optimizer = SP
   spec.set_beta2(0.999f);
   spec.set_epsilon(1e-8f);
   spec.set_initial_accumulator(0.1f);
+  spec.set_momentum(0.9f);
+  spec.set_rho(0.95f);
+  spec.set_beta(1);
+  spec.set_l1(0.01f);
+  spec.set_l2(0.02f);
+  spec.set_group_l1(0.01f);
+  spec.set_delay_compensation(0.5f);
+  if (optimizer == SPARSE_ADAMW) spec.set_weight_decay(0.1f);
   spec.set_init_stddev(0.05f);
   spec.set_seed(77 + number);
   return spec;

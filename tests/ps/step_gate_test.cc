@@ -1,4 +1,4 @@
-// The synchronous rule as scripted scenarios.
+// The rules of BSP and of the other modes as scripted scenarios; staleness_test.cc has random ones.
 #include "ps/step_gate.h"
 
 #include <functional>
@@ -69,7 +69,7 @@ TEST_F(StepGateTest, PushThatWouldBeLostIsRefused) {
   ExpectRefused(gate_.AdmitPush({0}, 1, 10, kShards).status(), "push 10 of trainer 0 for step 1 is new, but step 1 is applied");
   ExpectRefused(gate_.AdmitPush({0}, 1, 8, kShards).status(), "is new, but step 1 is applied");
   ExpectRefused(gate_.AdmitPush({0}, 1, 9, kMoreShards).status(), "is new, but step 1 is applied");
-  ExpectRefused(gate_.AdmitPush({0}, 2, 9, kShards).status(), "has a sequence that an earlier step had");
+  ExpectRefused(gate_.AdmitPush({0}, 2, 9, kShards).status(), "has a sequence that another step had");
   EXPECT_EQ(Push(0, 2, 300), kShards);
   CommitBoth(2);
   ExpectRefused(gate_.AdmitPush({0}, 1, 9, kShards).status(), "push 9 of trainer 0 comes too late");
@@ -211,6 +211,100 @@ TEST_F(StepGateTest, LoadIsRefusedAfterAnyCallForAStep) {
     gate.SetTrainers(2);
     call(gate);
     EXPECT_TRUE(absl::IsFailedPrecondition(gate.CheckLoad(7)));
+  }
+}
+
+StepGate MakeGate(ConsistencySpec::Mode mode, uint32_t staleness, uint32_t num_trainers = 2) {
+  ConsistencySpec spec;
+  spec.set_mode(mode);
+  spec.set_staleness(staleness);
+  StepGate gate;
+  gate.SetTrainers(num_trainers, spec);
+  return gate;
+}
+
+TEST(OwnCommitTest, IsAppliedAtOnceWithItsTrainersPushesAlone) {
+  for (const auto& [mode, staleness] : {std::pair(ConsistencySpec::SSP, 2), {ConsistencySpec::ASP, 0}, {ConsistencySpec::PERMIT, 1}}) {
+    SCOPED_TRACE(mode);
+    StepGate gate = MakeGate(mode, static_cast<uint32_t>(staleness));
+    ASSERT_EQ(*gate.AdmitPush({0}, 1, 9, kShards), kShards);
+    ASSERT_EQ(*gate.AdmitPush({1}, 1, 9, kShards), kShards);
+    EXPECT_EQ(*gate.AdmitCommit({0}, Args(1, 0.1f)), Round::COMPLETE);
+    EXPECT_EQ(*gate.AdmitCommit({0}, Args(1, 0.1f)), Round::PAST) << "sent again";
+    EXPECT_EQ(gate.clock(0), 1u);
+    EXPECT_EQ(gate.clock(1), 0u);
+    EXPECT_EQ(gate.applied(), 0u);
+    EXPECT_EQ(*gate.AdmitPush({0}, 1, 9, kShards), kNone) << "it is in the rows";
+    EXPECT_EQ(*gate.AdmitPush({1}, 1, 9, kShards), kNone) << "it is pending";
+    EXPECT_EQ(gate.windows().Save().size(), kShards.count()) << "trainer 0's only";
+    ExpectRefused(gate.AdmitPush({0}, 1, 10, kShards).status(), "is new, but step 1 is applied");
+    EXPECT_EQ(*gate.AdmitCommit({1}, Args(1, 0.2f)), Round::COMPLETE) << "there is nobody to disagree with";
+    EXPECT_TRUE(absl::IsInvalidArgument(gate.AdmitCommit({0}, Args(3)).status()));
+  }
+}
+
+TEST(OwnCommitTest, NormIsTheCallersOwnAndWaitsForNobody) {
+  StepGate gate = MakeGate(ConsistencySpec::ASP, 0);
+  ASSERT_EQ(*gate.AdmitPush({0}, 1, 1, kShards), kShards);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(*gate.AdmitNorm({0}, 1), Round::COMPLETE) << "an answer that was lost is found again";
+  ExpectRefused(gate.AdmitPush({0}, 1, 2, kShards).status(), "comes after the trainer's gradient norm");
+  EXPECT_EQ(*gate.AdmitPush({1}, 1, 1, kShards), kShards);
+  EXPECT_EQ(*gate.AdmitCommit({0}, Args(1)), Round::COMPLETE);
+  EXPECT_EQ(*gate.AdmitNorm({0}, 1), Round::PAST);
+  EXPECT_EQ(*gate.AdmitPush({0}, 2, 2, kShards), kShards);
+}
+
+TEST(PermitTest, StepsUnderWayTakePushesBeforeTheCommitOfTheFirst) {
+  StepGate gate = MakeGate(ConsistencySpec::PERMIT, 2);
+  EXPECT_EQ(*gate.AdmitPull(Caller{0}, 2), Pull::NOW);
+  EXPECT_EQ(*gate.AdmitPull(Caller{0}, 3), Pull::LATER);
+  EXPECT_EQ(*gate.AdmitPush({0}, 2, 2, kShards), kShards);
+  EXPECT_EQ(*gate.AdmitPush({0}, 1, 1, kShards), kShards);
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.AdmitPush({0}, 3, 3, kShards).status()));
+  ExpectRefused(gate.AdmitPush({0}, 1, 2, kMoreShards).status(), "has a sequence that another step had");
+  ASSERT_EQ(*gate.AdmitNorm({0}, 1), Round::COMPLETE);
+  EXPECT_EQ(*gate.AdmitPush({0}, 2, 3, kShards), kShards) << "the norm was of step 1";
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.AdmitCommit({0}, Args(2)).status()));
+  EXPECT_EQ(*gate.AdmitCommit({0}, Args(1)), Round::COMPLETE);
+  EXPECT_TRUE(gate.AdmitWaitingPull(Caller{0}, 3));
+  EXPECT_EQ(gate.windows().Find(0, 1, kShards)->applied, kShards);
+  EXPECT_EQ(gate.windows().Find(0, 2, kShards)->pending, kShards) << "of step 2";
+  ExpectRefused(gate.AdmitPush({0, 2}, 2, 1, kShards).status(), "was in the middle of step 2");
+}
+
+TEST(OwnClockTest, PullOfNoTrainerWaitsForTheSlowest) {
+  StepGate gate = MakeGate(ConsistencySpec::ASP, 0);
+  ASSERT_EQ(*gate.AdmitCommit({0}, Args(1)), Round::COMPLETE);
+  EXPECT_EQ(*gate.AdmitPull(Caller{0}, 2), Pull::NOW);
+  ExpectRefused(gate.AdmitPull(Caller{0}, 1).status(), "step 1 is applied: its rows are gone");
+  EXPECT_EQ(*gate.AdmitPull(std::nullopt, 1), Pull::NOW);
+  EXPECT_EQ(*gate.AdmitPull(std::nullopt, 2), Pull::LATER);
+  ASSERT_EQ(*gate.AdmitCommit({1}, Args(1)), Round::COMPLETE);
+  EXPECT_TRUE(gate.AdmitWaitingPull(std::nullopt, 2));
+}
+
+TEST(OwnClockTest, RowsAreSavedWhenAllClocksAreEqualAndLoadedForAll) {
+  StepGate gate = MakeGate(ConsistencySpec::SSP, 5);
+  ASSERT_TRUE(gate.Load(7, {}).ok());
+  for (uint32_t trainer : {0, 1}) EXPECT_EQ(gate.clock(trainer), 7u);
+  EXPECT_TRUE(gate.CheckSave(7).ok());
+  ASSERT_EQ(*gate.AdmitCommit({0}, Args(8)), Round::COMPLETE);
+  ExpectRefused(gate.CheckSave(8), "rows of step 8 cannot be saved: the last step applied of trainer 1 is 7");
+  ExpectRefused(gate.CheckSave(7), "the last step applied of trainer 0 is 8");
+  ASSERT_EQ(*gate.AdmitCommit({1}, Args(8)), Round::COMPLETE);
+  EXPECT_TRUE(gate.CheckSave(8).ok());
+}
+
+TEST(CheckConsistencyTest, ABoundBelongsToAModeThatHasOne) {
+  for (const auto& [mode, staleness, legal] :
+       {std::tuple(0, 0u, true), {0, 1u, false}, {1, 0u, true}, {1, 9u, true}, {2, 0u, true}, {2, 1u, false}, {3, 0u, false},
+        {3, 1u, true}, {17, 0u, false}}) {
+    ConsistencySpec spec;
+    spec.set_mode(static_cast<ConsistencySpec::Mode>(mode));
+    spec.set_staleness(staleness);
+    const absl::Status status = CheckConsistency(spec);
+    EXPECT_EQ(status.ok(), legal) << mode << " " << staleness;
+    EXPECT_TRUE(legal || absl::IsInvalidArgument(status)) << status;
   }
 }
 

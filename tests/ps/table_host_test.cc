@@ -1,12 +1,14 @@
 // The host: steps over several workers, parked calls, repetitions, refusals that change nothing, failure.
 #include "ps/table_host.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "ps/saturating.h"
 #include "tests/ps/spec.h"
+#include "tests/support/temp_folder.h"
 
 namespace tandem::ps {
 namespace {
@@ -41,9 +43,16 @@ class TableHostTest : public testing::TestWithParam<int> {
  protected:
   TableHostTest() : host_(GetParam()) {}
 
-  void Create(uint32_t num_trainers) {
+  Status TryCreate(uint32_t num_trainers, ConsistencySpec::Mode mode, uint32_t staleness) {
+    ConsistencySpec consistency;
+    consistency.set_mode(mode);
+    consistency.set_staleness(staleness);
     Status created;
-    host_.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, num_trainers, created.Callback());
+    host_.CreateTables({MakeTableSpec(1, 4), MakeTableSpec(2, 1, SPARSE_ADAM)}, num_trainers, created.Callback(), consistency);
+    return created;
+  }
+  void Create(uint32_t num_trainers, ConsistencySpec::Mode mode = ConsistencySpec::BSP, uint32_t staleness = 0) {
+    const Status created = TryCreate(num_trainers, mode, staleness);
     ASSERT_TRUE(created.Get().ok()) << created.Get();
   }
   Status Pull(uint64_t step, const std::vector<uint64_t>& ids, float* rows, bool create = true, uint32_t table = 1) {
@@ -73,6 +82,11 @@ class TableHostTest : public testing::TestWithParam<int> {
     host_.Hash(answer.Callback());
     return *answer.Get();
   }
+  ValueGuardMap ValueGuards() {
+    Answer<absl::StatusOr<ValueGuardMap>> answer;
+    host_.ValueGuards(answer.Callback());
+    return *answer.Get();
+  }
   // Everything posted before has been done when this returns.
   void Settle() { Hash(); }
 
@@ -94,6 +108,129 @@ TEST_P(TableHostTest, CommitAppliesWhenTheLastTrainerCommits) {
   EXPECT_EQ(Rows({7})[0], before[0] - 3);
   EXPECT_TRUE(Commit(1, 1).Get().ok()) << "the answer was lost and the commit comes again";
   EXPECT_EQ(Rows({7})[0], before[0] - 3);
+}
+
+TEST_P(TableHostTest, BeyondBspEachTrainersCommitIsAnUpdateOfItsOwn) {
+  Create(2, ConsistencySpec::ASP);
+  const float start = [&] {
+    float row = 0;
+    EXPECT_TRUE(Pull(0, {7}, &row, true, 2).Get().ok());
+    return row;
+  }();
+  const auto before = Rows({7, 8});
+  for (uint32_t trainer : {0u, 1u}) {
+    ASSERT_TRUE(Push({trainer, 1, trainer, 1}, {7}, {1, 1, 1, 1}).Get().ok());
+    ASSERT_TRUE(Push({trainer, 1, trainer, 2}, {7}, {2}, 2).Get().ok());
+  }
+  ASSERT_TRUE(Commit(0, 1, 0.125f).Get().ok()) << "waits for nobody";
+  EXPECT_EQ(Rows({7})[0], before[0] - 0.125f) << "trainer 0's gradient alone";
+  ASSERT_TRUE(Push({0, 2, 0, 3}, {8}, {1, 1, 1, 1}).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok()) << "sent again";
+  ASSERT_TRUE(Push({1, 1, 1, 1}, {7}, {1, 1, 1, 1}).Get().ok()) << "sent again";
+  Status skipped;
+  host_.Commit({0}, {2, {}, 1, true}, skipped.Callback());
+  ASSERT_TRUE(skipped.Get().ok());
+  ASSERT_TRUE(Commit(1, 1, 0.125f).Get().ok());
+  ASSERT_TRUE(Commit(1, 1, 0.125f).Get().ok()) << "sent again";
+  EXPECT_EQ(Rows({7, 8})[0], before[0] - 0.25f);
+  EXPECT_EQ(Rows({7, 8})[4], before[4]) << "its step was skipped";
+  float row = 0;
+  ASSERT_TRUE(Pull(0, {7}, &row, true, 2).Get().ok());
+  // Adam ran twice as step 1: first by the rate, then by the rate times 1.9 / sqrt(1.999). Once with the sum, it would be by the rate.
+  EXPECT_NEAR(row, start - 0.125f * 2.3438f, 1e-4f);
+}
+
+TEST_P(TableHostTest, BeyondBspTheNormIsOfTheCallersGradientsAndLeavesThemPending) {
+  Create(2, ConsistencySpec::SSP, 1);
+  const auto before = Rows({7});
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 0, 0, 0, 0, 2, 0, 0}).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 1, 2}, {7}, {2, 0, 0, 0}).Get().ok());
+  ASSERT_TRUE(Push({1, 1, 2, 1}, {7}, {5, 0, 0, 0}).Get().ok());
+  for (int i = 0; i < 2; ++i) {
+    Answer<absl::StatusOr<absl::uint128>> norm;
+    host_.GradientNorm({0}, 1, norm.Callback());
+    EXPECT_EQ(FromFixedPoint(*norm.Get()), 13);
+  }
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 3);
+  ASSERT_TRUE(Commit(1, 1).Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 8);
+}
+
+TEST_P(TableHostTest, StepsUnderWayKeepTheirPushesApart) {
+  Create(1, ConsistencySpec::PERMIT, 2);
+  const auto before = Rows({7});
+  std::vector<float> second(4), third(4);
+  EXPECT_TRUE(Pull(2, {7}, second.data()).Get().ok()) << "before the commit of step 1";
+  const Status pull3 = Pull(3, {7}, third.data());
+  ASSERT_TRUE(Push({0, 2, 0, 2}, {7}, {4, 4, 4, 4}).Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
+  EXPECT_FALSE(pull3.ready());
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  ASSERT_TRUE(pull3.Get().ok());
+  EXPECT_EQ(second[0], before[0]);
+  EXPECT_EQ(third[0], before[0] - 1) << "step 2 is not committed";
+  ASSERT_TRUE(Commit(0, 2).Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 5);
+}
+
+TEST_P(TableHostTest, TheConsistencyOfAJobIsOne) {
+  EXPECT_TRUE(absl::IsInvalidArgument(TryCreate(2, ConsistencySpec::PERMIT, 0).Get()));
+  Create(2, ConsistencySpec::SSP, 3);
+  EXPECT_TRUE(TryCreate(2, ConsistencySpec::SSP, 3).Get().ok());
+  const Status other = TryCreate(2, ConsistencySpec::SSP, 4), none = TryCreate(2, ConsistencySpec::BSP, 0);
+  EXPECT_EQ(other.Get(), absl::FailedPreconditionError("the job's consistency is SSP with staleness 3, this request says SSP with "
+                                                       "staleness 4"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(none.Get())) << none.Get();
+}
+
+TEST_P(TableHostTest, RowsAreSavedWhenEveryTrainerHasCommittedTheStep) {
+  Create(2, ConsistencySpec::ASP);
+  ASSERT_TRUE(Commit(0, 1).Get().ok());
+  const support::TempFolder folder;
+  const auto save = [&] {
+    Answer<absl::StatusOr<std::vector<SavedFile>>> saved;
+    host_.Save(1, folder.path(), 0, saved.Callback());
+    return saved.Get().status();
+  };
+  EXPECT_EQ(save(), absl::FailedPreconditionError("rows of step 1 cannot be saved: the last step applied of trainer 1 is 0"));
+  ASSERT_TRUE(Commit(1, 1).Get().ok());
+  EXPECT_TRUE(save().ok()) << save();
+}
+
+TEST_P(TableHostTest, StatisticsCountWhatCameAndHowOldItWas) {
+  Create(2, ConsistencySpec::SSP, 20);
+  std::vector<float> rows(200);
+  ASSERT_TRUE(Pull(0, ids_, rows.data()).Get().ok());
+  for (uint64_t step = 1; step <= 20; ++step) {
+    ASSERT_TRUE(Pull(step, {7}, rows.data()).Get().ok());
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(Push({0, step, 0, step}, {7}, {1, 1, 1, 1}).Get().ok());
+    ASSERT_TRUE(Commit(0, step).Get().ok());
+  }
+  const Status waiting = Pull(22, {7}, rows.data());
+  Answer<absl::StatusOr<StatisticsReply>> answer;
+  host_.Statistics(answer.Callback());
+  ASSERT_TRUE(answer.Get().ok());
+  const StatisticsReply& statistics = *answer.Get();
+  EXPECT_EQ(statistics.pulls(), 21u) << "one waits";
+  EXPECT_EQ(statistics.pushes(), 20u);
+  EXPECT_EQ(statistics.repeated_pushes(), 20u);
+  EXPECT_EQ(statistics.commits(), 20u);
+  ASSERT_EQ(statistics.staleness().counts_size(), 17);
+  for (int steps = 0; steps < 16; ++steps) EXPECT_EQ(statistics.staleness().counts(steps), 1u);
+  EXPECT_EQ(statistics.staleness().counts(16), 4u) << "16 to 19";
+  EXPECT_EQ(statistics.staleness().max(), 19u);
+  EXPECT_EQ(statistics.outstanding().counts(1), 20u);
+  EXPECT_EQ(std::vector<uint64_t>(statistics.clocks().begin(), statistics.clocks().end()), (std::vector<uint64_t>{20, 0}));
+  ASSERT_EQ(statistics.tables_size(), 2);
+  const size_t distinct = ids_.size() + (std::find(ids_.begin(), ids_.end(), 7) == ids_.end());
+  EXPECT_EQ(statistics.tables(0).rows(), distinct);
+  EXPECT_EQ(statistics.tables(0).name(), "table1");
+  EXPECT_GE(statistics.tables(0).memory_bytes(), distinct * 4 * sizeof(float));
+  EXPECT_NEAR(statistics.tables(0).bytes_per_row(),
+              static_cast<double>(statistics.tables(0).memory_bytes()) / static_cast<double>(distinct), 1e-9);
+  EXPECT_EQ(statistics.tables(1).number(), 2u);
+  EXPECT_EQ(statistics.tables(1).rows(), 0u);
 }
 
 TEST_P(TableHostTest, PullAheadWaitsForItsStepAndSeesItsPushes) {
@@ -235,6 +372,47 @@ TEST_P(TableHostTest, OneBadSegmentRefusesTheWholeMessage) {
   EXPECT_TRUE(absl::IsInvalidArgument(answer.Get()));
   ASSERT_TRUE(Commit(0, 1).Get().ok());
   EXPECT_EQ(Hash().num_rows, 0u);
+}
+
+TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
+  Create(2);
+  const absl::Status refused = Push({1, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get();
+  EXPECT_EQ(refused.message(), "table table1: the gradient of id 8 is not finite (NaN or infinity), from trainer 1 in step 1");
+  EXPECT_TRUE(absl::IsInvalidArgument(Push({0, 1, 0, 1}, {9}, {INFINITY, 1, 1, 1}).Get()));
+  const ValueGuardMap guards = ValueGuards();
+  EXPECT_EQ(guards.at(1).rejected, 2u);
+  EXPECT_EQ(guards.at(1).first->id, 9u) << "of one step, the first trainer's";
+  EXPECT_FALSE(guards.at(2).first.has_value());
+  // Refused, it was not a push: mended, the same sequence counts.
+  ASSERT_TRUE(Push({1, 1, 0, 1}, {7, 8}, std::vector<float>(8, 1)).Get().ok());
+  Commit(0, 1);
+  ASSERT_TRUE(Commit(1, 1).Get().ok());
+  EXPECT_EQ(Hash().num_rows, 2u);
+}
+
+// A push whose rows are dropped has been counted all the same.
+TEST_P(TableHostTest, SkippedValuesAreCountedOnceHoweverOftenTheirPushComes) {
+  TableSpec spec = MakeTableSpec(1, 4);
+  spec.set_non_finite(TableSpec::SKIP);
+  Status created;
+  host_.CreateTables({spec}, 1, created.Callback());
+  ASSERT_TRUE(created.Get().ok());
+  const auto before = Rows({7, 8});
+  for (int time = 0; time < 3; ++time) {
+    ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get().ok());
+  }
+  Status committed;
+  host_.Commit({0}, {1, {{1, 1}}, 1, false}, committed.Callback());
+  ASSERT_TRUE(committed.Get().ok());
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get().ok()) << "repeated after its step";
+  const auto after = Rows({7, 8});
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(after[i], before[i] - (i < 4 ? 1 : 0)) << i;
+  const ValueGuardMap guards = ValueGuards();
+  EXPECT_EQ(guards.at(1).skipped, 1u);
+  EXPECT_EQ(guards.at(1).rejected, 0u);
+  ASSERT_TRUE(guards.at(1).first.has_value());
+  EXPECT_EQ(guards.at(1).first->id, 8u);
+  EXPECT_EQ(guards.at(1).first->step, 1u);
 }
 
 TEST_P(TableHostTest, CreateTablesIsRepeatableAndRefusesADifference) {

@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "ps/initializer.h"
+#include "ps/push_windows.h"
 #include "ps/saturating.h"
 #include "tests/ps/spec.h"
 
@@ -17,7 +18,7 @@ namespace {
 
 std::vector<float> PullRows(Table& table, const std::vector<uint64_t>& ids, bool create = false) {
   std::vector<float> rows(ids.size() * table.spec().dim(), -7);
-  table.Pull(ids, create, rows.data());
+  table.Pull(/*step=*/0, ids, create, rows.data());
   return rows;
 }
 
@@ -49,7 +50,7 @@ TEST(TableTest, PullWritesToGivenPositions) {
   const auto rows = PullRows(table, ids);
   std::vector<float> sparse(5 * 3, -1);
   const std::vector<uint32_t> positions = {4, 1};
-  table.Pull(ids, true, sparse.data(), positions);
+  table.Pull(/*step=*/0, ids, true, sparse.data(), positions);
   EXPECT_TRUE(std::equal(rows.begin(), rows.begin() + 3, sparse.begin() + 12));
   EXPECT_TRUE(std::equal(rows.begin() + 3, rows.end(), sparse.begin() + 3));
   EXPECT_EQ(sparse[0], -1);
@@ -262,17 +263,133 @@ TEST(TableTest, KeepsGradientBytesUntilCommitAndNoLonger) {
   EXPECT_EQ(bytes.use_count(), 1);
 }
 
-TEST(CheckGradientsTest, NamesTheTableAndTheId) {
-  const TableSpec spec = MakeTableSpec(3, 2);
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+uint64_t SequenceOf(uint64_t trainer, uint64_t sequence) { return trainer << kSequenceBits | sequence; }
+
+class ValueGuardTest : public testing::Test {
+ protected:
+  // Three pushes to row 5, the second not finite, and one to row 6 that is no better.
+  void PushAll(Table& table) {
+    Push(table, 0, SequenceOf(1, 7), {5}, {1, 2});
+    Push(table, 0, SequenceOf(2, 3), {6, 5}, {-kInfinity, 1, std::nanf(""), 4});
+    Push(table, 1, SequenceOf(1, 8), {5}, {8, 16});
+  }
+  TableSpec SpecOf(TableSpec::NonFinite policy, int optimizer = SPARSE_SGD) {
+    TableSpec spec = MakeTableSpec(1, 2, optimizer);
+    spec.set_init_stddev(0);
+    spec.set_non_finite(policy);
+    return spec;
+  }
+};
+
+TEST_F(ValueGuardTest, SkipDropsTheRowGradientsThatAreNotFinite) {
+  Table table(SpecOf(TableSpec::SKIP));
+  PushAll(table);
+  EXPECT_EQ(FromFixedPoint(table.GradientNorm()), 9 * 9 + 18 * 18);
+  EXPECT_EQ(table.guarded().skipped, 0u) << "counted when they are dropped";
+  table.Commit(4, 1, 1, false);
+  EXPECT_EQ(PullRows(table, {5}), (std::vector<float>{-9, -18}));
+  EXPECT_EQ(table.Find(6).header, nullptr) << "a row with no other gradient has none";
+  EXPECT_EQ(table.Find(5).header->frequency, 2u);
+  EXPECT_EQ(table.guarded().skipped, 2u);
+  EXPECT_EQ(table.guarded().mended, 0u);
+  ASSERT_TRUE(table.guarded().first.has_value());
+  EXPECT_EQ(table.guarded().first->id, 5u);
+  EXPECT_EQ(table.guarded().first->trainer, 2u);
+  EXPECT_EQ(table.guarded().first->step, 4u);
+}
+
+TEST_F(ValueGuardTest, ClipTakesThemAsZero) {
+  Table table(SpecOf(TableSpec::CLIP));
+  PushAll(table);
+  table.Commit(4, 1, 1, false);
+  EXPECT_EQ(PullRows(table, {5, 6}), (std::vector<float>{-9, -22, 0, -1}));
+  EXPECT_EQ(table.guarded().mended, 2u);
+  EXPECT_EQ(table.guarded().skipped, 0u);
+  EXPECT_EQ(table.guarded().first->step, 4u);
+}
+
+TEST_F(ValueGuardTest, ASkippedStepNamesItsOffenders) {
+  Table table(SpecOf(TableSpec::SKIP));
+  PushAll(table);
+  table.Commit(1, 1, 1, true);
+  EXPECT_EQ(table.num_rows(), 0u);
+  EXPECT_EQ(table.guarded().skipped, 2u);
+}
+
+TEST_F(ValueGuardTest, FiniteGradientsThatAreTooLargeTogetherDoNoHarm) {
+  for (auto policy : {TableSpec::SKIP, TableSpec::CLIP}) {
+    Table table(SpecOf(policy));
+    Push(table, 0, 0, {5}, {3e38f, 1});
+    Push(table, 0, 1, {5}, {3e38f, 1});
+    table.Commit(1, 1, 1, false);
+    EXPECT_EQ(PullRows(table, {5}), (std::vector<float>{0, -2}));
+    EXPECT_FALSE(table.guarded().first.has_value());
+  }
+}
+
+// The same whatever pushes a row's gradient came in: the sum is clipped, after its scale.
+TEST_F(ValueGuardTest, RowsAreClippedToTheirNorm) {
+  TableSpec spec = SpecOf(TableSpec::REJECT);
+  spec.set_max_row_norm(2.5f);
+  Table parts(spec), whole(spec);
+  Push(parts, 0, 0, {5, 6}, {30, 0, 0.5f, 0});
+  Push(parts, 0, 1, {5}, {0, 40});
+  Push(whole, 0, 0, {5, 6}, {30, 40, 0.5f, 0});
+  for (Table* table : {&parts, &whole}) {
+    table->Commit(1, 1, 0.125f, false);
+    const auto rows = PullRows(*table, {5, 6});
+    EXPECT_FLOAT_EQ(rows[0], -1.5f);  // 0.125 * (30, 40) is 6.25 long
+    EXPECT_FLOAT_EQ(rows[1], -2);
+    EXPECT_EQ(rows[2], -0.0625f);
+    EXPECT_EQ(table->guarded().clipped, 1u);
+  }
+  EXPECT_EQ(parts.Hash().hash, whole.Hash().hash);
+}
+
+TEST_F(ValueGuardTest, PoliciesCostNothingWhereAllIsFinite) {
+  std::vector<absl::uint128> hashes;
+  for (auto policy : {TableSpec::REJECT, TableSpec::SKIP, TableSpec::CLIP}) {
+    Table table(SpecOf(policy, SPARSE_ADAM));
+    Push(table, 0, 1, {1, 2}, MakeValues(1, 4));
+    Push(table, 1, 1, {2, 3}, MakeValues(2, 4));
+    table.Commit(1, 0.1f, 0.5f, false);
+    hashes.push_back(table.Hash().hash);
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+  EXPECT_EQ(hashes[0], hashes[2]);
+}
+
+TEST_F(ValueGuardTest, TheFirstOffenderIsTheSameInAnyOrderOfMerging) {
+  ValueGuardStatistics early, late, both;
+  early.NoteOffender({9, 1, 3});
+  late.NoteOffender({1, 0, 4});
+  late.NoteOffender({8, 0, 4});
+  early.skipped = 2;
+  late.rejected = 1;
+  both = late;
+  both.Merge(early);
+  early.Merge(late);
+  for (const auto& merged : {both, early}) {
+    EXPECT_EQ(merged.first->id, 9u);
+    EXPECT_EQ(merged.skipped, 2u);
+    EXPECT_EQ(merged.rejected, 1u);
+  }
+  EXPECT_EQ(late.first->id, 1u);
+}
+
+TEST(FindNonFiniteTest, FindsTheRowAtAnyAlignment) {
   const std::vector<uint64_t> ids = {11, 22, 33};
   std::vector<float> gradients(6, 1);
-  EXPECT_TRUE(CheckGradients(spec, ids.data(), gradients.data(), 3).ok());
-  for (float bad : {std::nanf(""), std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+  EXPECT_EQ(FindNonFinite(ids.data(), gradients.data(), 3, 2), std::nullopt);
+  EXPECT_EQ(FindNonFinite(ids.data(), gradients.data(), 0, 2), std::nullopt);
+  for (float bad : {std::nanf(""), kInfinity, -kInfinity}) {
     gradients[3] = bad;
-    const absl::Status status = CheckGradients(spec, ids.data(), gradients.data(), 3);
-    EXPECT_TRUE(absl::IsInvalidArgument(status));
-    EXPECT_NE(status.message().find("table3"), absl::string_view::npos) << status;
-    EXPECT_NE(status.message().find("id 22"), absl::string_view::npos) << status;
+    std::vector<char> shifted(1 + 6 * sizeof(float)), shifted_ids(1 + 3 * sizeof(uint64_t));
+    memcpy(shifted.data() + 1, gradients.data(), 6 * sizeof(float));
+    memcpy(shifted_ids.data() + 1, ids.data(), 3 * sizeof(uint64_t));
+    EXPECT_EQ(FindNonFinite(shifted_ids.data() + 1, shifted.data() + 1, 3, 2), 22u);
   }
 }
 
@@ -289,6 +406,14 @@ TEST(CheckTableSpecTest, NamesTheFieldThatIsWrong) {
   spec = MakeTableSpec(1, 4);
   spec.set_storage(static_cast<RowStorage>(3));
   EXPECT_NE(CheckTableSpec(spec).message().find("storage"), absl::string_view::npos);
+  spec = MakeTableSpec(1, 4);
+  spec.set_non_finite(static_cast<TableSpec::NonFinite>(3));
+  EXPECT_NE(CheckTableSpec(spec).message().find("non_finite"), absl::string_view::npos);
+  for (float bad : {-1.0f, std::nanf("")}) {
+    spec = MakeTableSpec(1, 4);
+    spec.set_max_row_norm(bad);
+    EXPECT_NE(CheckTableSpec(spec).message().find("max_row_norm"), absl::string_view::npos);
+  }
   spec = MakeTableSpec(1, 4);
   spec.clear_name();
   EXPECT_FALSE(CheckTableSpec(spec).ok());

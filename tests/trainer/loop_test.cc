@@ -17,8 +17,10 @@
 #include "trainer/checkpoint/reader.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/data/synthetic.h"
+#include "trainer/loop/job_options.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/sequence_data.h"
+#include "trainer/loop/staleness_watch.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/train_loop.h"
 
@@ -75,6 +77,7 @@ loop::SequenceData SmallData() {
 struct RunResult {
   loop::RunSummary summary;
   std::vector<double> losses;
+  double most_stale = 0;
 };
 
 double FieldOf(const std::string& json, const std::string& name) {
@@ -95,7 +98,7 @@ RunResult Train(const Job& job, int num_replicas) {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < num_replicas; ++rank) {
       threads.emplace_back([&, rank] {
-        ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_replicas));
+        ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_replicas), loop::ConsistencyOf(job));
         const auto summary = loop::RunReplica(
             job, data,
             {.group = groups[rank].get(), .client = &client, .output = rank == 0 ? output->get() : nullptr});
@@ -106,7 +109,10 @@ RunResult Train(const Job& job, int num_replicas) {
     for (std::thread& thread : threads) thread.join();
   }
   std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
-  for (std::string line; std::getline(metrics, line);) result.losses.push_back(FieldOf(line, "loss"));
+  for (std::string line; std::getline(metrics, line);) {
+    result.losses.push_back(FieldOf(line, "loss"));
+    result.most_stale = std::max(result.most_stale, FieldOf(line, "staleness"));
+  }
   return result;
 }
 
@@ -232,6 +238,39 @@ TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/out/checkpoints/step-00000003/manifest.textproto"));
 }
 
+Job WithConsistency(Job job, Consistency consistency, int staleness = 0) {
+  job.mutable_ps()->set_consistency(consistency);
+  job.mutable_ps()->set_staleness(staleness);
+  return job;
+}
+
+TEST_F(TrainLoopTest, OneTrainerThatSeesItsOwnUpdatesHasTheBitsOfBsp) {
+  const RunResult bsp = Train(SmallJob(), 1);
+  for (const Job& job : {WithConsistency(SmallJob(), SSP), WithConsistency(SmallJob(), SSP, 3), WithConsistency(SmallJob(), ASP),
+                         WithConsistency(SmallJob(), PERMIT, 1)}) {
+    const RunResult run = Train(job, 1);
+    EXPECT_EQ(run.summary.params_hash, bsp.summary.params_hash) << job.ps().ShortDebugString();
+    EXPECT_EQ(run.losses, bsp.losses);
+    EXPECT_EQ(run.most_stale, 0);
+  }
+  const RunResult ahead = Train(WithConsistency(SmallJob(), PERMIT, 3), 1);
+  EXPECT_NE(ahead.summary.params_hash, bsp.summary.params_hash) << "rows were pulled before the steps between were applied";
+  EXPECT_EQ(ahead.most_stale, 2) << "the slowest trainer is the only one";
+  EXPECT_EQ(ahead.losses.size(), bsp.losses.size());
+}
+
+TEST_F(TrainLoopTest, ReplicasTrainInEveryModeWithinItsBound) {
+  const RunResult bsp = Train(SmallJob(), 2);
+  for (const auto& [mode, staleness, most] :
+       {std::tuple(SSP, 0, 0), {SSP, 1, 1}, {ASP, 0, 1}, {PERMIT, 1, 1}, {PERMIT, 3, 3}}) {
+    const RunResult run = Train(WithConsistency(SmallJob(), mode, staleness), 2);
+    EXPECT_LE(run.most_stale, most) << Consistency_Name(mode) << " " << staleness << " (dense layers keep trainers within one step)";
+    ASSERT_EQ(run.losses.size(), bsp.losses.size());
+    EXPECT_NEAR(run.losses.back(), bsp.losses.back(), 0.1 * bsp.losses.back());
+    EXPECT_EQ(run.summary.sparse_rows, bsp.summary.sparse_rows) << "the same rows were pushed to";
+  }
+}
+
 struct BrokenRun {
   loop::RunSummary summary;
   int times_asked = 0;  // of rank 1
@@ -255,7 +294,7 @@ BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
+      ps::LocalClient client(host, static_cast<uint32_t>(rank), 2, loop::ConsistencyOf(job));
       const auto summary = loop::RunReplica(
           job, data, {.resume = saved ? &*saved : nullptr,
                       .group = groups[rank].get(),
@@ -307,6 +346,20 @@ TEST_F(TrainLoopTest, AStopAtAnyPlaceAndAResumeEndAsTheUnbrokenRun) {
   }
 }
 
+// A checkpoint needs every trainer's commits though no trainer waits for another's.
+TEST_F(TrainLoopTest, AStoppedRunGoesOnInEveryMode) {
+  for (const Job& job : {WithConsistency(SmallJob(), SSP, 2), WithConsistency(SmallJob(), ASP), WithConsistency(SmallJob(), PERMIT, 3)}) {
+    SCOPED_TRACE(job.ps().ShortDebugString());
+    const support::TempFolder folder;
+    const BrokenRun stopped = TrainUntil(folder.path() + "/run", job, 3);
+    ASSERT_EQ(stopped.summary.status, loop::kStopped);
+    EXPECT_EQ(stopped.summary.steps, 3);
+    const BrokenRun resumed = TrainUntil(folder.path() + "/run", job, 0);
+    EXPECT_EQ(resumed.summary.status, loop::kCompleted);
+    EXPECT_EQ(resumed.summary.epochs, 2);
+  }
+}
+
 TEST_F(TrainLoopTest, AnEvaluationIsMadeUpAgainByARunThatWasKilledAfterIt) {
   Job job = SmallJob();
   job.mutable_train()->set_eval_every_steps(2);
@@ -341,6 +394,20 @@ TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(StalenessWatchTest, TheMostStepsOfWhatWasCountedMeanwhile) {
+  const auto histogram = [](const std::vector<uint64_t>& counts, uint64_t max) {
+    StepHistogram made;
+    made.mutable_counts()->Assign(counts.begin(), counts.end());
+    made.set_max(max);
+    return made;
+  };
+  EXPECT_EQ(loop::MostSteps({}, {}), 0);
+  EXPECT_EQ(loop::MostSteps({}, histogram({3, 2, 0, 0}, 1)), 1);
+  EXPECT_EQ(loop::MostSteps(histogram({3, 2, 0, 0}, 1), histogram({5, 2, 0, 0}, 1)), 0);
+  EXPECT_EQ(loop::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 0}, 2)), 1);
+  EXPECT_EQ(loop::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 1}, 40)), 40) << "the last counts all above";
 }
 
 TEST(RunStateTest, GoesOnWhereItWasSaved) {

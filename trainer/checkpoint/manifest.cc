@@ -104,7 +104,12 @@ Job RunOf(const Job& job) {
   kept.set_placement(PlacementOf(job));
   *kept.mutable_model() = job.model();
   *kept.mutable_tables() = job.tables();
-  for (Table& table : *kept.mutable_tables()) table.clear_learning_rate();
+  for (Table& table : *kept.mutable_tables()) {
+    table.clear_learning_rate();
+    table.clear_weight_decay();
+    table.clear_max_row_norm();
+    table.clear_non_finite();
+  }
   kept.mutable_data()->set_format(job.data().format());
   kept.mutable_data()->set_num_items(job.data().num_items());
   kept.mutable_data()->set_train_fraction(job.data().train_fraction());

@@ -74,14 +74,14 @@ class StoreBench {
   }
 
   StoreFigures Gather() {
-    StoreFigures figures = Measure([this](size_t call) { table_.Pull(IdsOf(call), /*create=*/false, values_.data()); },
+    StoreFigures figures = Measure([this](size_t call) { table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data()); },
                                    [this](size_t call, size_t ahead) { GatherKnown(call, ahead); });
     figures.bytes_per_second = figures.rows_per_second * dim_ * sizeof(float);
     std::vector<float> known(values_.size());
     for (size_t call : {size_t{0}, kNumCalls / 2, kNumCalls - 1}) {
       GatherKnown(call, kDistances[0]);
       known = values_;
-      table_.Pull(IdsOf(call), /*create=*/false, values_.data());
+      table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data());
       figures.correct &= known == values_;
     }
     return figures;
@@ -192,7 +192,7 @@ void Fill(ps::Table& table, uint64_t rows) {
   for (uint64_t n = 1; n <= rows; n += ids.size()) {
     ids.clear();
     while (ids.size() < kIdsOfCall && n + ids.size() <= rows) ids.push_back(IdOf(n + ids.size()));
-    table.Pull(ids, /*create=*/true, values.data());
+    table.Pull(/*step=*/0, ids, /*create=*/true, values.data());
   }
 }
 
@@ -207,7 +207,7 @@ StoreFigures Grow(uint32_t dim, double bytes) {
   while (static_cast<double>(table.memory_bytes()) < bytes) {
     for (uint64_t& id : ids) id = IdOf(++n);
     const double started = Now();
-    table.Pull(ids, /*create=*/true, values.data());
+    table.Pull(/*step=*/0, ids, /*create=*/true, values.data());
     call_seconds.push_back(Now() - started);
   }
   StoreFigures figures;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "ps/checkpoint.h"
+#include "ps/optimizer/sparse_optimizer.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -203,24 +204,14 @@ void PrintDense(const checkpoint::SafetensorsHeader& dense) {
   table.Print();
 }
 
-const char* OptimizerName(SparseOptimizer optimizer) {
-  switch (optimizer) {
-    case SPARSE_SGD: return "SGD";
-    case SPARSE_ADAGRAD: return "ADAGRAD";
-    case SPARSE_ROWWISE_ADAGRAD: return "ROWWISE_ADAGRAD";
-    case SPARSE_ADAM: return "ADAM";
-    default: return "?";
-  }
-}
-
 void PrintTables(const Inspected& inspected) {
   if (inspected.saved.manifest.tables().empty()) return;
-  TextTable table({"table", "rows", "dim", "<optimizer", "<storage", "files"});
+  TextTable table({"table", "rows", "dim", "<optimizer", "<mode", "<storage", "files"});
   for (const TableSpec& spec : inspected.saved.manifest.tables()) {
     const auto found = inspected.tables.find(spec.number());
     const TableCount count = found == inspected.tables.end() ? TableCount() : found->second;
-    table.Add({spec.name(), Grouped(count.rows), absl::StrCat(spec.dim()), OptimizerName(spec.optimizer()),
-               ps::NameOf(spec.storage()), Grouped(count.files)});
+    table.Add({spec.name(), Grouped(count.rows), absl::StrCat(spec.dim()), ps::NameOf(spec.optimizer()),
+               TableSpec::Mode_Name(spec.mode()), ps::NameOf(spec.storage()), Grouped(count.files)});
   }
   table.Print();
 }

@@ -53,7 +53,8 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
-      ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers));
+      ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers),
+                             loop::ConsistencyOf(job));
       results[rank] = RunOne(job, data, &store, {.resume = resumed,
                                                  .group = groups[rank].get(),
                                                  .client = &client,

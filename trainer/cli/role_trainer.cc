@@ -58,7 +58,7 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
   return std::make_unique<ps::RemoteClient>(
       addresses, ps::Router::FromShardMap(assignment.shard_map), master.MakeHeader(),
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
-      ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds())});
+      ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()), .consistency = loop::ConsistencyOf(job)});
 }
 
 // Trainers of one machine take its GPUs in the order of their ranks.

@@ -120,9 +120,54 @@ SparseOptimizer SparseKind(OptimizerKind kind) {
   switch (kind) {
     case SGD: return SPARSE_SGD;
     case ADAGRAD: return SPARSE_ADAGRAD;
+    case ADAMW: return SPARSE_ADAMW;
     case ROWWISE_ADAGRAD: return SPARSE_ROWWISE_ADAGRAD;
+    case MOMENTUM: return SPARSE_MOMENTUM;
+    case NESTEROV: return SPARSE_NESTEROV;
+    case ADADELTA: return SPARSE_ADADELTA;
+    case RMSPROP: return SPARSE_RMSPROP;
+    case AMSGRAD: return SPARSE_AMSGRAD;
+    case FTRL: return SPARSE_FTRL;
+    case GROUP_FTRL: return SPARSE_GROUP_FTRL;
+    case DC_SGD: return SPARSE_DC_SGD;
     default: return SPARSE_ADAM;
   }
+}
+
+TableSpec::Mode ModeOf(Table::Mode mode) {
+  switch (mode) {
+    case Table::CATCH_UP: return TableSpec::CATCH_UP;
+    case Table::DENSE_EQUIVALENT: return TableSpec::DENSE_EQUIVALENT;
+    default: return TableSpec::LAZY;
+  }
+}
+
+TableSpec::NonFinite NonFiniteOf(Table::NonFinite policy) {
+  switch (policy) {
+    case Table::SKIP: return TableSpec::SKIP;
+    case Table::CLIP: return TableSpec::CLIP;
+    default: return TableSpec::REJECT;
+  }
+}
+
+// How a table's rows are updated.
+void SetUpdates(const Optimizer& optimizer, const Table& table, TableSpec* spec) {
+  spec->set_optimizer(SparseKind(table.optimizer()));
+  spec->set_mode(ModeOf(table.mode()));
+  spec->set_non_finite(NonFiniteOf(table.non_finite()));
+  spec->set_max_row_norm(static_cast<float>(table.max_row_norm()));
+  spec->set_beta1(static_cast<float>(optimizer.beta1()));
+  spec->set_beta2(static_cast<float>(optimizer.beta2()));
+  spec->set_epsilon(static_cast<float>(table.epsilon() > 0 ? table.epsilon() : optimizer.epsilon()));
+  spec->set_weight_decay(static_cast<float>(table.weight_decay()));
+  spec->set_momentum(static_cast<float>(table.momentum()));
+  spec->set_rho(static_cast<float>(table.rho()));
+  spec->set_beta(static_cast<float>(table.beta()));
+  spec->set_l1(static_cast<float>(table.l1()));
+  spec->set_l2(static_cast<float>(table.l2()));
+  spec->set_group_l1(static_cast<float>(table.group_l1()));
+  spec->set_delay_compensation(static_cast<float>(table.delay_compensation()));
+  spec->set_initial_accumulator(static_cast<float>(table.initial_accumulator()));
 }
 
 RowStorage StorageOf(ParameterServer::Storage storage) {
@@ -154,15 +199,24 @@ std::vector<TableSpec> TableSpecsOf(const Job& job) {
     spec.set_name(table.name());
     spec.set_number(static_cast<uint32_t>(specs.size()));
     spec.set_dim(static_cast<uint32_t>(table.dim()));
-    spec.set_optimizer(SparseKind(table.optimizer()));
+    SetUpdates(job.optimizer(), table, &spec);
     spec.set_storage(StorageOf(table.storage()));
-    spec.set_beta1(static_cast<float>(job.optimizer().beta1()));
-    spec.set_beta2(static_cast<float>(job.optimizer().beta2()));
-    spec.set_epsilon(static_cast<float>(job.optimizer().epsilon()));
     spec.set_init_stddev(static_cast<float>(table.init_stddev()));
     spec.set_seed(Fmix64(job.seed() ^ StableHash(table.name())));
   }
   return specs;
+}
+
+ConsistencySpec ConsistencyOf(const Job& job) {
+  ConsistencySpec spec;
+  switch (job.ps().consistency()) {
+    case SSP: spec.set_mode(ConsistencySpec::SSP); break;
+    case ASP: spec.set_mode(ConsistencySpec::ASP); break;
+    case PERMIT: spec.set_mode(ConsistencySpec::PERMIT); break;
+    default: spec.set_mode(ConsistencySpec::BSP);
+  }
+  spec.set_staleness(static_cast<uint32_t>(job.ps().staleness()));
+  return spec;
 }
 
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {

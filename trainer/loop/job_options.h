@@ -30,6 +30,8 @@ optim::DenseOptions DenseOptionsOf(const Job& job);
 remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);
 // What parameter servers hold; tables are numbered 1, 2, ... in the order of the job.
 std::vector<TableSpec> TableSpecsOf(const Job& job);
+// How far apart trainers may be, as parameter servers know it.
+ConsistencySpec ConsistencyOf(const Job& job);
 // The steps of the whole job.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
 

@@ -1,6 +1,7 @@
 #include "trainer/loop/train_loop.h"
 
 #include <algorithm>
+#include <deque>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
@@ -12,6 +13,7 @@
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/run_trace.h"
+#include "trainer/loop/staleness_watch.h"
 #include "trainer/loop/step_clock.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/step_passes.h"
@@ -44,7 +46,8 @@ class Replica {
         dense_(DenseOptionsOf(job), &parameters_),
         total_steps_(TotalSteps(job, task_->steps_per_epoch())),
         optimizer_(DistOptionsOf(job, total_steps_), &dense_, environment.client),
-        state_(job.train()) {}
+        state_(job.train()),
+        staleness_(environment.client) {}
 
   absl::StatusOr<RunSummary> Run();
 
@@ -73,12 +76,15 @@ class Replica {
   absl::Status EvaluateAndSave(int64_t step);
   // What the run that is resumed owes.
   absl::Status MakeUpEvaluation();
-  // Collective. REQUIRES: the last commit is applied.
+  // Collective.
   absl::Status SaveCheckpoint();
   void FillTimes(StepRecord& record);
-  // The next step's input, with its rows on their way.
-  PendingStep PullNext(int64_t step);
+  // Prepares the first step that is not yet under way, if there is one, and sets its rows on their way.
+  void PullNext();
+  // Waits until the last commit of every replica is applied: collective, but in BSP, where the own one tells of all.
+  absl::Status AwaitCommits();
   absl::StatusOr<RunSummary> Summarise(const std::string& status);
+  bool IsBsp() const { return job_.ps().consistency() == BSP; }
   bool EpochEnds(int64_t step) const { return step % task_->steps_per_epoch() == 0 || step == total_steps_; }
   int64_t EpochOf(int64_t step) const { return (step - 1) / task_->steps_per_epoch() + 1; }
   absl::Duration Timeout() const { return absl::Seconds(job_.runtime().timeout_seconds()); }
@@ -109,7 +115,10 @@ class Replica {
   std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
-  PendingStep pending_;  // the next step; destroyed after an abort, so that its pull cannot hold up a failed run
+  // The next steps, in order; destroyed after an abort, so that their pulls cannot hold up a failed run.
+  std::deque<PendingStep> pending_;
+  int64_t last_pending_ = 0;  // the last of them
+  StalenessWatch staleness_;  // of rank 0, beyond BSP
 
   Stopwatch run_watch_;
   double train_seconds_ = 0;
@@ -200,18 +209,25 @@ absl::Status Replica::Barrier(const char* name, absl::Duration timeout) {
   return group.Await(group.Barrier(args), absl::Now() + timeout + kMargin);
 }
 
-Replica::PendingStep Replica::PullNext(int64_t step) {
-  PendingStep pending{loader_->Next(), nullptr};
-  if (pending.input && table_) pending.rows = table_->Pull(static_cast<uint64_t>(step), /*create=*/true, pending.input->ids);
-  return pending;
+void Replica::PullNext() {
+  PendingStep next{loader_->Next(), nullptr};
+  if (!next.input) return;
+  ++last_pending_;
+  if (table_) next.rows = table_->Pull(static_cast<uint64_t>(last_pending_), /*create=*/true, next.input->ids);
+  pending_.push_back(std::move(next));
+}
+
+absl::Status Replica::AwaitCommits() {
+  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  return IsBsp() ? absl::OkStatus() : Barrier("commits", Timeout());
 }
 
 absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
   Variable rows;
-  if (table_) rows = table_->Enter(context, *pending_.rows, autograd, job_.train().accumulate() - 1);
+  if (table_) rows = table_->Enter(context, *pending_.front().rows, autograd, job_.train().accumulate() - 1);
   clock_.Mark(StepClock::PULL);
   if (context.failed()) return context.status();
-  const std::vector<Tensor> losses = passes_->Run(context, *pending_.input, rows);
+  const std::vector<Tensor> losses = passes_->Run(context, *pending_.front().input, rows);
   record.launched_graph = passes_->launched_graph();
   clock_.Mark(StepClock::COMPUTE);
   double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
@@ -230,7 +246,7 @@ absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord
   comm::ProcessGroup& group = *environment_.group;
   const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("loss")};
   RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{2}), args), deadline));
-  record.loss = shared[0] / NumTargets(*pending_.input);
+  record.loss = shared[0] / NumTargets(*pending_.front().input);
   stopping_ = shared[1] > 0;
   return absl::OkStatus();
 }
@@ -240,7 +256,8 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
   const KernelSpan span(stream_, SpanKind::PHASE, "commit");
   optimizer_.AwaitPushes(context, autograd);
   clock_.Mark(StepClock::PUSH);
-  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result, optimizer_.Step(context, NumTargets(*pending_.input), want_norm));
+  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
+                   optimizer_.Step(context, NumTargets(*pending_.front().input), want_norm));
   clock_.Mark(StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
@@ -254,6 +271,8 @@ absl::Status Replica::TrainStep(int64_t step) {
   const KernelSpan span(stream_, SpanKind::STEP, "step");
   clock_.Begin();
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
+  const bool watch_staleness = log && environment_.output != nullptr && !IsBsp();
+  if (watch_staleness) staleness_.Ask();  // early, so that the step need not wait for it
   StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
                    .seed = job_.seed(),
@@ -269,10 +288,15 @@ absl::Status Replica::TrainStep(int64_t step) {
     environment_.client->Abort(status);  // completes the pushes that `autograd` still waits for
     return status;
   }
-  const int64_t samples = pending_.input->global_samples, tokens = pending_.input->global_tokens;
-  const double flops = pending_.input->flops;
-  // The next rows' pull follows the commit to the servers and waits there for it to be applied.
-  pending_ = step < total_steps_ ? PullNext(step + 1) : PendingStep();
+  const StepInput& input = *pending_.front().input;
+  const int64_t samples = input.global_samples, tokens = input.global_tokens;
+  const double flops = input.flops;
+  pending_.pop_front();
+  // The pull follows the commit to the servers and waits there for it to be applied.
+  PullNext();
+  if (watch_staleness) {
+    ASSIGN_OR_RETURN(record.staleness, staleness_.Take(Deadline()));
+  }
   if (log) FillTimes(record);
   const double seconds = watch.Seconds();
   record.mfu = peak_flops_ > 0 ? flops / seconds / peak_flops_ : 0;
@@ -317,7 +341,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
     return absl::OkStatus();
   }
   if (stopping_) return absl::OkStatus();  // the resumed run makes it up
-  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  RETURN_IF_ERROR(AwaitCommits());
   passes_->MakeRoom();
   const EvaluationArgs args{.stream = &stream_,
                             .timeout = Timeout(),
@@ -358,8 +382,11 @@ absl::Status Replica::MakeUpEvaluation() {
 
 absl::Status Replica::SaveCheckpoint() {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
-  // No server answers a pull while it writes: the next step's rows come first, everybody's.
-  if (pending_.rows) RETURN_IF_ERROR(pending_.rows->Await(Deadline()).status());
+  // No server answers a pull while it writes: the next steps' rows come first, everybody's. The barrier also tells that everybody's
+  // commits are applied.
+  for (PendingStep& next : pending_) {
+    if (next.rows) RETURN_IF_ERROR(next.rows->Await(Deadline()).status());
+  }
   RETURN_IF_ERROR(Barrier("rows", Timeout()));
   if (environment_.output != nullptr) {
     checkpoint::WriteArgs args{.folder = environment_.output->folder() + "/checkpoints",
@@ -379,12 +406,12 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
   }
-  // No server applies the next step without rank 0's commit; waiting here keeps the writing out of that step's deadline.
+  // No server may apply a commit of the next step before it has written; waiting here also keeps the writing out of that step's deadline.
   return Barrier("checkpoint", CheckpointTimeout());
 }
 
 absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
-  RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
+  RETURN_IF_ERROR(AwaitCommits());
   TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(stream_.status());
@@ -410,6 +437,10 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their gradients were not finite"));
     }
+    if (!IsBsp()) {
+      ASSIGN_OR_RETURN(const std::string staleness, staleness_.Describe(Deadline()));
+      environment_.output->Note(staleness);
+    }
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.
@@ -422,7 +453,9 @@ absl::StatusOr<RunSummary> Replica::Run() {
   const int64_t first = state_.step() + 1;
   trace_ = MakeTrace(first);
   loader_ = std::make_unique<StepLoader>(task_.get(), first, total_steps_);
-  pending_ = PullNext(first);
+  last_pending_ = state_.step();
+  const int32_t under_way = table_ && job_.ps().consistency() == PERMIT ? job_.ps().staleness() : 1;
+  for (int32_t i = 0; i < under_way; ++i) PullNext();
   RETURN_IF_ERROR(MakeUpEvaluation());
   for (int64_t step = first; step <= total_steps_ && !stopping_ && !state_.patience_ended(); ++step) {
     RETURN_IF_ERROR(TrainStep(step));

@@ -1,5 +1,6 @@
 // One replica's training run, from initial weights to the summary: the same code for a thread of `--local` and for a
-// trainer process; only the client and the group differ. Synchronous and exact: a pull for step k + 1 sees every push of step k.
+// trainer process; only the client and the group differ. Dense layers are synchronous and exact; so are rows in BSP: a pull for step
+// k + 1 sees every push of step k. With PERMIT rows are pulled as many steps before they are used as may be under way.
 #pragma once
 
 #include <functional>

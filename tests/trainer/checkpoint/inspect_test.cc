@@ -95,8 +95,8 @@ TEST_F(InspectTest, CheckpointIsListedInLinesThatFit) {
   ExpectLine("  dense tensor  type  shape   bytes  optimizer slots  bytes");
   ExpectLine("  layer.weight  f32   [4, 3]     48  m, v                96");
   ExpectLine("  2 tensors                      60                     120");
-  ExpectLine("  table  rows  dim  optimizer  storage  files");
-  ExpectLine("  item     22    3  ADAM       F32          2");
+  ExpectLine("  table  rows  dim  optimizer  mode  storage  files");
+  ExpectLine("  item     22    3  ADAM       LAZY  F32          2");
   ExpectLinesFit();
   for (const std::string& name : Names(folder_ / "step-00000002")) {
     const size_t at = out_.find("  " + name + " ");

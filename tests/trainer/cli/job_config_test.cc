@@ -67,7 +67,8 @@ TEST_F(JobConfigTest, DenseTablesAreNotStoredAsRowsAre) {
 
 TEST_F(JobConfigTest, UnknownEnumValuesListTheAllowed) {
   EXPECT_EQ(Added("optimizer {\n  kind: ADAN\n}"),
-            "job:5:9: optimizer.kind takes one of SGD, ADAGRAD, ADAM, ADAMW, ROWWISE_ADAGRAD; found ADAN; did you mean ADAM?");
+            "job:5:9: optimizer.kind takes one of SGD, ADAGRAD, ADAM, ADAMW, ROWWISE_ADAGRAD, MOMENTUM, NESTEROV, ADADELTA, RMSPROP, "
+            "AMSGRAD, FTRL, GROUP_FTRL, DC_SGD; found ADAN; did you mean ADAM?");
   EXPECT_EQ(Added("device: QUANTUM"), "job:4:9: device takes one of CPU, CUDA; found QUANTUM");
   EXPECT_EQ(Added("device: \"CPU\""), "job:4:9: device takes one of CPU, CUDA; found \"CPU\"; did you mean CPU?");
   EXPECT_EQ(Set("numerics=fast"), "--set numerics: numerics takes one of FAST; found fast; did you mean FAST?");
@@ -149,11 +150,22 @@ TEST_F(JobConfigTest, LimitsOfEveryField) {
       {"optimizer.warmup_steps", "-1", "at least 0"},
       {"optimizer.min_learning_rate", "-1", "0.5", "0 .. the learning rate, 0.001"},
       {"optimizer.schedule_steps", "-1", "at least 0"},
-      {"optimizer.kind", "ROWWISE_ADAGRAD", "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)"},
+      {"optimizer.kind", "ROWWISE_ADAGRAD", "MOMENTUM", "DC_SGD",
+       "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)"},
       {"tables[0].dim", "-1", "65537", "1 .. 65536"},
-      {"tables[0].optimizer", "ADAMW", "SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM (rows do not decay)"},
       {"tables[0].init_stddev", "-1", "greater than 0"},
       {"tables[0].learning_rate", "-1", "greater than 0"},
+      {"tables[0].max_row_norm", "-1", "at least 0"},
+      {"tables[0].weight_decay", "-1", "at least 0"},
+      {"tables[0].momentum", "-0.5", "1", "at least 0 and below 1"},
+      {"tables[0].rho", "-0.5", "1", "at least 0 and below 1"},
+      {"tables[0].beta", "-1", "greater than 0"},
+      {"tables[0].l1", "-1", "at least 0"},
+      {"tables[0].l2", "-1", "at least 0"},
+      {"tables[0].group_l1", "-1", "at least 0"},
+      {"tables[0].delay_compensation", "-1", "at least 0"},
+      {"tables[0].initial_accumulator", "-1", "at least 0"},
+      {"tables[0].epsilon", "-1", "greater than 0"},
       {"ps.threads", "-1", "65", "1 .. 64"},
       {"checkpoint.keep", "-1", "1001", "1 .. 1000"},
       {"checkpoint.timeout_seconds", "-1", "0.5", "86401", "1 .. 86400"},
@@ -168,6 +180,23 @@ TEST_F(JobConfigTest, LimitsOfEveryField) {
       EXPECT_EQ(Complaint(kGood, sets), "--set " + path + ": " + path + " is " + row[i] + "; allowed: " + row.back());
     }
   }
+}
+
+TEST_F(JobConfigTest, AConsistencyHasABoundOrNone) {
+  const auto complaint = [this](const std::string& mode, const std::string& staleness) {
+    return Complaint(kGood, {"ps.consistency=" + mode, "ps.staleness=" + staleness});
+  };
+  const std::string is = "--set ps.staleness: ps.staleness is ";
+  EXPECT_EQ(complaint("BSP", "1"), is + "1; allowed: 0 with ps.consistency BSP; SSP and PERMIT have one");
+  EXPECT_EQ(complaint("ASP", "2"), is + "2; allowed: 0 with ps.consistency ASP; SSP and PERMIT have one");
+  EXPECT_EQ(complaint("SSP", "1001"), is + "1001; allowed: 0 .. 1000");
+  EXPECT_EQ(complaint("SSP", "-1"), is + "-1; allowed: 0 .. 1000");
+  EXPECT_EQ(complaint("PERMIT", "65"), is + "65; allowed: 1 .. 64");
+  for (const char* good : {"0", "1", "1000"}) EXPECT_EQ(complaint("SSP", good), "");
+  for (const char* good : {"0", "1", "64"}) EXPECT_EQ(complaint("PERMIT", good), "");
+  EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "optimizer.max_grad_norm=1"}),
+            "--set optimizer.max_grad_norm: optimizer.max_grad_norm is 1 with ps.consistency ASP; allowed: 0, or BSP (else no trainer "
+            "knows the others' rows)");
 }
 
 TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
@@ -219,6 +248,34 @@ TEST_F(JobConfigTest, ChoicesThatDoNotFitTogether) {
   EXPECT_EQ(Set("optimizer.weight_decay=0.1"),
             "--set optimizer.weight_decay: optimizer.weight_decay is 0.1 with kind ADAM; allowed: 0, or kind ADAMW or SGD");
   EXPECT_EQ(Complaint(kGood, {"optimizer.weight_decay=0.1", "optimizer.kind=ADAMW"}), "");
+}
+
+TEST_F(JobConfigTest, TablesDecayWithSgdAndAdamW) {
+  EXPECT_EQ(Set("tables[0].weight_decay=0.1"),
+            "--set tables[0].weight_decay: tables[0].weight_decay is 0.1 with optimizer ADAM; allowed: 0, or optimizer ADAMW or SGD");
+  EXPECT_EQ(Set("tables[0].optimizer=ADAMW"), "");
+  EXPECT_EQ(Complaint(kGood, {"tables[0].weight_decay=0.1", "tables[0].optimizer=SGD"}), "");
+  EXPECT_EQ(Complaint(kGood, {"tables[0].weight_decay=0.1", "optimizer.kind=ADAMW"}), "");
+}
+
+TEST_F(JobConfigTest, ModesThatTheTableCannotHave) {
+  for (const char* mode : {"CATCH_UP", "DENSE_EQUIVALENT"}) {
+    const std::string set = std::string("tables[0].mode=") + mode;
+    const std::string is = "--set tables[0].mode: tables[0].mode is " + std::string(mode) + "; allowed: ";
+    for (const char* kind : {"SGD", "ADAGRAD", "ROWWISE_ADAGRAD", "ADAM", "ADAMW", "MOMENTUM", "NESTEROV", "ADADELTA", "RMSPROP",
+                             "AMSGRAD"}) {
+      EXPECT_EQ(Complaint(kGood, {set, std::string("tables[0].optimizer=") + kind}), "");
+    }
+    for (const char* kind : {"FTRL", "GROUP_FTRL", "DC_SGD"}) {
+      EXPECT_EQ(Complaint(kGood, {std::string("tables[0].optimizer=") + kind, set}), is + "LAZY with optimizer " + kind);
+    }
+    EXPECT_EQ(Complaint(kGood, {"placement=REPLICATED", set}),
+              is + "LAZY with placement REPLICATED (a dense parameter is updated whole)");
+  }
+  EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=CATCH_UP"}), "");
+  EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].storage=BF16", "tables[0].mode=DENSE_EQUIVALENT"}), "");
+  EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=DENSE_EQUIVALENT"}),
+            "--set tables[0].mode: tables[0].mode is DENSE_EQUIVALENT; allowed: LAZY, CATCH_UP with storage INT8");
 }
 
 TEST_F(JobConfigTest, SetReachesTablesByNameAndByIndex) {

@@ -265,10 +265,26 @@ TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
   EXPECT_EQ(sgd.tables(0).optimizer(), SGD);
   EXPECT_EQ(sgd.tables(0).learning_rate(), 0.5);
   EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW"}).tables(0).optimizer(), ADAM);
+  EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW", "tables[item].weight_decay=0.1"}).tables(0).optimizer(), ADAMW);
   EXPECT_EQ(Load(kMinimal, {}).tables(0).storage(), ParameterServer::F32);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16"}).tables(0).storage(), ParameterServer::BF16);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(), ParameterServer::INT8);
   EXPECT_EQ(Load(kMinimal, {}, 4).parallel().dp(), 4);
+}
+
+TEST(JobDefaultsTest, TablesGetTheNumbersOfTheirOptimizerOnly) {
+  const auto table = [](const char* kind) { return Load(kMinimal, {std::string("tables[item].optimizer=") + kind}).tables(0); };
+  EXPECT_EQ(table("MOMENTUM").momentum(), 0.9);
+  EXPECT_EQ(table("NESTEROV").momentum(), 0.9);
+  EXPECT_EQ(table("RMSPROP").rho(), 0.9);
+  EXPECT_EQ(table("ADADELTA").rho(), 0.9);
+  EXPECT_EQ(table("ADADELTA").epsilon(), 1e-6);
+  EXPECT_EQ(table("FTRL").beta(), 1);
+  EXPECT_EQ(table("GROUP_FTRL").beta(), 1);
+  EXPECT_EQ(table("DC_SGD").delay_compensation(), 0.04);
+  EXPECT_FALSE(table("ADAM").has_momentum());
+  EXPECT_EQ(table("ADAM").epsilon(), 0) << "the job's, which specifications take over";
+  EXPECT_EQ(Load(kMinimal, {"tables[item].optimizer=MOMENTUM", "tables[item].momentum=0"}).tables(0).momentum(), 0);
 }
 
 TEST(JobDefaultsTest, WithoutTrainersTheLayoutIsNotChecked) {

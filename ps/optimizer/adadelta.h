@@ -1,0 +1,22 @@
+// Adadelta (Zeiler 2012, arXiv 1212.5701): steps in the unit of the weights, from running means of squared gradients (slot 0) and of
+// squared changes (slot 1). The learning rate multiplies its step; the paper's is 1.
+#pragma once
+
+#include "ps/optimizer/sparse_optimizer.h"
+
+namespace tandem::ps {
+
+class SparseAdadelta : public SparseOptimizer {
+ public:
+  SparseAdadelta(float rho, float epsilon) : rho_(rho), epsilon_(epsilon) {}
+  size_t num_slot_values(uint32_t dim) const override { return size_t{2} * dim; }
+  void Init(float* slots, uint32_t dim) const override;
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+             float scale) const override;
+  float slot_fading(size_t) const override { return rho_; }
+
+ private:
+  const float rho_, epsilon_;
+};
+
+}  // namespace tandem::ps

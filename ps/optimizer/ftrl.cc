@@ -1,0 +1,58 @@
+#include "ps/optimizer/ftrl.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/math.h"
+#include "kernels/cpu/vectorise.h"
+
+namespace tandem::ps {
+namespace {
+
+// z beyond the threshold, the rest of it.
+inline float SoftThreshold(float z, float threshold) {
+  const float beyond = kernels::Abs(z) - threshold;
+  return beyond > 0 ? std::copysign(beyond, z) : 0.0f;
+}
+
+}  // namespace
+
+void SparseFtrl::Init(float* slots, uint32_t dim) const {
+  std::fill_n(slots, dim, 0.0f);
+  std::fill_n(slots + dim, dim, options_.initial_accumulator);
+  slots[size_t{2} * dim] = 0;
+}
+
+void SparseFtrl::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, float learning_rate,
+                       float scale) const {
+  if (!(learning_rate > 0)) return;
+  float* const z = slots;
+  float* const squares = slots + dim;
+  float* const last_rate = slots + size_t{2} * dim;
+  const float inverse = 1 / learning_rate, last_inverse = *last_rate > 0 ? 1 / *last_rate : 0;
+  const auto [beta, l1, l2, group_l1, initial] = options_;
+  kernels::Vectorised([=] {
+#pragma GCC ivdep
+    for (uint32_t i = 0; i < dim; ++i) {
+      const float g = gradient[i] * scale, before = squares[i], after = before + g * g;
+      squares[i] = after;
+      z[i] += g - ((beta + kernels::Sqrt(after)) * inverse - (beta + kernels::Sqrt(before)) * last_inverse) * weights[i];
+    }
+    const auto curvature = [=](int64_t i) { return (beta + kernels::Sqrt(squares[i])) * inverse + l2; };
+    float kept = 1;
+    if (group_l1 > 0) {
+      const float norm = kernels::Sqrt(kernels::LaneSum<float>(dim, [=](int64_t i) {
+        const float s = SoftThreshold(z[i], l1);
+        return s * s / curvature(i);
+      }));
+      const float threshold = group_l1 * kernels::Sqrt(static_cast<float>(dim));
+      kept = norm > threshold ? 1 - threshold / norm : 0;
+    }
+#pragma GCC ivdep
+    for (uint32_t i = 0; i < dim; ++i) weights[i] = 0.0f - kept * SoftThreshold(z[i], l1) / curvature(i);
+  });
+  *last_rate = learning_rate;
+}
+
+}  // namespace tandem::ps

@@ -1,0 +1,24 @@
+// Momentum: heavy ball (Polyak 1964), m = momentum * m + g; w -= learning_rate * m, or Nesterov's (Sutskever et al. 2013),
+// w -= learning_rate * (g + momentum * m). Slot 0 is m.
+#pragma once
+
+#include "ps/optimizer/sparse_optimizer.h"
+
+namespace tandem::ps {
+
+class SparseMomentum : public SparseOptimizer {
+ public:
+  SparseMomentum(float momentum, bool nesterov) : momentum_(momentum), nesterov_(nesterov) {}
+  size_t num_slot_values(uint32_t dim) const override { return dim; }
+  void Init(float* slots, uint32_t dim) const override;
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+             float scale) const override;
+  float slot_fading(size_t) const override { return momentum_; }
+  bool AtRest(const float* weights, const float* slots, uint32_t dim, float learning_rate) const override;
+
+ private:
+  const float momentum_;
+  const bool nesterov_;
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,40 @@
+// What a table does with pushed gradients that would ruin it: a NaN or an infinity (TableSpec.NonFinite), or too large a norm
+// (TableSpec.max_row_norm). REJECT works on a message, before any of it is used. The others work where a row's gradients are added up, so
+// that what is kept does not depend on how pushes were cut; each is counted once, in the step that drops or mends it.
+// Thread rule: free functions and values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "absl/types/span.h"
+#include "proto/embedding.pb.h"
+
+namespace tandem::ps {
+
+struct ValueGuardStatistics {
+  struct Offender {
+    uint64_t id = 0;
+    uint32_t trainer = 0;
+    uint64_t step = 0;
+  };
+
+  uint64_t rejected = 0;  // messages refused for a row gradient that was not finite
+  uint64_t skipped = 0;   // row gradients dropped because they were not finite
+  uint64_t mended = 0;    // row gradients whose numbers that were not finite became 0
+  uint64_t clipped = 0;   // rows whose gradient was clipped to max_row_norm, over all steps
+  std::optional<Offender> first;  // the first row gradient that was not finite
+
+  // `first` stays the first by step, then trainer, then id: the same whatever the number of servers and workers.
+  void NoteOffender(const Offender& offender);
+  void Merge(const ValueGuardStatistics& other);
+};
+
+// The id of the first gradient row with a NaN or an infinity. `ids` u64[count] and `gradients` f32[count, dim] at any alignment.
+std::optional<uint64_t> FindNonFinite(const void* ids, const void* gradients, size_t count, size_t dim);
+bool AllFinite(absl::Span<const float> values);
+// Numbers that are not finite become 0.
+void ZeroNonFinite(absl::Span<float> values);
+
+}  // namespace tandem::ps
