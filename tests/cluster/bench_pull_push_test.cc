@@ -49,7 +49,7 @@ TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
   EXPECT_TRUE(Children(bench->pid()).empty());
   const std::string json = Json();
   size_t at = 0;
-  for (const char* mode : {"pull_push", "pull", "push"}) {
+  for (const char* mode : {"pull_push", "pooled", "pull", "push"}) {
     at = json.find("{\"mode\"", at);
     ASSERT_NE(at, std::string::npos) << json;
     double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, raw = 0, ratio = 0;

@@ -17,6 +17,7 @@
 #include "rpc/server.h"
 #include "trainer/cli/bench_figures.h"
 #include "trainer/cli/bench_pull_push_roles.h"
+#include "trainer/cli/bench_batches.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/signals.h"
@@ -66,7 +67,12 @@ struct Measured {
 };
 
 const char* ModeName(const PullPushCase& bench) {
-  return bench.mode() == PullPushCase::PULL ? "pull" : bench.mode() == PullPushCase::PUSH ? "push" : "pull_push";
+  switch (bench.mode()) {
+    case PullPushCase::PULL: return "pull";
+    case PullPushCase::PUSH: return "push";
+    case PullPushCase::POOLED: return "pooled";
+    default: return "pull_push";
+  }
 }
 const char* IdsName(const PullPushCase& bench) { return bench.ids() == PullPushCase::ZIPF ? "zipf" : "uniform"; }
 
@@ -205,10 +211,11 @@ std::string JsonObject(const Measured& m) {
 absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const std::string& mode, uint32_t dim,
                                       const std::string& ids) {
   PullPushCase bench;
-  bench.set_mode(mode == "pull" ? PullPushCase::PULL : mode == "push" ? PullPushCase::PUSH : PullPushCase::PULL_PUSH);
-  bench.set_clients(options.clients > 0                       ? static_cast<uint32_t>(options.clients)
-                    : bench.mode() == PullPushCase::PULL_PUSH ? 2
-                                                              : 1);
+  bench.set_mode(mode == "pull"     ? PullPushCase::PULL
+                 : mode == "push"   ? PullPushCase::PUSH
+                 : mode == "pooled" ? PullPushCase::POOLED
+                                    : PullPushCase::PULL_PUSH);
+  bench.set_clients(options.clients > 0 ? static_cast<uint32_t>(options.clients) : HasSamples(bench) ? 2 : 1);
   bench.set_servers(static_cast<uint32_t>(options.servers));
   bench.set_threads(options.threads);
   bench.set_rows(options.rows);
@@ -218,7 +225,7 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   bench.set_steps(options.steps);
   bench.set_seconds(options.seconds);
   bench.set_repetitions(options.repetitions);
-  if (bench.mode() != PullPushCase::PULL_PUSH && bench.batch() > bench.rows() / 2) {
+  if (!HasSamples(bench) && bench.batch() > bench.rows() / 2) {
     return absl::InvalidArgumentError(absl::StrCat("--batch ", bench.batch(), " with --mode ", mode,
                                                    ", which takes that many distinct ids of --rows ", bench.rows(),
                                                    "; allowed: half of them"));
@@ -229,7 +236,7 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
 absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<PullPushCase> plan;
-  for (const std::string& mode : or_all(options.modes, std::vector<std::string>{"pull_push", "pull", "push"})) {
+  for (const std::string& mode : or_all(options.modes, std::vector<std::string>{"pull_push", "pooled", "pull", "push"})) {
     for (const uint32_t dim : or_all(options.dims, std::vector<uint32_t>{64, 16, 128})) {
       for (const std::string& ids : or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})) {
         // Other dims say how bytes and rows share the cost; for that one kind of ids is enough.

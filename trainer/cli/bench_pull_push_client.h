@@ -34,6 +34,7 @@ class PullPushClient {
   void MakeGradients();
   absl::Status Pull();
   absl::Status Push(const float* gradients);
+  absl::Status StepPooled(PullPushRepetition* times);
   // One timed step of the mode; adds to `times`.
   absl::Status Step(PullPushRepetition* times);
   absl::StatusOr<uint64_t> ChooseSteps();
@@ -51,7 +52,8 @@ class PullPushClient {
   uint64_t next_step_ = 1;  // of the tables
   uint64_t num_steps_ = 0;  // of this case, warm-up included
   std::vector<std::vector<uint64_t>> batches_;
-  std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1
+  std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1; POOLED: of any batch's bags
+  std::vector<uint64_t> offsets_;                    // POOLED
   ps::RowIndex merged_;
   std::vector<uint64_t> ids_;
   std::vector<uint32_t> counts_;

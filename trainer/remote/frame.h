@@ -99,6 +99,9 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // The step's context goes: nothing of it is touched any more.
   void Detach();
 
+  // For modules: what a call needs until its gradients are complete. It goes with the context.
+  void Keep(std::shared_ptr<const void> needed) { kept_.push_back(std::move(needed)); }
+
   // Callee's side of a call. `inputs` where `needs_gradient` get recv nodes.
   std::vector<Variable> TakeInputs(const std::vector<Tensor>& inputs, const std::vector<bool>& needs_gradient);
   void KeepLeaves(std::shared_ptr<HostedModule> module, HostedModule::Leaves leaves);
@@ -170,6 +173,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
     HostedModule::Leaves leaves;
   };
   std::vector<Leaves> leaves_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const void>> kept_;  // the frame's thread
 };
 
 }  // namespace tandem::remote

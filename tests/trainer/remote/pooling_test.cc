@@ -1,5 +1,6 @@
 #include "ps/client_local.h"
 #include "tests/trainer/gradient_check.h"
+#include "tests/trainer/remote/remote_hosts.h"
 #include "trainer/autograd/ops/ops.h"
 #include "trainer/remote/pooled_embedding.h"
 #include "trainer/remote/pooling.h"
@@ -68,6 +69,59 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
     }
     EXPECT_EQ(after[0], after[1]);
   }
+}
+
+// A worker's module whose rows are a parameter server's: the worker pulls and pushes for its callers.
+class ServedBagModule : public remote::Module {
+ public:
+  explicit ServedBagModule(ps::Client* client) : client_(client) {}
+  absl::StatusOr<std::vector<Variable>> Forward(remote::Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    struct Call {
+      remote::DistAutogradContext pushes;
+      std::unique_ptr<remote::PulledBags> pulled;
+    };
+    const auto call = std::make_shared<Call>(Call{remote::DistAutogradContext(client_, 1, 0), nullptr});
+    remote::BagIds bags;
+    for (int64_t i = 0; i < inputs[0].value().num_elements(); ++i) bags.ids.push_back(static_cast<uint64_t>(inputs[0].value().At(i)));
+    bags.offsets = {0, bags.ids.size()};
+    remote::PooledEmbedding embedding(client_, 1, kDim, Pooling::SUM);
+    call->pulled = embedding.Pull(0, true, std::move(bags));
+    frame.Keep(call);
+    return std::vector<Variable>{embedding.Enter(frame.context(), *call->pulled, call->pushes)};
+  }
+
+ private:
+  ps::Client* const client_;
+};
+
+class ServedModuleTest : public RemoteHosts {};
+
+TEST_F(ServedModuleTest, GradientsGoFromTheTrainerThroughAWorkerToAParameterServer) {
+  ps::TableHost host(1);
+  ps::LocalClient client(host, 0, 1);
+  TableSpec spec;
+  spec.set_name("rows");
+  spec.set_number(1);
+  spec.set_dim(kDim);
+  spec.set_optimizer(SPARSE_SGD);
+  ASSERT_TRUE(client.CreateTables({spec}, absl::Seconds(5)).ok());
+  registry_.Add("ServedBag", [&client](remote::ModuleArguments&, ParameterSet&) { return std::make_unique<ServedBagModule>(&client); });
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
+  const RemoteModule bag = Make(*trainer, *worker, "ServedBag", "");
+  {
+    Context context(StepOptions());
+    remote::RemoteContext autograd(*trainer, context);
+    const auto pooled = bag.Forward(autograd.frame(), {Variable::Constant(Tensor::FromVector<int64_t>({7, 8, 7}))});
+    ASSERT_TRUE(pooled.ok()) << pooled.status();
+    autograd.Backward(ops::Scale(context, (*pooled)[0], 5));
+    ASSERT_TRUE(context.status().ok()) << context.status();
+  }
+  // What the pass pushed is there when it is over.
+  ASSERT_TRUE(client.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(absl::InfiniteFuture()).ok());
+  const std::vector<uint64_t> ids{7, 8};
+  std::vector<float> rows(2 * kDim);
+  ASSERT_TRUE(client.Pull(0, false, {{1, ids, rows.data()}}).Wait(absl::InfiniteFuture()).ok());
+  EXPECT_EQ(rows, (std::vector<float>{-10, -10, -10, -5, -5, -5}));
 }
 
 TEST(PooledEmbeddingTest, AFailedPullFailsTheContext) {

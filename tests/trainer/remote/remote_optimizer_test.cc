@@ -63,6 +63,27 @@ TEST_F(RemoteOptimizerTest, RemoteStepsAreTheOwnersOptimizersSteps) {
   }
 }
 
+TEST_F(RemoteOptimizerTest, CallsOfOneModuleSumTheirGradientsOnceEach) {
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=1 dtype=f64");
+  const auto optimizer = Optimizer(*trainer, linear.Parameters());
+  const std::vector<Tensor> before = ValuesOf(linear);
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context);
+  const auto call = [&](double a, double b) {
+    return linear.ForwardAsync(autograd.frame(), {Variable::Constant(Tensor::FromVector<double>({a, b}, Shape{1, 2}))});
+  };
+  auto first = call(1, 2), second = call(10, 20), unused = call(100, 200);
+  const auto y1 = first.Await(), y2 = second.Await(), y3 = unused.Await();
+  ASSERT_TRUE(y1.ok() && y2.ok() && y3.ok());
+  autograd.Backward(ops::Add(context, (*y1)[0], (*y2)[0]));
+  EXPECT_EQ(optimizer->Step(autograd, 1).value(), 2u);
+  const std::vector<Tensor> after = ValuesOf(linear);
+  EXPECT_NEAR(before[0].At(0) - after[0].At(0), 11, 1e-13);
+  EXPECT_NEAR(before[0].At(1) - after[0].At(1), 22, 1e-13);
+  EXPECT_NEAR(before[1].At(0) - after[1].At(0), 2, 1e-13);
+}
+
 TEST_F(RemoteOptimizerTest, ConcurrentContextsDoNotMixAndAStepDoesNotReachIntoACall) {
   const auto worker = StartHost(true, 0), one = StartHost(false, 0), two = StartHost(false, 1);
   const RemoteModule of_one = Make(*one, *worker, "Linear", "in=2 out=1 bias=0 dtype=f64");
