@@ -25,6 +25,10 @@ struct PullSegment {
   uint32_t table = 0;
   absl::Span<const uint64_t> ids;  // distinct, none 0
   float* rows = nullptr;
+  // For a caller that keeps rows, [ids.size()]: the version + 1 of the row that it has, 0 for none. A row is then written only if it
+  // was committed more than `read_bound` times since. Afterwards: that of the row written, 0 where none was. Null: all are written.
+  uint32_t* versions = nullptr;
+  uint32_t read_bound = 0;
 };
 
 // Part of a push: gradients [ids.size(), dim], one row per id.
@@ -52,9 +56,24 @@ struct Bags {
   size_t size() const { return offsets.size() - 1; }
 };
 
+// Whole rows of a dense table (TableSpec.dense): `values` [ids.size(), width]. A width is the table's dim or, with the optimizer's slots
+// behind the weights, all numbers of a row.
+struct RowsToAssign {
+  uint32_t table = 0;
+  absl::Span<const uint64_t> ids;  // distinct, none 0
+  size_t width = 0;
+  const float* values = nullptr;
+};
+struct RowsToRead {
+  uint32_t table = 0;
+  absl::Span<const uint64_t> ids;  // distinct, none 0
+  size_t width = 0;
+  float* values = nullptr;
+};
+
 struct TableRateValue {
   uint32_t table = 0;
-  float learning_rate = 0;
+  double learning_rate = 0;
 };
 
 struct CommitArgs {
@@ -62,6 +81,16 @@ struct CommitArgs {
   std::vector<TableRateValue> rates;
   float gradient_scale = 1;
   bool skip = false;
+  // Somebody is about to read the tables: a client that keeps gradients back (client_cached, client_geo) pushes them all in this step.
+  bool flush = false;
+
+  // 0 if there is none.
+  float RateOf(uint32_t table) const {
+    for (const TableRateValue& rate : rates) {
+      if (rate.table == table) return rate.learning_rate;
+    }
+    return 0;
+  }
 };
 
 struct HashResult {
@@ -83,6 +112,11 @@ class Client {
 
   // Every trainer calls it once, before anything else, with the same arguments.
   virtual absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) = 0;
+  // Gives a dense table's rows their first values; without slots these begin anew. One trainer calls it, after CreateTables, or Load, and
+  // before any other call of any trainer. Blocks. FailedPrecondition if a row has other values already or a step has begun.
+  virtual absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) = 0;
+  // A dense table's rows as they are now. Blocks. FailedPrecondition if one was never assigned.
+  virtual absl::Status Read(const RowsToRead& rows, absl::Time deadline) = 0;
   // Rows as they are after step - 1 was applied on their server, or as stale as the job's consistency allows (step 0: as they are
   // now).
   virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
@@ -118,13 +152,17 @@ class Client {
 
   // Records the pulls, pushes, norms, commits and saves of steps `first` to `last`, each from the call to its completion, and
   // makes servers record what they do for them. Before the first call of these steps. Null: nothing more.
-  void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) {
+  virtual void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) {
     tracer_ = std::move(tracer);
     first_traced_ = first;
     last_traced_ = last;
   }
   // What servers have recorded since the last call, for all their callers, in this machine's clock. Blocks.
   virtual absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) = 0;
+  // What the servers' table is that belongs to one of CreateTables; another where its optimizer runs elsewhere (client_geo).
+  virtual TableSpec StoredSpec(const TableSpec& table) const { return table; }
+  // What is worth a line at the end of a run; empty: nothing.
+  virtual std::string Report() const { return {}; }
 
  protected:
   // Of trainer `trainer`'s call that begins now; does nothing unless the step is traced.

@@ -46,13 +46,28 @@ absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, abs
   return future.Wait(absl::Now() + timeout).status();
 }
 
+absl::Status LocalClient::Assign(const RowsToAssign& rows, absl::Time) {
+  // Workers read and write the caller's memory, and end even if the host fails: no deadline may leave them behind.
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Assign(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  return future.Wait(absl::InfiniteFuture()).status();
+}
+
+absl::Status LocalClient::Read(const RowsToRead& rows, absl::Time) {
+  Pending<rpc::Done> pending;
+  const auto future = pending.future();
+  host_.Read(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
+  return future.Wait(absl::InfiniteFuture()).status();
+}
+
 rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   ConcurrentSpan span = TraceCall(trainer_, SpanKind::PULL, "pull", step);
   std::vector<PullPart> parts;
   for (const PullSegment& segment : segments) {
-    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows});
+    parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows, segment.versions, segment.read_bound});
     if (span.recorded()) span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), host_.Dim(segment.table).value_or(0))));
   }
   host_.Pull(Caller{trainer_}, step, create, parts, SetDone(pending, span), span.trace_id());

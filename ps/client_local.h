@@ -18,6 +18,8 @@ class LocalClient : public Client {
       : host_(host), trainer_(trainer), num_trainers_(num_trainers), consistency_(consistency) {}
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override;
+  absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   // Copies the gradients: the caller may reuse its buffers when the future completes, which is before the commit.
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;

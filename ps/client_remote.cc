@@ -155,6 +155,74 @@ class RowReader {
   size_t number_ = 0, offset_ = 0;
 };
 
+// Whether the caller has rows.
+bool HaveVersions(const std::vector<PullSegment>& segments) {
+  return std::any_of(segments.begin(), segments.end(), [](const PullSegment& segment) { return segment.versions != nullptr; });
+}
+
+// The place in a segment of the id that is number `i` of a server's share.
+size_t PlaceOf(const OwnedIds& owned, size_t i) { return owned.positions.empty() ? i : owned.positions[i]; }
+
+// Visits the message's ids as visit(segment, place in it, dim).
+template <class Visit>
+void ForEachId(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, const Visit& visit) {
+  for (const IdRange& range : message.ranges) {
+    const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
+    for (size_t i = range.begin; i < range.end; ++i) visit(segments[range.segment], PlaceOf(owned, i), plan.dims[range.segment]);
+  }
+}
+
+// What the caller has of the message's rows; its segments' read bounds go into the request.
+std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
+                                       PullRequest* request) {
+  for (size_t i = 0; i < message.ranges.size(); ++i) {
+    request->mutable_segments(static_cast<int>(i))->set_read_bound(segments[message.ranges[i].segment].read_bound);
+  }
+  auto versions = Buffer::Allocate(message.num_ids * sizeof(uint32_t));
+  uint32_t* next = static_cast<uint32_t*>(versions->data());
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t) {
+    *next++ = segment.versions == nullptr ? 0 : segment.versions[place];
+  });
+  return versions;
+}
+
+// As ScatterRows, of a reply that leaves out rows that the caller has.
+absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, Payload reply) {
+  rpc::SplitMessage split;
+  if (!rpc::SplitBytesFields(reply.Flatten(), {14, 15}, &split)) return absl::InternalError("malformed reply");
+  const std::string_view versions = split.bytes_fields[0], rows = split.bytes_fields[1];
+  if (versions.size() != message.num_ids * sizeof(uint32_t)) {
+    return absl::InternalError(absl::StrCat("answered ", versions.size(), " bytes of versions for ", message.num_ids, " ids"));
+  }
+  size_t num_values = 0;
+  bool unasked = false;
+  const char* next_version = versions.data();
+  const auto take_version = [&next_version] {
+    uint32_t version;
+    std::memcpy(&version, next_version, sizeof(version));
+    next_version += sizeof(version);
+    return version;
+  };
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t dim) {
+    if (take_version() != 0) num_values += dim;
+    else unasked |= segment.versions == nullptr || segment.versions[place] == 0;
+  });
+  if (unasked || rows.size() != num_values * sizeof(float)) {
+    return absl::InternalError(absl::StrCat("answered ", rows.size(), " bytes of rows, expected ", num_values * sizeof(float),
+                                            unasked ? ", and left out rows that nobody has" : ""));
+  }
+  next_version = versions.data();
+  const char* next_row = rows.data();
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t dim) {
+    const uint32_t version = take_version();
+    if (segment.versions != nullptr) segment.versions[place] = version;
+    if (version == 0) return;
+    std::memcpy(segment.rows + place * dim, next_row, dim * sizeof(float));
+    next_row += dim * sizeof(float);
+  });
+  return absl::OkStatus();
+}
+
 absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
                          Payload reply) {
   std::vector<std::string_view> pieces;
@@ -239,6 +307,62 @@ uint32_t CrcOfBags(const PooledMessage& message) {
   return Crc32c(weights, message.ids.data(), SizeInBytes(message.ids));
 }
 
+// One message's part of a call on rows of a dense table: rows [begin, end) of what its server owns.
+struct RowsMessage {
+  const OwnedIds& owned;
+  const size_t begin, end;
+
+  size_t num_ids() const { return end - begin; }
+  const uint64_t* ids() const { return owned.ids.data() + begin; }
+  // Where row `i` of the message stands in the caller's array.
+  size_t place(size_t i) const { return owned.positions.empty() ? begin + i : owned.positions[begin + i]; }
+};
+
+Payload EncodeAssign(const RequestHeader& header, const RowsToAssign& rows, const RowsMessage& part) {
+  auto ids = Buffer::Allocate(part.num_ids() * sizeof(uint64_t));
+  auto values = Buffer::Allocate(part.num_ids() * rows.width * sizeof(float));
+  std::memcpy(ids->data(), part.ids(), ids->num_bytes());
+  for (size_t i = 0; i < part.num_ids(); ++i) {
+    std::memcpy(static_cast<float*>(values->data()) + i * rows.width, rows.values + part.place(i) * rows.width,
+                rows.width * sizeof(float));
+  }
+  AssignRequest request;
+  *request.mutable_header() = header;
+  request.set_table(rows.table);
+  request.set_width(static_cast<uint32_t>(rows.width));
+  request.set_payload_crc32c(Crc32c(Crc32c(0, ids->data(), ids->num_bytes()), values->data(), values->num_bytes()));
+  Payload payload(request.SerializeAsString());
+  rpc::AppendBytesField(payload, 14, ids->data(), ids->num_bytes(), ids);
+  rpc::AppendBytesField(payload, 15, values->data(), values->num_bytes(), values);
+  return payload;
+}
+
+Payload EncodeRead(const RequestHeader& header, const RowsToRead& rows, const RowsMessage& part) {
+  ReadRequest request;
+  *request.mutable_header() = header;
+  request.set_table(rows.table);
+  request.set_width(static_cast<uint32_t>(rows.width));
+  auto ids = Buffer::Allocate(part.num_ids() * sizeof(uint64_t));
+  std::memcpy(ids->data(), part.ids(), ids->num_bytes());
+  Payload payload(request.SerializeAsString());
+  rpc::AppendBytesField(payload, 15, ids->data(), ids->num_bytes(), ids);
+  return payload;
+}
+
+absl::Status DecodeRead(const RowsToRead& rows, const RowsMessage& part, Payload reply) {
+  std::vector<std::string_view> pieces;
+  if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
+  size_t num_bytes = 0;
+  for (const std::string_view piece : pieces) num_bytes += piece.size();
+  const size_t row_bytes = rows.width * sizeof(float);
+  if (num_bytes != part.num_ids() * row_bytes) {
+    return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", part.num_ids() * row_bytes));
+  }
+  RowReader reader(pieces);
+  for (size_t i = 0; i < part.num_ids(); ++i) reader.Read(rows.values + part.place(i) * rows.width, row_bytes);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 struct RemoteClient::Core : std::enable_shared_from_this<Core> {
@@ -280,6 +404,11 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
     const std::vector<Payload> requests(channels.size(), Payload(std::move(request)));
     CallEach(method, std::move(what), requests, deadline, std::move(then));
   }
+
+  // Rows of a dense table in messages small enough, one of each server at a time: bounded memory however many rows there are.
+  absl::Status CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width, absl::Time deadline,
+                           const std::function<Payload(const RowsMessage&)>& encode,
+                           const std::function<absl::Status(const RowsMessage&, Payload)>& decode);
 
   const Router router;
   const RequestHeader header;
@@ -368,6 +497,38 @@ void RemoteClient::Core::CallEach(const char* method, std::string what, const st
   }
 }
 
+absl::Status RemoteClient::Core::CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width,
+                                             absl::Time deadline, const std::function<Payload(const RowsMessage&)>& encode,
+                                             const std::function<absl::Status(const RowsMessage&, Payload)>& decode) {
+  const auto spec = specs.find(table);
+  if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", table));
+  ASSIGN_OR_RETURN(const std::vector<OwnedIds> split, router.Split(table, spec->second.name(), ids.data(), ids.size()));
+  const std::string what = absl::StrCat(method, " of table ", spec->second.name());
+  const size_t at_once = std::max(size_t{1}, options.message_bytes / CallBytes(1, width));
+  bool more = true;
+  for (size_t begin = 0; more; begin += at_once) {
+    more = false;
+    std::vector<std::pair<size_t, Future<Payload>>> calls;  // with their servers
+    const auto part_of = [&](size_t server) {
+      return RowsMessage{split[server], begin, std::min(begin + at_once, split[server].ids.size())};
+    };
+    for (size_t server = 0; server < split.size(); ++server) {
+      if (begin >= split[server].ids.size()) continue;
+      more = true;
+      calls.emplace_back(server, channels[server]->Call(absl::StrCat(kService, method), encode(part_of(server)),
+                                                        {deadline - absl::Now(), /*idempotent=*/true}));
+    }
+    for (auto& [server, call] : calls) {
+      // The calls have the deadline; the second is for the answer to come through.
+      absl::StatusOr<Payload> reply = call.Wait(deadline + absl::Seconds(1));
+      absl::Status status = reply.status();
+      if (status.ok()) status = decode(part_of(server), *std::move(reply));
+      if (!status.ok()) return Annotate(status, what, static_cast<int>(server));
+    }
+  }
+  return absl::OkStatus();
+}
+
 RemoteClient::RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header,
                            uint32_t num_trainers, RemoteClientOptions options)
     : num_trainers_(num_trainers) {
@@ -395,6 +556,20 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   return absl::OkStatus();
 }
 
+absl::Status RemoteClient::Assign(const RowsToAssign& rows, absl::Time deadline) {
+  return core_->CallForRows(
+      "Assign", rows.table, rows.ids, rows.width, deadline,
+      [&](const RowsMessage& part) { return EncodeAssign(core_->header, rows, part); },
+      [](const RowsMessage&, const Payload&) { return absl::OkStatus(); });
+}
+
+absl::Status RemoteClient::Read(const RowsToRead& rows, absl::Time deadline) {
+  return core_->CallForRows(
+      "Read", rows.table, rows.ids, rows.width, deadline,
+      [&](const RowsMessage& part) { return EncodeRead(core_->header, rows, part); },
+      [&](const RowsMessage& part, Payload reply) { return DecodeRead(rows, part, std::move(reply)); });
+}
+
 ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t step) {
   return Client::TraceCall(core_->header.sender().rank(), kind, name, step);
 }
@@ -407,20 +582,25 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
   const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan, span);
   const auto targets = std::make_shared<const std::vector<PullSegment>>(std::move(segments));
+  const bool changed_only = HaveVersions(*targets);
   for (const CutMessage& message : plan->messages) {
     PullRequest request;
     *request.mutable_header() = core_->HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
     const auto ids = GatherIds(*plan, message, *targets, &request);
+    const auto versions = changed_only ? GatherVersions(*plan, message, *targets, &request) : nullptr;
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 15, ids->data(), ids->num_bytes(), ids);
+    if (changed_only) rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
     core_->pulls[static_cast<size_t>(message.server)]->Send(
         {std::move(payload), [operation] { return operation->wanted(); },
-         [operation, plan, targets, &message](absl::StatusOr<Payload> reply) {
+         [operation, plan, targets, changed_only, &message](absl::StatusOr<Payload> reply) {
            if (!operation->Enter()) return;
            absl::Status status = reply.status();
-           if (status.ok()) status = ScatterRows(*plan, message, *targets, *std::move(reply));
+           if (status.ok()) {
+             status = (changed_only ? ScatterChanged : ScatterRows)(*plan, message, *targets, *std::move(reply));
+           }
            if (!status.ok()) status = Annotate(status, operation->what(), message.server);
            operation->Leave(message.server, std::move(status));
          }});

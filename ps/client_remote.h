@@ -33,6 +33,8 @@ class RemoteClient : public Client {
   ~RemoteClient() override;  // Abort with Cancelled
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override;
+  absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
   rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;

@@ -39,7 +39,7 @@ absl::uint128 NormOfHeld(const StepPushes& pushes, TableWorker& worker) {
 }
 
 void CommitPending(const CommitArgs& args, TableWorker& worker) {
-  std::map<uint32_t, float> rates;
+  std::map<uint32_t, double> rates;
   for (const TableRateValue& rate : args.rates) rates[rate.table] = rate.learning_rate;
   for (auto& [number, table] : worker.tables()) table->Commit(args.step, rates[number], args.gradient_scale, args.skip);
 }

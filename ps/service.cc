@@ -1,5 +1,6 @@
 #include "ps/service.h"
 
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,17 @@ TableHost::Done ReplyEmpty(rpc::Reply reply) {
 
 Caller CallerOf(const RequestHeader& header) { return {header.sender().rank(), header.sender().incarnation()}; }
 
+// The rows of a message with so many bytes of ids, each of `width` numbers.
+absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
+  const size_t count = ids_bytes / sizeof(uint64_t);
+  if (ids_bytes % sizeof(uint64_t) != 0) return Malformed("half an id");
+  if (width != 0 && count > kMaxMessageBytes / sizeof(float) / width) {
+    return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
+                                                   " bytes of rows in one message; cut it into several"));
+  }
+  return count;
+}
+
 // A received message that workers go on reading: flattened once, kept alive by its views.
 struct Received {
   rpc::Payload payload;
@@ -48,6 +60,31 @@ absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const s
   return received;
 }
 
+// The versions of a pull's ids in memory that workers may write; null if the request has none.
+absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, size_t ids_bytes) {
+  if (versions.empty()) return std::shared_ptr<Buffer>();
+  if (versions.size() / sizeof(uint32_t) != ids_bytes / sizeof(uint64_t) || versions.size() % sizeof(uint32_t) != 0) {
+    return Malformed("there must be as many versions as ids, or none");
+  }
+  auto copy = Buffer::Allocate(versions.size());
+  std::memcpy(copy->data(), versions.data(), versions.size());
+  return copy;
+}
+
+// Closes the gaps between the rows that were written. Returns how many numbers they have.
+size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<uint32_t>& dims, float* rows) {
+  float* end = rows;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const size_t dim = dims[part];
+    for (size_t i = 0; i < parts[part].count; ++i) {
+      if (parts[part].versions[i] == 0) continue;
+      std::memmove(end, parts[part].rows + i * dim, dim * sizeof(float));
+      end += dim;
+    }
+  }
+  return static_cast<size_t>(end - rows);
+}
+
 }  // namespace
 
 void EmbeddingService::Register(rpc::Server& server) {
@@ -57,6 +94,8 @@ void EmbeddingService::Register(rpc::Server& server) {
     });
   };
   handle("CreateTables", rpc::MethodKind::UNARY, &EmbeddingService::CreateTables);
+  handle("Assign", rpc::MethodKind::UNARY, &EmbeddingService::Assign);
+  handle("Read", rpc::MethodKind::UNARY, &EmbeddingService::Read);
   handle("Pull", rpc::MethodKind::STREAM, &EmbeddingService::Pull);
   handle("Push", rpc::MethodKind::STREAM, &EmbeddingService::Push);
   handle("PullPooled", rpc::MethodKind::STREAM, &EmbeddingService::PullPooled);
@@ -126,25 +165,70 @@ void EmbeddingService::CreateTables(rpc::Payload payload, rpc::Reply reply) {
                      ReplyEmpty(std::move(reply)), request->consistency());
 }
 
+void EmbeddingService::Assign(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartAssign(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartAssign(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {14, 15}));
+  AssignRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("AssignRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0], values = received->split.bytes_fields[1];
+  if (Crc32c(Crc32c(0, ids.data(), ids.size()), values.data(), values.size()) != request.payload_crc32c()) {
+    return absl::InvalidArgumentError("payload checksum of an assignment is wrong: damaged on its way");
+  }
+  ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
+  if (values.size() != count * request.width() * sizeof(float)) return Malformed("values are not as many as ids and width say");
+  host_.Assign(request.table(), ids.data(), count, values.data(), request.width(),
+               [received, reply](absl::Status status) { ReplyEmpty(reply)(std::move(status)); });
+  return absl::OkStatus();
+}
+
+void EmbeddingService::Read(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = StartRead(payload, reply); !status.ok()) reply(status);
+}
+
+absl::Status EmbeddingService::StartRead(rpc::Payload& payload, const rpc::Reply& reply) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15}));
+  ReadRequest request;
+  if (!request.ParseFromString(received->split.small_fields)) return Malformed("ReadRequest");
+  RETURN_IF_ERROR(CheckHeader(request.header()));
+  const std::string_view ids = received->split.bytes_fields[0];
+  ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
+  auto values = Buffer::Allocate(count * request.width() * sizeof(float));
+  host_.Read(request.table(), ids.data(), count, static_cast<float*>(values->data()), request.width(),
+             [values, reply](absl::Status status) {
+               if (!status.ok()) return reply(status);
+               rpc::Payload message = Encode(ReadReply());
+               rpc::AppendBytesField(message, 15, values->data(), values->num_bytes(), values);
+               reply(std::move(message));
+             });
+  return absl::OkStatus();
+}
+
 void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {
   if (absl::Status status = StartPull(payload, reply); !status.ok()) reply(status);
 }
 
 absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply& reply) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15}));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15, 16}));
   PullRequest request;
   if (!request.ParseFromString(received->split.small_fields)) return Malformed("PullRequest");
   RETURN_IF_ERROR(CheckHeader(request.header()));
   const std::string_view ids = received->split.bytes_fields[0];
   std::vector<uint32_t> dims;
   ASSIGN_OR_RETURN(const size_t values, CountValues(request.segments(), ids.size(), &dims));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> versions, CopyVersions(received->split.bytes_fields[1], ids.size()));
   auto rows = Buffer::Allocate(values * sizeof(float));
   std::vector<PullPart> parts;
   const char* next_ids = ids.data();
   float* next_rows = static_cast<float*>(rows->data());
+  uint32_t* next_versions = versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());
   for (int i = 0; i < request.segments_size(); ++i) {
     const size_t count = request.segments(i).count();
-    parts.push_back({request.segments(i).table(), count, next_ids, next_rows});
+    parts.push_back({request.segments(i).table(), count, next_ids, next_rows, next_versions, request.segments(i).read_bound()});
+    if (versions != nullptr) next_versions += count;
     next_ids += count * sizeof(uint64_t);
     next_rows += count * dims[static_cast<size_t>(i)];
   }
@@ -152,12 +236,17 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   if (request.header().sender().role() == TRAINER) caller = CallerOf(request.header());
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [reply, rows, version = shard_map_version_.load()](absl::Status status) {
+      [reply, rows, versions, parts, dims, version = shard_map_version_.load()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullReply small;
         small.set_shard_map_version(version);
         rpc::Payload message = Encode(small);
-        rpc::AppendBytesField(message, 15, rows->data(), rows->num_bytes(), rows);
+        size_t num_bytes = rows->num_bytes();
+        if (versions != nullptr) {
+          num_bytes = CloseGaps(parts, dims, static_cast<float*>(rows->data())) * sizeof(float);
+          rpc::AppendBytesField(message, 14, versions->data(), versions->num_bytes(), versions);
+        }
+        rpc::AppendBytesField(message, 15, rows->data(), num_bytes, rows);
         reply(std::move(message));
       },
       request.header().trace_id());

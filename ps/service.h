@@ -41,6 +41,8 @@ class EmbeddingService {
 
   // The byte handlers, one message each.
   void CreateTables(rpc::Payload request, rpc::Reply reply);
+  void Assign(rpc::Payload request, rpc::Reply reply);
+  void Read(rpc::Payload request, rpc::Reply reply);
   void Pull(rpc::Payload request, rpc::Reply reply);
   void Push(rpc::Payload request, rpc::Reply reply);
   void PullPooled(rpc::Payload request, rpc::Reply reply);
@@ -58,6 +60,8 @@ class EmbeddingService {
   // Parses a message without bytes fields and checks its header.
   template <class Request>
   absl::StatusOr<Request> Decode(rpc::Payload& payload) const;
+  absl::Status StartAssign(rpc::Payload& payload, const rpc::Reply& reply);
+  absl::Status StartRead(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartPull(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartPush(rpc::Payload& payload, const rpc::Reply& reply);
   // f32 numbers in the segments, whose ids fill `ids_bytes`. InvalidArgument if they do not, or are too many.

@@ -31,8 +31,12 @@ void MergeTable(const TableStatistics& part, StatisticsReply* total) {
   table->set_number(part.number());
   table->set_rows(table->rows() + part.rows());
   table->set_memory_bytes(table->memory_bytes() + part.memory_bytes());
+  MergeHistogram(part.left_out(), table->mutable_left_out());
   const double rows = static_cast<double>(table->rows());
   table->set_bytes_per_row(rows == 0 ? 0 : static_cast<double>(table->memory_bytes()) / rows);
+  ValueGuardStatistics guard = GuardOf(*table);
+  guard.Merge(GuardOf(part));
+  SetGuard(guard, table);
 }
 
 }  // namespace
@@ -47,6 +51,29 @@ uint64_t StepCounts::total() const { return std::accumulate(counts_.begin(), cou
 void StepCounts::Save(StepHistogram* histogram) const {
   histogram->mutable_counts()->Assign(counts_.begin(), counts_.end());
   histogram->set_max(max_);
+}
+
+ValueGuardStatistics GuardOf(const TableStatistics& table) {
+  ValueGuardStatistics guard;
+  guard.rejected = table.rejected();
+  guard.skipped = table.skipped();
+  guard.mended = table.mended();
+  guard.clipped = table.clipped();
+  const TableStatistics::Offender& first = table.first_offender();
+  if (table.has_first_offender()) guard.first = {first.id(), first.trainer(), first.step()};
+  return guard;
+}
+
+void SetGuard(const ValueGuardStatistics& guard, TableStatistics* table) {
+  table->set_rejected(guard.rejected);
+  table->set_skipped(guard.skipped);
+  table->set_mended(guard.mended);
+  table->set_clipped(guard.clipped);
+  if (!guard.first.has_value()) return;
+  TableStatistics::Offender* const first = table->mutable_first_offender();
+  first->set_id(guard.first->id);
+  first->set_trainer(guard.first->trainer);
+  first->set_step(guard.first->step);
 }
 
 void MergeStatistics(const StatisticsReply& part, StatisticsReply* total) {

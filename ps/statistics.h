@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "proto/embedding.pb.h"
+#include "ps/value_guard.h"
 
 namespace tandem::ps {
 
@@ -24,7 +25,11 @@ class StepCounts {
   uint64_t max_ = 0;
 };
 
-// Adds what another part reports: tables by number, counts and histograms; of a trainer's clocks the lower one stays.
+ValueGuardStatistics GuardOf(const TableStatistics& table);
+void SetGuard(const ValueGuardStatistics& guard, TableStatistics* table);
+
+// Adds what another part reports: tables by number, counts and histograms; of a trainer's clocks the lower one stays, of offenders the
+// first.
 void MergeStatistics(const StatisticsReply& part, StatisticsReply* total);
 
 }  // namespace tandem::ps

@@ -13,7 +13,7 @@ namespace {
 
 // Bits, not values, so that NaN equals itself and the hash of the job cannot hide a difference.
 bool SameArgs(const CommitArgs& a, const CommitArgs& b) {
-  const auto same = [](float x, float y) { return std::bit_cast<uint32_t>(x) == std::bit_cast<uint32_t>(y); };
+  const auto same = [](double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); };
   return a.skip == b.skip && same(a.gradient_scale, b.gradient_scale) &&
          std::equal(a.rates.begin(), a.rates.end(), b.rates.begin(), b.rates.end(),
                     [&](const TableRateValue& x, const TableRateValue& y) {

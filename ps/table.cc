@@ -72,6 +72,7 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
     return wrong("init_stddev is ", spec.init_stddev(), ", must be >= 0");
   }
   if (!RowStorage_IsValid(spec.storage())) return wrong("unknown storage ", static_cast<int>(spec.storage()));
+  if (spec.dense() && spec.storage() != STORED_F32) return wrong("storage of a dense table must be STORED_F32");
   if (!TableSpec::NonFinite_IsValid(spec.non_finite())) {
     return wrong("unknown policy non_finite ", static_cast<int>(spec.non_finite()));
   }
@@ -79,6 +80,17 @@ absl::Status CheckTableSpec(const TableSpec& spec) {
     return wrong("max_row_norm is ", spec.max_row_norm(), ", must be >= 0");
   }
   return CheckOptimizer(spec);
+}
+
+absl::Status CheckRowWidth(const TableSpec& spec, size_t width) {
+  const size_t all = spec.dim() + MakeSparseOptimizer(spec)->num_slot_values(spec.dim());
+  if (!spec.dense()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name(), " is not dense: its rows are neither assigned nor read"));
+  }
+  if (width == spec.dim() || width == all) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": rows of ", width, " numbers, must have ", spec.dim(),
+                                                 ", or with all slots ", all));
 }
 
 Table::Table(const TableSpec& spec)
@@ -134,6 +146,26 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, flo
     if (decays) ShowDecayed(*layout_.View(record).header, target);
     if (shows) optimizer_->Shown(target, layout_.View(record).slots, spec_.dim());
   });
+}
+
+void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
+                        float* rows, absl::Span<const uint32_t> positions) {
+  std::vector<uint64_t> changed;
+  std::vector<uint32_t> places;
+  // Such rows do not stay what they were at a version, once they have one.
+  const bool move = (missed_.matter() && missed_.exact()) || (!missed_.exact() && missed_.remembers_rates());
+  rows_.ForEach(ids, 0, sizeof(RowHeader), [&](size_t i, char* record) {
+    const uint32_t place = positions.empty() ? static_cast<uint32_t>(i) : positions[i];
+    const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version, had = versions[place];
+    // A version below the caller's is that of another row: one that was made anew.
+    const bool good = had != 0 && version + 1 >= had && version + 1 - had <= read_bound;
+    const bool stays = version == 0 ? record != nullptr || !create : !move;
+    versions[place] = good && stays ? 0 : version + 1;
+    if (good && stays) return left_out_.Add(version + 1 - had);
+    changed.push_back(ids[i]);
+    places.push_back(place);
+  });
+  Pull(step, changed, create, rows, places);
 }
 
 void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
@@ -270,7 +302,7 @@ void Table::PrepareSave() {
   if (missed_.remembers_rates()) BringUpAll();
 }
 
-void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale) {
+void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale) {
   const RowView row = layout_.View(record);
   const uint32_t dim = spec_.dim();
   const bool in_place = layout_.storage() == STORED_F32;
@@ -284,7 +316,7 @@ void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t 
   row.header->version += 1;
 }
 
-void Table::Update(uint64_t step, float learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
+void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
   TANDEM_CHECK(pending_.empty());
   rows_.ForEach(ids, 0, layout_.stride(), [&](size_t i, char* record) {
     if (record == nullptr) record = Create(ids[i]);
@@ -293,7 +325,7 @@ void Table::Update(uint64_t step, float learning_rate, float scale, absl::Span<c
   missed_.Add(step, learning_rate, /*skipped=*/false);
 }
 
-void Table::Commit(uint64_t step, float learning_rate, float scale, bool skip) {
+void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
   if (!skip) {
     rows_.ForEach(pending_ids_, 0, layout_.stride(), [&](size_t i, char* record) {
       const uint32_t count = SumFinite(pending_ids_[i], pending_rows_[i], step, &guarded_);
@@ -317,9 +349,28 @@ void Table::DropPending() {
   pending_rows_.clear();
 }
 
+bool Table::Differs(uint64_t id, const char* values, size_t width) const {
+  const RowView row = Find(id);
+  return row.header != nullptr && std::memcmp(row.weights, values, width * sizeof(float)) != 0;
+}
+
+void Table::Assign(uint64_t id, const char* values, size_t width, uint64_t step) {
+  if (Find(id).header != nullptr) return;
+  const RowView row = layout_.View(Create(id));
+  std::memcpy(row.weights, values, width * sizeof(float));
+  row.header->last_step = static_cast<uint32_t>(step);
+}
+
+bool Table::Read(uint64_t id, float* values, size_t width) const {
+  const RowView row = Find(id);
+  if (row.header != nullptr) std::memcpy(values, row.weights, width * sizeof(float));
+  return row.header != nullptr;
+}
+
 HashResult Table::Hash() {
   if (missed_.matter() && missed_.exact()) BringUpAll();
   HashResult result;
+  if (spec_.dense()) return result;
   const std::string_view name(spec_.name());
   const size_t dim = spec_.dim();
   ForEachRow([&](const RowView& row) {

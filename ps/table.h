@@ -23,12 +23,15 @@
 #include "ps/row_index.h"
 #include "ps/row_layout.h"
 #include "ps/row_store.h"
+#include "ps/statistics.h"
 #include "ps/value_guard.h"
 
 namespace tandem::ps {
 
 // InvalidArgument, naming the field, unless a table can be made of it.
 absl::Status CheckTableSpec(const TableSpec& spec);
+// InvalidArgument unless `width` is that of rows to assign or read (ps/client.h).
+absl::Status CheckRowWidth(const TableSpec& spec, size_t width);
 
 class Table {
  public:
@@ -52,26 +55,42 @@ class Table {
   // Writes each id's weights, after the last step committed, to `rows` [*, dim]. An absent row is created first or, without
   // `create`, only computed. `step` will train with them; 0: none will.
   void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions = {});
+  // As Pull, for a caller that has rows: versions[i] - 1 is the version of its own, 0 means none. A row is written only if it was
+  // committed more than `read_bound` times since, or steps without a gradient move it; versions[i] becomes the written row's version + 1,
+  // or 0.
+  void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, float* rows,
+                   absl::Span<const uint32_t> positions = {});
+  // Of every row that PullChanged did not write: how many commits the caller's lacked.
+  const StepCounts& left_out() const { return left_out_; }
   // Adds f32 `gradients` [*, dim], at any alignment, to the pending step; `owner` keeps them alive until Commit. Absent
   // rows are created by Commit. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are
   // created. REQUIRES: no other gradients pending; ids distinct but for rows that are there.
-  void Update(uint64_t step, float learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients);
+  void Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients);
   // Sum over rows of the squared norm of the row's pending gradient: f64 in a fixed order per row, then unsigned fixed point
   // with 64 fraction bits, saturating. So it does not depend on the order of rows or on who owns them.
   absl::uint128 GradientNorm();
   // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards. Where
   // trainers commit one by one, a step has several, in any order. Then CATCH_UP counts the steps from the row's last to this one, if
   // there are any, and DENSE_EQUIVALENT has no meaning.
-  void Commit(uint64_t step, float learning_rate, float scale, bool skip);
+  void Commit(uint64_t step, double learning_rate, float scale, bool skip);
   // Forgets the pending gradients, as if they had not come.
   void DropPending();
   // Makes `step` the last one committed. Of those before it every row has had its share. REQUIRES: nothing was committed.
   void BeginAfter(uint64_t step) { missed_.BeginAfter(step); }
   // Before rows are saved: brings up those whose missed steps a file does not tell. They then stand after the last step.
   void PrepareSave();
+
+  // Of a dense table. REQUIRES: a width that CheckRowWidth lets pass.
+
+  // Whether the row exists with other first numbers than `values` [width], at any alignment.
+  bool Differs(uint64_t id, const char* values, size_t width) const;
+  // Creates the row with these first numbers, as of step `step`, or leaves it as it is. REQUIRES: !Differs.
+  void Assign(uint64_t id, const char* values, size_t width, uint64_t step);
+  // False if there is no such row.
+  bool Read(uint64_t id, float* values, size_t width) const;
 
   // The share of params_hash (core decision 9): weights and slots of rows that were ever committed. DENSE_EQUIVALENT: after the last
   // step; CATCH_UP: as they are kept, after each row's last gradient.
@@ -116,7 +135,7 @@ class Table {
   // Of a CATCH_UP row with weight decay, as Pull shows it.
   void ShowDecayed(const RowHeader& header, float* weights) const;
   // One optimizer step with a gradient that is the sum of `count`.
-  void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, float learning_rate, float scale);
+  void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale);
   void Link(uint64_t id, uint32_t entry);
   bool Before(uint32_t a, uint32_t b) const;
   // The sum of the gradients pending for one row, in sum_.
@@ -142,6 +161,7 @@ class Table {
   std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32
   std::vector<char> first_;     // a record's weights, while they are only looked at
   ValueGuardStatistics guarded_;
+  StepCounts left_out_;
 };
 
 }  // namespace tandem::ps

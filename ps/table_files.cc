@@ -87,6 +87,7 @@ absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const 
   }
   std::vector<SavedFile> files;
   for (const auto& [number, table] : tables) {
+    if (table->spec().dense()) continue;
     table->PrepareSave();
     ASSIGN_OR_RETURN(const std::optional<SavedFile> file, SaveRows(*table, folder, unwritten));
     unwritten.windows.clear();

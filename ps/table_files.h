@@ -15,8 +15,8 @@
 
 namespace tandem::ps {
 
-// One file for each table that has committed rows (ps/checkpoint.h). The windows of shards that `owns` says yes to are in that
-// of the first table, with or without rows.
+// One file for each table that has committed rows and is not dense (ps/checkpoint.h). The windows of shards that `owns` says yes to
+// are in that of the first table, with or without rows.
 absl::StatusOr<std::vector<SavedFile>> SaveTables(const TableMap& tables, const SavedWindows& windows, const std::string& folder,
                                                   absl::FunctionRef<bool(uint32_t)> owns);
 

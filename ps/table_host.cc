@@ -1,5 +1,6 @@
 #include "ps/table_host.h"
 
+#include <atomic>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -20,6 +21,40 @@ Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id)
   span.step = step;
   span.trace_id = trace_id;
   return span;
+}
+
+// A dense optimizer's step is one update.
+absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
+  for (const TableSpec& spec : tables) {
+    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
+    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": mode DENSE_EQUIVALENT with consistency ",
+                                                   ConsistencySpec::Mode_Name(consistency.mode()), "; must be BSP"));
+  }
+  return absl::OkStatus();
+}
+
+// The id that one worker found wrong, of all that did.
+class FirstId {
+ public:
+  void Set(uint64_t id) {
+    uint64_t none = 0;
+    id_.compare_exchange_strong(none, id);
+  }
+  absl::Status Refuse(const char* why) const {
+    if (id_ == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("row ", id_.load(), " ", why));
+  }
+
+ private:
+  std::atomic<uint64_t> id_{0};  // 0 is no row
+};
+
+// Calls visit(id, its place in `values`, of `width` elements a row) for each row of a share.
+template <class T, class Visit>
+void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, const Visit& visit) {
+  for (size_t i = 0; i < share.owned.ids.size(); ++i) {
+    visit(share.owned.ids[i], values + (share.owned.positions.empty() ? i : share.owned.positions[i]) * width);
+  }
 }
 
 }  // namespace
@@ -52,12 +87,82 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(CheckTrainers(num_trainers, consistency));
     RETURN_IF_ERROR(specs_.Check(tables));
+    RETURN_IF_ERROR(CheckModes(tables, consistency));
     gate_.SetTrainers(num_trainers, consistency);
     workers_.PostToAll(
         [created = specs_.Add(tables)](TableWorker& worker) {
           for (const auto& spec : created) worker.tables()[spec->number()] = std::make_unique<Table>(*spec);
         },
         [done] { done(absl::OkStatus()); });
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+absl::StatusOr<TableWorkers::Shares> TableHost::SharesOf(uint32_t table, const void* ids, size_t count, size_t width) const {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(table));
+  RETURN_IF_ERROR(CheckRowWidth(*spec, width));
+  TableWorkers::Shares shares(workers_.size());
+  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, {}, &shares, nullptr));
+  return shares;
+}
+
+void TableHost::Assign(uint32_t table, const void* ids, size_t count, const void* values, size_t width, Done done) {
+  absl::Status refused = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(TableWorkers::Shares shares, SharesOf(table, ids, count, width));
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    // All workers look before any of them writes: what one refuses changes nothing.
+    const auto different = std::make_shared<FirstId>();
+    workers_.PostToOwners(
+        shares,
+        [values, width, different](Table& table, const TableWorkers::Share& share) {
+          ForEachValue(share, static_cast<const char*>(values), width * sizeof(float), [&](uint64_t id, const char* row) {
+            if (table.Differs(id, row, width)) different->Set(id);
+          });
+        },
+        [this, shares, values, width, different, done] {
+          absl::Status status = different->Refuse("has other values already: it is assigned once");
+          if (status.ok()) status = AssignChecked(shares, values, width, done);
+          if (!status.ok()) done(status);
+        },
+        {});
+    return absl::OkStatus();
+  }();
+  if (!refused.ok()) done(refused);
+}
+
+absl::Status TableHost::AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done) {
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failed_);
+  if (!gate_.CheckLoad(gate_.applied()).ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("rows cannot be assigned: training has begun, ", gate_.applied(),
+                                                      " steps are applied; assign before any other call"));
+  }
+  workers_.PostToOwners(
+      std::move(shares),
+      [values, width, step = gate_.applied()](Table& table, const TableWorkers::Share& share) {
+        ForEachValue(share, static_cast<const char*>(values), width * sizeof(float),
+                     [&](uint64_t id, const char* row) { table.Assign(id, row, width, step); });
+      },
+      [done = std::move(done)] { done(absl::OkStatus()); }, {});
+  return absl::OkStatus();
+}
+
+void TableHost::Read(uint32_t table, const void* ids, size_t count, float* values, size_t width, Done done) {
+  absl::Status refused = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(TableWorkers::Shares shares, SharesOf(table, ids, count, width));
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(failed_);
+    const auto absent = std::make_shared<FirstId>();
+    workers_.PostToOwners(
+        std::move(shares),
+        [values, width, absent](Table& table, const TableWorkers::Share& share) {
+          ForEachValue(share, values, width, [&](uint64_t id, float* row) {
+            if (!table.Read(id, row, width)) absent->Set(id);
+          });
+        },
+        [absent, done] { done(absent->Refuse("was never assigned")); }, {});
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);
@@ -79,7 +184,9 @@ void TableHost::PostPull(ParkedPull pull) {
   workers_.PostToOwners(
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
-        table.Pull(step, share.owned.ids, create, share.rows, share.owned.positions);
+        const auto& [ids, positions] = share.owned;
+        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions);
+        else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
@@ -91,7 +198,8 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, part.rows, nullptr, &pull.shares, nullptr));
+      const TableWorkers::Share values{.rows = part.rows, .versions = part.versions, .read_bound = part.read_bound};
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, nullptr));
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
@@ -116,27 +224,6 @@ absl::Status TableHost::CheckFinite(const TableSpec& spec, const PushPlace& plac
                    place.trainer, " in step ", place.step));
 }
 
-void TableHost::ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done) {
-  absl::Status refused = [&]() -> absl::Status {
-    absl::MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(failed_);
-    auto of_workers = std::make_shared<std::vector<ValueGuardMap>>(workers_.size());
-    workers_.PostToAll(
-        [of_workers](TableWorker& worker) {
-          ValueGuardMap& mine = (*of_workers)[static_cast<size_t>(worker.number())];
-          for (const auto& [number, table] : worker.tables()) mine[number] = table->guarded();
-        },
-        [of_workers, total = rejected_, done]() mutable {
-          for (const ValueGuardMap& mine : *of_workers) {
-            for (const auto& [number, guarded] : mine) total[number].Merge(guarded);
-          }
-          done(std::move(total));
-        });
-    return absl::OkStatus();
-  }();
-  if (!refused.ok()) done(refused);
-}
-
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
   bool answered = false;
@@ -145,7 +232,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     ShardSet touched;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, nullptr, part.gradients, &shares, &touched));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, {.gradients = part.gradients}, &shares, &touched));
       RETURN_IF_ERROR(CheckFinite(*spec, place, part));
     }
     absl::MutexLock lock(&mutex_);
@@ -308,7 +395,7 @@ void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done
   ++counts_.commits;
   workers_.PostToAll(
       [args, pushes = held_.Take(trainer, args.step)](TableWorker& worker) {
-        if (!args.skip) AccumulateHeld(pushes, worker);
+        AccumulateHeld(pushes, worker);
         CommitPending(args, worker);
       },
       [done = std::move(done)] { done(absl::OkStatus()); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id));
@@ -363,6 +450,12 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
     gate_.staleness().Save(common.mutable_staleness());
     gate_.outstanding().Save(common.mutable_outstanding());
     for (uint32_t trainer = 0; trainer < gate_.num_trainers(); ++trainer) common.add_clocks(gate_.clock(trainer));
+    for (const auto& [number, guard] : rejected_) {
+      TableStatistics& of = *common.add_tables();
+      of.set_name((*specs_.Find(number))->name());
+      of.set_number(number);
+      SetGuard(guard, &of);
+    }
     auto parts = std::make_shared<std::vector<StatisticsReply>>(workers_.size());
     workers_.PostToAll(
         [parts](TableWorker& worker) {
@@ -372,6 +465,8 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
             of.set_number(number);
             of.set_rows(table->num_rows());
             of.set_memory_bytes(table->memory_bytes());
+            SetGuard(table->guarded(), &of);
+            table->left_out().Save(of.mutable_left_out());
           }
         },
         [parts, done, total = std::move(common)]() mutable {

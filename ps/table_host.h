@@ -36,6 +36,8 @@ struct PullPart {
   size_t count = 0;
   const void* ids = nullptr;  // u64[count]; read before the call returns
   float* rows = nullptr;      // [count, dim]; written before the callback
+  uint32_t* versions = nullptr;  // as PullSegment's, read and written before the callback
+  uint32_t read_bound = 0;
 };
 struct PushPart {
   uint32_t table = 0;
@@ -53,8 +55,6 @@ struct PushPlace {
   uint32_t incarnation = 1;
 };
 
-using ValueGuardMap = std::map<uint32_t, ValueGuardStatistics>;  // by table number
-
 class TableHost {
  public:
   using Done = std::function<void(absl::Status)>;
@@ -71,6 +71,10 @@ class TableHost {
   // The dim of a table, to size a reply; InvalidArgument if there is no such table.
   absl::StatusOr<uint32_t> Dim(uint32_t table) const;
 
+  // As Client::Assign and Client::Read. `ids` u64[count] are read before the call returns, values [count, width] until it is answered.
+  void Assign(uint32_t table, const void* ids, size_t count, const void* values, size_t width, Done done);
+  void Read(uint32_t table, const void* ids, size_t count, float* values, size_t width, Done done);
+
   // Of a call with a trace_id, every worker's share of the work is in tracer() when it is answered. A norm or a commit of BSP, which
   // runs once for all trainers, has the id of the last that gave one.
   // A caller that is no trainer has no name.
@@ -85,8 +89,6 @@ class TableHost {
   void Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void Hash(std::function<void(absl::StatusOr<HashResult>)> done);
   void Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> done);
-  // What every table has refused, dropped or mended so far.
-  void ValueGuards(std::function<void(absl::StatusOr<ValueGuardMap>)> done);
   // Every worker writes its rows of every table into `folder` (ps/checkpoint.h) and answers nothing else meanwhile. With them go
   // the windows of pushes, for servers that load them in the same job; epoch 0: of no job, without windows.
   void Save(uint64_t step, const std::string& folder, uint64_t job_epoch,
@@ -121,6 +123,10 @@ class TableHost {
   using Callbacks = std::vector<std::function<void()>>;  // collected under the lock, run after it
 
   absl::StatusOr<std::shared_ptr<const TableSpec>> FindSpec(uint32_t table) const;
+  // Each worker's share of rows to assign or read.
+  absl::StatusOr<TableWorkers::Shares> SharesOf(uint32_t table, const void* ids, size_t count, size_t width) const;
+  // REQUIRES: no row differs.
+  absl::Status AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done);
   absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostPull(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that need to wait no more.
@@ -141,7 +147,7 @@ class TableHost {
   StepGate gate_ ABSL_GUARDED_BY(mutex_);
   HeldPushes held_ ABSL_GUARDED_BY(mutex_);  // empty in BSP
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  ValueGuardMap rejected_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint32_t, ValueGuardStatistics> rejected_ ABSL_GUARDED_BY(mutex_);  // by table number
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
   // Of BSP, where trainers wait for each other:
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);

@@ -32,15 +32,17 @@ TableWorkers::TableWorkers(int count) : router_(Router::RoundRobin(count)) {
   for (int i = 0; i < count; ++i) workers_.push_back(std::make_unique<TableWorker>(i, count));
 }
 
-absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows,
-                                     const void* gradients, Shares* shares, ShardSet* touched) const {
+absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
+                                     ShardSet* touched) const {
   if (count > std::numeric_limits<size_t>::max() / sizeof(float) / spec.dim()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
   }
   ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count, touched));
   for (size_t worker = 0; worker < owned.size(); ++worker) {
     if (owned[worker].ids.empty()) continue;
-    (*shares)[worker].push_back({spec.number(), std::move(owned[worker]), rows, gradients});
+    Share& share = (*shares)[worker].emplace_back(values);
+    share.table = spec.number();
+    share.owned = std::move(owned[worker]);
   }
   return absl::OkStatus();
 }

@@ -21,20 +21,22 @@ class TableWorkers {
  public:
   // One worker's part of a pull's or push's segment.
   struct Share {
-    uint32_t table;
-    OwnedIds owned;
-    float* rows;            // of the whole segment; owned.positions say which
-    const void* gradients;  // likewise
+    uint32_t table = 0;
+    OwnedIds owned = {};
+    float* rows = nullptr;            // of the whole segment; owned.positions say which
+    const void* gradients = nullptr;  // likewise
+    uint32_t* versions = nullptr;     // likewise; null: every row is pulled
+    uint32_t read_bound = 0;
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
-  // Checks one segment's ids (InvalidArgument) and adds each worker's share of it, and its virtual shards to `touched`.
-  // REQUIRES: shares->size() == size().
-  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, float* rows, const void* gradients,
-                         Shares* shares, ShardSet* touched) const;
+  // Checks one segment's ids (InvalidArgument) and adds each worker's share of it, otherwise as `values`, and its virtual shards to
+  // `touched`. REQUIRES: shares->size() == size().
+  absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
+                         ShardSet* touched) const;
   // Takes the ids of all other virtual shards away.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it

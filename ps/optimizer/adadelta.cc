@@ -8,7 +8,7 @@ namespace tandem::ps {
 
 void SparseAdadelta::Init(float* slots, uint32_t dim) const { std::fill_n(slots, num_slot_values(dim), 0.0f); }
 
-void SparseAdadelta::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, float learning_rate,
+void SparseAdadelta::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, double learning_rate,
                            float scale) const {
   kernels::AdadeltaArgs args;
   args.learning_rate = learning_rate;

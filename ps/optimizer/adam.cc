@@ -9,7 +9,7 @@ namespace tandem::ps {
 
 void SparseAdam::Init(float* slots, uint32_t dim) const { std::fill_n(slots, num_slot_values(dim), 0.0f); }
 
-void SparseAdam::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+void SparseAdam::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
                        float scale) const {
   kernels::AdamArgs args;
   args.learning_rate = learning_rate;
@@ -22,7 +22,7 @@ void SparseAdam::Apply(float* weights, float* slots, const float* gradient, uint
   kernels::AdamUpdate<float>(weights, slots, slots + dim, gradient, dim, args);
 }
 
-bool SparseAdam::AtRest(const float* weights, const float* slots, uint32_t dim, float learning_rate) const {
+bool SparseAdam::AtRest(const float* weights, const float* slots, uint32_t dim, double learning_rate) const {
   return TooSmallToMove(weights, slots, dim, LongestAdamStep(learning_rate, beta1_, epsilon_));
 }
 

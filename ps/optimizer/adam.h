@@ -9,24 +9,24 @@ namespace tandem::ps {
 
 class SparseAdam : public SparseOptimizer {
  public:
-  SparseAdam(float beta1, float beta2, float epsilon, float weight_decay)
+  SparseAdam(double beta1, double beta2, double epsilon, double weight_decay)
       : beta1_(beta1), beta2_(beta2), epsilon_(epsilon), weight_decay_(weight_decay) {}
   size_t num_slot_values(uint32_t dim) const override { return size_t{2} * dim; }
   void Init(float* slots, uint32_t dim) const override;
-  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
              float scale) const override;
   float slot_fading(size_t run) const override { return run == 0 ? beta1_ : beta2_; }
-  float weight_decay() const override { return weight_decay_; }
-  bool AtRest(const float* weights, const float* slots, uint32_t dim, float learning_rate) const override;
+  double weight_decay() const override { return weight_decay_; }
+  bool AtRest(const float* weights, const float* slots, uint32_t dim, double learning_rate) const override;
 
  private:
-  const float beta1_, beta2_, epsilon_, weight_decay_;
+  const double beta1_, beta2_, epsilon_, weight_decay_;
 };
 
 // The longest way on which first moment m can still take a weight in one step: the root in the divisor is at least 0, and
 // the bias correction at most 1 / (1 - beta1).
-inline double LongestAdamStep(float learning_rate, float beta1, float epsilon) {
-  return double{learning_rate} / (1.0 - double{beta1}) / double{epsilon};
+inline double LongestAdamStep(double learning_rate, double beta1, double epsilon) {
+  return learning_rate / (1.0 - beta1) / epsilon;
 }
 
 }  // namespace tandem::ps

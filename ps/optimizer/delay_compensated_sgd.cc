@@ -9,13 +9,13 @@ namespace tandem::ps {
 void SparseDelayCompensatedSgd::Init(float* slots, uint32_t dim) const { std::fill_n(slots, dim, 0.0f); }
 
 void SparseDelayCompensatedSgd::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t,
-                                      float learning_rate, float scale) const {
-  const float lambda = lambda_;
+                                      double learning_rate, float scale) const {
+  const float lambda = lambda_, rate = static_cast<float>(learning_rate);
   kernels::Vectorised([=] {
 #pragma GCC ivdep
     for (uint32_t i = 0; i < dim; ++i) {
       const float g = gradient[i] * scale;
-      weights[i] -= learning_rate * (g + lambda * g * g * (weights[i] - slots[i]));
+      weights[i] -= rate * (g + lambda * g * g * (weights[i] - slots[i]));
     }
   });
 }

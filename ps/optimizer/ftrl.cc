@@ -24,13 +24,14 @@ void SparseFtrl::Init(float* slots, uint32_t dim) const {
   slots[size_t{2} * dim] = 0;
 }
 
-void SparseFtrl::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, float learning_rate,
+void SparseFtrl::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, double learning_rate,
                        float scale) const {
-  if (!(learning_rate > 0)) return;
+  const float rate = static_cast<float>(learning_rate);
+  if (!(rate > 0)) return;
   float* const z = slots;
   float* const squares = slots + dim;
   float* const last_rate = slots + size_t{2} * dim;
-  const float inverse = 1 / learning_rate, last_inverse = *last_rate > 0 ? 1 / *last_rate : 0;
+  const float inverse = 1 / rate, last_inverse = *last_rate > 0 ? 1 / *last_rate : 0;
   const auto [beta, l1, l2, group_l1, initial] = options_;
   kernels::Vectorised([=] {
 #pragma GCC ivdep
@@ -52,7 +53,7 @@ void SparseFtrl::Apply(float* weights, float* slots, const float* gradient, uint
 #pragma GCC ivdep
     for (uint32_t i = 0; i < dim; ++i) weights[i] = 0.0f - kept * SoftThreshold(z[i], l1) / curvature(i);
   });
-  *last_rate = learning_rate;
+  *last_rate = rate;
 }
 
 }  // namespace tandem::ps

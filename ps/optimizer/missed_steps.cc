@@ -51,18 +51,18 @@ void MissedSteps::BeginAfter(uint64_t step) {
   begin_ = last_step_ = step;
 }
 
-void MissedSteps::Add(uint64_t step, float learning_rate, bool skipped) {
+void MissedSteps::Add(uint64_t step, double learning_rate, bool skipped) {
   if (step <= last_step_) return;
   const bool follows = step == last_step_ + 1;
   last_step_ = step;
   if (skipped || !remembers_rates_) return;
   const bool same = !runs_.empty() && follows && runs_.back().last + 1 == step &&
-                    std::bit_cast<uint32_t>(runs_.back().learning_rate) == std::bit_cast<uint32_t>(learning_rate);
+                    std::bit_cast<uint64_t>(runs_.back().learning_rate) == std::bit_cast<uint64_t>(learning_rate);
   if (same) runs_.back().last = static_cast<uint32_t>(step);
   else runs_.push_back({static_cast<uint32_t>(step), static_cast<uint32_t>(step), learning_rate});
 }
 
-void MissedSteps::ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, float)> visit) const {
+void MissedSteps::ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const {
   auto run = std::partition_point(runs_.begin(), runs_.end(), [=](const Run& each) { return each.last <= from; });
   for (; run != runs_.end() && run->first <= to; ++run) {
     if (!visit(std::max<uint64_t>(run->first, from + 1), std::min<uint64_t>(run->last, to), run->learning_rate)) return;
@@ -71,8 +71,8 @@ void MissedSteps::ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(
 
 float MissedSteps::WeightDecay(uint64_t from, uint64_t to) const {
   double factor = 1;
-  ForEachRun(from, to, [&](uint64_t first, uint64_t last, float rate) {
-    factor *= std::pow(1.0 - double{rate} * double{optimizer_.weight_decay()}, static_cast<double>(last - first + 1));
+  ForEachRun(from, to, [&](uint64_t first, uint64_t last, double rate) {
+    factor *= std::pow(1.0 - rate * optimizer_.weight_decay(), static_cast<double>(last - first + 1));
     return true;
   });
   return static_cast<float>(factor);
@@ -93,15 +93,15 @@ void MissedSteps::CatchUp(float* weights, float* slots, uint64_t from, uint64_t 
 void MissedSteps::Replay(float* weights, float* slots, uint64_t from, uint64_t to,
                          absl::FunctionRef<void(uint64_t)> stepped) const {
   uint64_t left = 0;
-  float highest_rate = 0;
-  ForEachRun(from, to, [&](uint64_t first, uint64_t last, float rate) {
+  double highest_rate = 0;
+  ForEachRun(from, to, [&](uint64_t first, uint64_t last, double rate) {
     left += last - first + 1;
     highest_rate = std::max(highest_rate, std::fabs(rate));
     return true;
   });
   const bool may_rest = optimizer_.weight_decay() == 0;
   uint64_t done = 0;
-  ForEachRun(from, to, [&](uint64_t first, uint64_t last, float rate) {
+  ForEachRun(from, to, [&](uint64_t first, uint64_t last, double rate) {
     for (uint64_t step = first; step <= last; ++step, ++done, --left) {
       if (may_rest && done % kStepsPerLook == 0 && optimizer_.AtRest(weights, slots, dim_, highest_rate)) return false;
       optimizer_.Apply(weights, slots, zero_.data(), dim_, step, rate, 1);

@@ -2,7 +2,7 @@
 // weights decay in closed form, whatever else a gradient of zero would do. DENSE_EQUIVALENT: the optimizer's own rule with a gradient
 // of zero, step by step, until it provably moves no weight any more; after that running means only fade, multiplication by
 // multiplication: the bits of an optimizer that updates all rows in all steps. A row has such steps from its first commit on.
-// The learning rates of steps are remembered where they matter, 12 bytes for each time they change, from BeginAfter on.
+// The learning rates of steps are remembered where they matter, 16 bytes for each time they change, from BeginAfter on.
 // Thread rule: one thread at a time; const methods keep nothing.
 #pragma once
 
@@ -32,7 +32,7 @@ class MissedSteps {
   void BeginAfter(uint64_t step);
   // The step was applied to the rows that had a gradient, or skipped for all. Of several commits of a step the first one counts, and
   // one of a step before the last does not: only whole steps are missed.
-  void Add(uint64_t step, float learning_rate, bool skipped);
+  void Add(uint64_t step, double learning_rate, bool skipped);
 
   // CATCH_UP: brings weights [dim] and slots of a row, that stand after step `from`, to where they stand after `to`.
   void CatchUp(float* weights, float* slots, uint64_t from, uint64_t to) const;
@@ -45,10 +45,10 @@ class MissedSteps {
   // Steps in a row, none skipped, with one learning rate.
   struct Run {
     uint32_t first, last;
-    float learning_rate;
+    double learning_rate;
   };
   // visit(first, last, learning rate) of the runs within (from, to], in order, until one returns false.
-  void ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, float)> visit) const;
+  void ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const;
   // `count` steps of running means alone.
   void Fade(float* slots, uint64_t count) const;
 

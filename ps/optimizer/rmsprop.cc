@@ -8,7 +8,7 @@ namespace tandem::ps {
 
 void SparseRmsprop::Init(float* slots, uint32_t dim) const { std::fill_n(slots, dim, 0.0f); }
 
-void SparseRmsprop::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, float learning_rate,
+void SparseRmsprop::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, double learning_rate,
                           float scale) const {
   kernels::RmspropArgs args;
   args.learning_rate = learning_rate;

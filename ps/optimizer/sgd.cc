@@ -6,7 +6,7 @@ namespace tandem::ps {
 
 void SparseSgd::Init(float*, uint32_t) const {}
 
-void SparseSgd::Apply(float* weights, float*, const float* gradient, uint32_t dim, uint64_t, float learning_rate,
+void SparseSgd::Apply(float* weights, float*, const float* gradient, uint32_t dim, uint64_t, double learning_rate,
                       float scale) const {
   kernels::SgdArgs args;
   args.learning_rate = learning_rate;

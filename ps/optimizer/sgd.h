@@ -7,15 +7,15 @@ namespace tandem::ps {
 
 class SparseSgd : public SparseOptimizer {
  public:
-  explicit SparseSgd(float weight_decay) : weight_decay_(weight_decay) {}
+  explicit SparseSgd(double weight_decay) : weight_decay_(weight_decay) {}
   size_t num_slot_values(uint32_t) const override { return 0; }
   void Init(float* slots, uint32_t dim) const override;
-  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
              float scale) const override;
-  float weight_decay() const override { return weight_decay_; }
+  double weight_decay() const override { return weight_decay_; }
 
  private:
-  const float weight_decay_;
+  const double weight_decay_;
 };
 
 }  // namespace tandem::ps

@@ -23,16 +23,16 @@ class SparseOptimizer {
   virtual void Init(float* slots, uint32_t dim) const = 0;
   // One update of weights [dim] and slots. `gradient` [dim] is the sum over all pushes and is multiplied by `scale` first.
   // `step` is the job's global step, from 1.
-  virtual void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, float learning_rate,
+  virtual void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
                      float scale) const = 0;
 
   // What Apply with a gradient of zero changes:
   // it multiplies run `run` of dim slots, counted from 0, by this, once, rounded to f32;
   virtual float slot_fading(size_t /*run*/) const { return 1; }
   // it multiplies weights by 1 - learning rate * weight_decay;
-  virtual float weight_decay() const { return 0; }
+  virtual double weight_decay() const { return 0; }
   // and no weight moves otherwise, at any step and at rates up to this one: sure, if true. REQUIRES: weight_decay() == 0.
-  virtual bool AtRest(const float* /*weights*/, const float* /*slots*/, uint32_t /*dim*/, float /*learning_rate*/) const {
+  virtual bool AtRest(const float* /*weights*/, const float* /*slots*/, uint32_t /*dim*/, double /*learning_rate*/) const {
     return true;
   }
 

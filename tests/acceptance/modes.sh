@@ -6,6 +6,9 @@ consistency_modes=(
   "SSP(3)   ps.consistency=SSP ps.staleness=3"
   "ASP      ps.consistency=ASP"
   "PERMIT(4) ps.consistency=PERMIT ps.staleness=4"
+  "ROW_BOUND(8,0) ps.consistency=ROW_BOUND ps.read_bound=8"
+  "ROW_BOUND(4,2) ps.consistency=ROW_BOUND ps.read_bound=4 ps.write_bound=2"
+  "GEO(8)   ps.consistency=GEO ps.geo_steps=8"
 )
 
 # mode_row MODE WHAT KEY LOW HIGH: a figure of the mode's run.

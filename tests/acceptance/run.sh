@@ -3,14 +3,14 @@
 # figure misses. Names choose what is run; all by default. Real data is looked for in TANDEM_TEST_DATA (default ../shared).
 set -uo pipefail
 
-names=(hashes losses lastfm modes text resume killed elastic damage speed faults badinput quickstart sanitizers)
+names=(hashes losses lastfm modes densetables text resume killed elastic damage speed faults badinput quickstart sanitizers)
 usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}"
 
 chosen=("$@")
 ((${#chosen[@]})) || chosen=("${names[@]}")
 for name in "${chosen[@]}"; do
   case "$name" in
-    hashes | losses | lastfm | modes | text | resume | killed | elastic | damage | speed) ;;
+    hashes | losses | lastfm | modes | densetables | text | resume | killed | elastic | damage | speed) ;;
     faults | badinput | quickstart | sanitizers) ;;
     -h | --help) echo "$usage" && exit 0 ;;
     *) echo "run.sh: unknown name \"$name\"; $usage" >&2 && exit 2 ;;

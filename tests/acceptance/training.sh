@@ -1,4 +1,4 @@
-# hashes, losses, lastfm: what a run computes. Sourced by run.sh.
+# hashes, losses, lastfm, densetables: what a run computes. Sourced by run.sh.
 
 small_log() {
   [[ -f $work/log.txt ]] || "$tandem" synthesize --out "$work/log.txt" --users 1500 --items 300 >/dev/null
@@ -90,18 +90,57 @@ lastfm_row() {
   row "LastFM $1, mean of 5 seeds" "$3 - $4" "$value" "$(verdict within "$value" "$3" "$4")"
 }
 
+# The folder of LastFM's files; nothing without them, which a row says.
+lastfm_folder() {
+  local folder
+  for folder in "$data/data/lastfm" "$data/lastfm"; do [[ -f $folder/LastFM.txt ]] && echo "$folder" && return; done
+}
+
+# lastfm_run JOB NAME ARGUMENTS...: a run of LastFM by 2 PS x 2 trainers into $work/NAME.
+lastfm_run() {
+  local job=$1 name=$2 folder
+  shift 2
+  folder=$(lastfm_folder)
+  "$tandem" launch "$job" --ps 2 --trainers 2 --out "$work/$name" --set data.path="$folder/LastFM.txt" \
+    --set data.negatives_path="$folder/LastFM_sample.txt" "$@" >"$work/lastfm.txt" 2>&1 ||
+    row "LastFM, $name" "exit code 0" "$(tail -1 "$work/lastfm.txt")" MISS
+}
+
+# Whether LastFM is there; a row says that it is not.
+lastfm_is_there() {
+  [[ -n $(lastfm_folder) ]] && return
+  row "LastFM" "" "no data/lastfm/LastFM.txt below $data: set TANDEM_TEST_DATA" skipped
+  return 1
+}
+
+# All parameters on the servers, items as rows and the rest in chunks, beside the same run by collectives.
+accept_densetables() {
+  lastfm_is_there || return
+  rm -rf "$work"/densetables-*
+  { cat examples/sequence_rec/lastfm.textproto && echo 'parameters { match: "*" placement: PS }'; } >"$work/densetables.textproto"
+  lastfm_run examples/sequence_rec/lastfm.textproto densetables-ddp --set seed=1
+  lastfm_run "$work/densetables.textproto" densetables-served --set seed=1
+  local ddp=$work/densetables-ddp served=$work/densetables-served worst value steps
+  steps=$(awk 'index($0, "\"epoch\":4,") { exit } { ++n } END { print n }' "$ddp/metrics.jsonl")
+  worst=$(paste <(json_field loss <"$ddp/metrics.jsonl") <(json_field loss <"$served/metrics.jsonl") | head -"$steps" | awk '
+    { d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > worst) worst = d }
+    END { printf "%.1e", worst }')
+  row "LastFM on servers alone and by DDP, $steps losses of 3 epochs, largest difference" "<= 1e-5 relative" "$worst" \
+    "$(verdict within "$worst" 0 1e-5)"
+  hashes_row "LastFM on servers alone and by DDP" equal "$(field "$ddp" params_hash)" "$(field "$served" params_hash)"
+  value=$(field "$served" test/sampled_hr@10)
+  row "LastFM on servers alone, HR@10, 99 negatives" ".42 - .52" "$value" "$(verdict within "$value" .42 .52)"
+  value=$(field "$served" test/sampled_ndcg@10)
+  row "LastFM on servers alone, NDCG@10, 99 negatives" ".23 - .31" "$value" "$(verdict within "$value" .23 .31)"
+  row "LastFM seconds, by DDP and on servers alone" "" "$(field "$ddp" seconds) $(field "$served" seconds)" -
+}
+
 accept_lastfm() {
-  local folder=$data/data/lastfm seed seconds=()
-  [[ -f $folder/LastFM.txt ]] || folder=$data/lastfm
-  if [[ ! -f $folder/LastFM.txt ]]; then
-    row "LastFM" "" "no data/lastfm/LastFM.txt below $data: set TANDEM_TEST_DATA" skipped
-    return
-  fi
+  local seed seconds=()
+  lastfm_is_there || return
   rm -rf "$work"/lastfm-*
   for seed in 1 2 3 4 5; do
-    "$tandem" launch examples/sequence_rec/lastfm.textproto --ps 2 --trainers 2 --set seed=$seed --out "$work/lastfm-$seed" \
-      --set data.path="$folder/LastFM.txt" --set data.negatives_path="$folder/LastFM_sample.txt" >"$work/lastfm.txt" 2>&1 ||
-      row "LastFM, seed $seed" "exit code 0" "$(tail -1 "$work/lastfm.txt")" MISS
+    lastfm_run examples/sequence_rec/lastfm.textproto "lastfm-$seed" --set seed=$seed
     seconds+=("$(field "$work/lastfm-$seed" seconds | awk '{ printf "%.0f", $1 }')")
     printf '   seed %s: %s s\n' "$seed" "${seconds[-1]}" >&2
   done

@@ -94,7 +94,8 @@ INSTANTIATE_TEST_SUITE_P(Jobs, ResumeTest,
                          testing::Values(Case{"RecommendationLocal", SmallJobKind::RECOMMENDATION, {"--local"}},
                                          Case{"RecommendationTwoByTwo", SmallJobKind::RECOMMENDATION, kTwoByTwo},
                                          Case{"LanguageLocalReplicas", SmallJobKind::LANGUAGE, {"--local", "--trainers", "2"}},
-                                         Case{"LanguageTwoByTwo", SmallJobKind::LANGUAGE, kTwoByTwo}),
+                                         Case{"LanguageTwoByTwo", SmallJobKind::LANGUAGE, kTwoByTwo},
+                                         Case{"ServedTwoByTwo", SmallJobKind::SERVED, kTwoByTwo}),
                          [](const auto& info) { return info.param.name; });
 
 class ResumeElsewhereTest : public testing::Test {

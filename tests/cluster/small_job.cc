@@ -61,6 +61,42 @@ train {
 }
 )";
 
+constexpr char kServedJob[] = R"(device: CPU
+parameters {
+  match: "*"
+  placement: PS
+}
+model {
+  gpt {
+    max_length: 8
+    layers: 1
+    heads: 2
+    dim: 32
+    dropout: 0.1
+    linear_bias: true
+  }
+}
+optimizer {
+  kind: ADAMW
+  weight_decay: 0.1
+  max_grad_norm: 1
+}
+train {
+  batch_size: 6
+  max_steps: 20
+  eval_every_steps: 7
+}
+)";
+
+const char* TextOf(SmallJobKind kind) {
+  switch (kind) {
+    case SmallJobKind::RECOMMENDATION: return kJob;
+    case SmallJobKind::LANGUAGE: return kLanguageJob;
+    case SmallJobKind::SERVED: return kServedJob;
+  }
+  return "";
+}
+
 // The value of a field of a one-line JSON object, cut by hand: the values asked for hold no commas, braces or quotes.
 std::string JsonField(const std::string& json, const std::string& field) {
   const std::string key = "\"" + field + "\":";
@@ -95,7 +131,7 @@ std::string LogText(int num_users, int num_items, int length) {
 }
 
 SmallJob::SmallJob(SmallJobKind kind)
-    : job_path_(folder_.Write("job.textproto", kind == SmallJobKind::LANGUAGE ? kLanguageJob : kJob)),
+    : job_path_(folder_.Write("job.textproto", TextOf(kind))),
       log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),  // its digits are a text as good as any
       foreign_memory_(support::SharedMemoryFiles()) {}
 

@@ -13,8 +13,9 @@ namespace tandem::cluster {
 
 using Arguments = std::vector<std::string>;
 
-// RECOMMENDATION with items on servers; LANGUAGE: a model of characters with its tokens on servers.
-enum class SmallJobKind { RECOMMENDATION, LANGUAGE };
+// RECOMMENDATION with items on servers; LANGUAGE: a model of characters with its tokens on servers; SERVED: with all its parameters
+// there, in chunks.
+enum class SmallJobKind { RECOMMENDATION, LANGUAGE, SERVED };
 
 class SmallJob {
  public:

@@ -415,7 +415,7 @@ TEST(CheckOptimizerTest, NamesTheFieldThatIsWrong) {
 }
 
 TEST(CheckOptimizerTest, EveryNumberHasItsLimits) {
-  const auto refused = [](int optimizer, const char* field, void (TableSpec::*set)(float), float value) {
+  const auto refused = [](int optimizer, const char* field, auto set, float value) {
     TableSpec spec = MakeTableSpec(1, 4, optimizer);
     EXPECT_TRUE(CheckOptimizer(spec).ok()) << CheckOptimizer(spec);
     (spec.*set)(value);

@@ -82,10 +82,12 @@ class TableHostTest : public testing::TestWithParam<int> {
     host_.Hash(answer.Callback());
     return *answer.Get();
   }
-  ValueGuardMap ValueGuards() {
-    Answer<absl::StatusOr<ValueGuardMap>> answer;
-    host_.ValueGuards(answer.Callback());
-    return *answer.Get();
+  std::map<uint32_t, ValueGuardStatistics> ValueGuards() {
+    Answer<absl::StatusOr<StatisticsReply>> answer;
+    host_.Statistics(answer.Callback());
+    std::map<uint32_t, ValueGuardStatistics> guards;
+    for (const TableStatistics& table : answer.Get()->tables()) guards[table.number()] = GuardOf(table);
+    return guards;
   }
   // Everything posted before has been done when this returns.
   void Settle() { Hash(); }
@@ -182,6 +184,18 @@ TEST_P(TableHostTest, TheConsistencyOfAJobIsOne) {
   EXPECT_EQ(other.Get(), absl::FailedPreconditionError("the job's consistency is SSP with staleness 3, this request says SSP with "
                                                        "staleness 4"));
   EXPECT_TRUE(absl::IsFailedPrecondition(none.Get())) << none.Get();
+}
+
+TEST_P(TableHostTest, DenseEquivalentIsForBspAlone) {
+  TableSpec spec = MakeTableSpec(1, 4, SPARSE_ADAM);
+  spec.set_mode(TableSpec::DENSE_EQUIVALENT);
+  ConsistencySpec asp;
+  asp.set_mode(ConsistencySpec::ASP);
+  Status refused, created;
+  host_.CreateTables({spec}, 2, refused.Callback(), asp);
+  EXPECT_EQ(refused.Get(), absl::InvalidArgumentError("table table1: mode DENSE_EQUIVALENT with consistency ASP; must be BSP"));
+  host_.CreateTables({spec}, 2, created.Callback());
+  EXPECT_TRUE(created.Get().ok()) << "nothing was remembered of the refused one";
 }
 
 TEST_P(TableHostTest, RowsAreSavedWhenEveryTrainerHasCommittedTheStep) {
@@ -379,7 +393,7 @@ TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
   const absl::Status refused = Push({1, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get();
   EXPECT_EQ(refused.message(), "table table1: the gradient of id 8 is not finite (NaN or infinity), from trainer 1 in step 1");
   EXPECT_TRUE(absl::IsInvalidArgument(Push({0, 1, 0, 1}, {9}, {INFINITY, 1, 1, 1}).Get()));
-  const ValueGuardMap guards = ValueGuards();
+  const auto guards = ValueGuards();
   EXPECT_EQ(guards.at(1).rejected, 2u);
   EXPECT_EQ(guards.at(1).first->id, 9u) << "of one step, the first trainer's";
   EXPECT_FALSE(guards.at(2).first.has_value());
@@ -407,7 +421,7 @@ TEST_P(TableHostTest, SkippedValuesAreCountedOnceHoweverOftenTheirPushComes) {
   ASSERT_TRUE(Push({0, 1, 0, 1}, {7, 8}, {1, 1, 1, 1, 1, std::nanf(""), 1, 1}).Get().ok()) << "repeated after its step";
   const auto after = Rows({7, 8});
   for (size_t i = 0; i < 8; ++i) EXPECT_EQ(after[i], before[i] - (i < 4 ? 1 : 0)) << i;
-  const ValueGuardMap guards = ValueGuards();
+  const auto guards = ValueGuards();
   EXPECT_EQ(guards.at(1).skipped, 1u);
   EXPECT_EQ(guards.at(1).rejected, 0u);
   ASSERT_TRUE(guards.at(1).first.has_value());

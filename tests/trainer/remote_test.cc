@@ -69,7 +69,7 @@ TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {
     remote::DistOptimizer optimizer({.dense = {.learning_rate = 0.5}, .tables = {{1, {.learning_rate = 0.5}}}}, &dense,
                                     &client_);
     optimizer.AwaitPushes(context, autograd);
-    const auto result = optimizer.Step(context, /*count=*/4, /*want_norm=*/true);
+    const auto result = optimizer.Step(context, {.count = 4, .want_norm = true});
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_NEAR(result->grad_norm, std::sqrt(4.0 + 4 + 1 + 1) / 4, 1e-6);
   }
@@ -103,7 +103,7 @@ TEST_F(RemoteTest, ClippingScalesDenseAndSparseTogether) {
   remote::DistOptimizer optimizer(
       {.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}, .max_grad_norm = 1}, &dense, &client_);
   optimizer.AwaitPushes(context, autograd);
-  const auto result = optimizer.Step(context, 1, false);
+  const auto result = optimizer.Step(context, {.count = 1});
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_TRUE(optimizer.AwaitCommit(absl::Now() + absl::Seconds(5)).ok());
   const double norm = std::sqrt(2 * 9.0 + 2 * 16.0);
@@ -126,7 +126,7 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
   remote::DistOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense,
                                   &client_);
   optimizer.AwaitPushes(context, autograd);
-  const auto result = optimizer.Step(context, 1, false);
+  const auto result = optimizer.Step(context, {.count = 1});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_TRUE(result->skipped);
   ASSERT_TRUE(optimizer.AwaitCommit(absl::Now() + absl::Seconds(5)).ok());
@@ -143,7 +143,7 @@ TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
   remote::DistOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
   context.stream().Fail(absl::InternalError("attention_backward [8, 64]: an illegal address"));
-  EXPECT_EQ(optimizer.Step(context, 1, false).status(), context.stream().status());
+  EXPECT_EQ(optimizer.Step(context, {.count = 1}).status(), context.stream().status());
   EXPECT_EQ(w.value().At(0), 1);
   // Nothing to wait for: the servers' step stays open.
   ASSERT_TRUE(optimizer.AwaitCommit(absl::InfinitePast()).ok());
@@ -160,7 +160,7 @@ TEST_F(RemoteTest, AFailedPullFailsTheContextAndNothingIsApplied) {
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &none);
   remote::DistOptimizer optimizer({}, &dense, &client_);
   optimizer.AwaitPushes(context, autograd);
-  EXPECT_EQ(optimizer.Step(context, 1, false).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(optimizer.Step(context, {.count = 1}).status().code(), absl::StatusCode::kUnavailable);
 }
 
 }  // namespace

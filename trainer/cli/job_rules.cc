@@ -254,6 +254,20 @@ void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
   }
 }
 
+void CheckParameters(const Job& job, Limits* limits) {
+  // A trainer that keeps copies of rows keeps them of ids that come again now and then, not of a whole model.
+  const bool keeps_rows = job.ps().consistency() == GEO || job.ps().consistency() == ROW_BOUND || job.ps().cache_rows() > 0;
+  bool served = false;
+  for (int i = 0; i < job.parameters_size(); ++i) {
+    const std::string path = absl::StrCat("parameters[", i, "]");
+    if (job.parameters(i).match().empty()) limits->Fail(path + ".match", absl::StrCat(path, ".match is required"));
+    if (job.parameters(i).placement() != Job::PS || served) continue;
+    served = true;  // what follows is said once
+    if (job.device() == CUDA) limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
+    if (keeps_rows) limits->Refuse(path + ".placement", "PS", "REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
+  }
+}
+
 // The longest bound of SSP, and the most steps that PERMIT keeps rows and batches of.
 constexpr int kMaxStaleness = 1000, kMaxPermits = 64;
 constexpr int kDefaultPermits = 2;
@@ -280,6 +294,33 @@ void CheckConsistency(const Job& job, Limits* limits) {
   }
 }
 
+constexpr int kMaxGeoSteps = 10000, kMaxReadBound = 1000000, kMaxWriteBound = 1000, kMaxCacheRows = 1 << 30;
+constexpr int kDefaultGeoSteps = 10, kDefaultCacheRows = 65536;
+
+// What a trainer may keep of the tables.
+void CheckKeptRows(const Job& job, Limits* limits) {
+  const ParameterServer& ps = job.ps();
+  const std::string with = absl::StrCat(" with ps.consistency ", Consistency_Name(ps.consistency()));
+  const auto only_with = [&](Consistency consistency, const std::string& path, int value) {
+    if (value != 0 && ps.consistency() != consistency) {
+      limits->Refuse(path, value, absl::StrCat("0", with, "; ", Consistency_Name(consistency), " has one"));
+    }
+  };
+  only_with(GEO, "ps.geo_steps", ps.geo_steps());
+  only_with(ROW_BOUND, "ps.read_bound", ps.read_bound());
+  only_with(ROW_BOUND, "ps.write_bound", ps.write_bound());
+  limits->Between("ps.geo_steps", ps.geo_steps(), 1, kMaxGeoSteps);
+  limits->Between("ps.read_bound", ps.read_bound(), 0, kMaxReadBound);
+  limits->Between("ps.write_bound", ps.write_bound(), 0, kMaxWriteBound);
+  limits->Between("ps.cache_rows", ps.cache_rows(), 0, kMaxCacheRows);
+  if (ps.consistency() != GEO) return;
+  if (ps.cache_rows() != 0) limits->Refuse("ps.cache_rows", ps.cache_rows(), absl::StrCat("0", with));
+  for (int i = 0; i < job.tables_size(); ++i) {
+    if (job.tables(i).mode() == Table::LAZY) continue;
+    limits->Refuse(absl::StrCat("tables[", i, "].mode"), Table::Mode_Name(job.tables(i).mode()), absl::StrCat("LAZY", with));
+  }
+}
+
 void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   const int dp = job.parallel().dp();
   if (num_trainers > 0 && dp != 0 && dp != num_trainers) {
@@ -291,6 +332,7 @@ void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   }
   limits->Between("ps.threads", job.ps().threads(), 1, 64);
   CheckConsistency(job, limits);
+  CheckKeptRows(job, limits);
   limits->Between("checkpoint.keep", job.checkpoint().keep(), 1, 1000);
   limits->NotNegative("checkpoint.every_steps", job.checkpoint().every_steps());
   limits->Between("checkpoint.timeout_seconds", job.checkpoint().timeout_seconds(), 1.0, 86400.0);
@@ -365,6 +407,13 @@ void ResolveOptimizer(Optimizer* optimizer) {
   if (optimizer->epsilon() == 0) optimizer->set_epsilon(1e-8);
 }
 
+void ResolveParameters(Job* job) {
+  for (Parameters& entry : *job->mutable_parameters()) {
+    if (entry.placement() == Job::PLACEMENT_UNSPECIFIED) entry.set_placement(Job::REPLICATED);
+    if (entry.placement() == Job::PS) job->set_device(CPU);
+  }
+}
+
 // Only those that the table's optimizer has: the others stay as they were written.
 void ResolveOptimizerNumbers(Table* table) {
   const OptimizerKind kind = table->optimizer();
@@ -393,6 +442,7 @@ void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
   CheckTables(job, &limits);
   CheckTrain(job, &limits);
   CheckOptimizer(job.optimizer(), &limits);
+  CheckParameters(job, &limits);
   CheckProcesses(job, num_trainers, &limits);
 }
 
@@ -402,6 +452,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   ResolveOptimizer(job->mutable_optimizer());
   job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
   if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED) job->mutable_ps()->set_storage(ParameterServer::F32);
+  ResolveParameters(job);
   for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());
   if (job->trace().first_step() == 0) job->mutable_trace()->set_first_step(5);
@@ -409,6 +460,8 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   if (job->parallel().dp() == 0) job->mutable_parallel()->set_dp(std::max(1, num_trainers));
   if (job->ps().threads() == 0) job->mutable_ps()->set_threads(1);
   if (job->ps().consistency() == PERMIT && job->ps().staleness() == 0) job->mutable_ps()->set_staleness(kDefaultPermits);
+  if (job->ps().consistency() == GEO && job->ps().geo_steps() == 0) job->mutable_ps()->set_geo_steps(kDefaultGeoSteps);
+  if (job->ps().consistency() == ROW_BOUND && job->ps().cache_rows() == 0) job->mutable_ps()->set_cache_rows(kDefaultCacheRows);
   if (job->checkpoint().keep() == 0) job->mutable_checkpoint()->set_keep(1);
   if (job->checkpoint().timeout_seconds() == 0) job->mutable_checkpoint()->set_timeout_seconds(600);
   if (job->runtime().threads() == 0) job->mutable_runtime()->set_threads(1);

@@ -8,6 +8,7 @@
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "rpc/store/store.h"
+#include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/failure.h"
@@ -53,11 +54,14 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
-      ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers),
-                             loop::ConsistencyOf(job));
+      const std::unique_ptr<ps::Client> client =
+          ClientOfJob(job,
+                      std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers),
+                                                        loop::ConsistencyOf(job)),
+                      num_trainers);
       results[rank] = RunOne(job, data, &store, {.resume = resumed,
                                                  .group = groups[rank].get(),
-                                                 .client = &client,
+                                                 .client = client.get(),
                                                  .output = rank == 0 ? output : nullptr,
                                                  .num_servers = 0,
                                                  .stop_requested = SignalReceived});

@@ -5,6 +5,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client_remote.h"
+#include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
@@ -94,7 +95,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                       .size = num_trainers,
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
-  const std::unique_ptr<ps::Client> client = MakeClient(master, job);
+  const std::unique_ptr<ps::Client> client = ClientOfJob(job, MakeClient(master, job), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(client.get()));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
+#include "trainer/loop/parameter_placement.h"
 
 namespace tandem::loop {
 
@@ -156,10 +157,10 @@ void SetUpdates(const Optimizer& optimizer, const Table& table, TableSpec* spec)
   spec->set_mode(ModeOf(table.mode()));
   spec->set_non_finite(NonFiniteOf(table.non_finite()));
   spec->set_max_row_norm(static_cast<float>(table.max_row_norm()));
-  spec->set_beta1(static_cast<float>(optimizer.beta1()));
-  spec->set_beta2(static_cast<float>(optimizer.beta2()));
-  spec->set_epsilon(static_cast<float>(table.epsilon() > 0 ? table.epsilon() : optimizer.epsilon()));
-  spec->set_weight_decay(static_cast<float>(table.weight_decay()));
+  spec->set_beta1(optimizer.beta1());
+  spec->set_beta2(optimizer.beta2());
+  spec->set_epsilon(table.epsilon() > 0 ? table.epsilon() : optimizer.epsilon());
+  spec->set_weight_decay(table.weight_decay());
   spec->set_momentum(static_cast<float>(table.momentum()));
   spec->set_rho(static_cast<float>(table.rho()));
   spec->set_beta(static_cast<float>(table.beta()));
@@ -187,6 +188,7 @@ remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps
     options.tables.push_back(
         {static_cast<uint32_t>(i + 1), ScheduleOf(job, job.tables(i).learning_rate(), total_steps)});
   }
+  for (const TableSpec& spec : DenseTableSpecsOf(job)) options.tables.push_back({spec.number(), options.dense});
   options.max_grad_norm = job.optimizer().max_grad_norm();
   return options;
 }
@@ -207,12 +209,33 @@ std::vector<TableSpec> TableSpecsOf(const Job& job) {
   return specs;
 }
 
+std::vector<TableSpec> DenseTableSpecsOf(const Job& job) {
+  if (!ServesParameters(job)) return {};
+  const double weight_decay = job.optimizer().weight_decay();
+  TableSpec spec;
+  spec.set_name("parameters");
+  spec.set_number(static_cast<uint32_t>(TableSpecsOf(job).size()) + 1);
+  spec.set_dim(remote::kChunk);
+  spec.set_optimizer(SparseKind(job.optimizer().kind()));
+  spec.set_beta1(job.optimizer().beta1());
+  spec.set_beta2(job.optimizer().beta2());
+  spec.set_epsilon(job.optimizer().epsilon());
+  spec.set_dense(true);
+  if (weight_decay == 0) return {spec};
+  TableSpec decayed = spec;
+  decayed.set_name("decayed parameters");
+  decayed.set_number(spec.number() + 1);
+  decayed.set_weight_decay(weight_decay);
+  return {spec, decayed};
+}
+
 ConsistencySpec ConsistencyOf(const Job& job) {
   ConsistencySpec spec;
   switch (job.ps().consistency()) {
     case SSP: spec.set_mode(ConsistencySpec::SSP); break;
     case ASP: spec.set_mode(ConsistencySpec::ASP); break;
     case PERMIT: spec.set_mode(ConsistencySpec::PERMIT); break;
+    case ROW_BOUND: case GEO: spec.set_mode(ConsistencySpec::ASP); break;  // the rest is the client's
     default: spec.set_mode(ConsistencySpec::BSP);
   }
   spec.set_staleness(static_cast<uint32_t>(job.ps().staleness()));

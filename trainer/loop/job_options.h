@@ -28,8 +28,10 @@ models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);
 // `total_steps` is the job's last step, where schedules end unless the job says otherwise.
 remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);
-// What parameter servers hold; tables are numbered 1, 2, ... in the order of the job.
+// The rows that parameter servers hold; tables are numbered 1, 2, ... in the order of the job.
 std::vector<TableSpec> TableSpecsOf(const Job& job);
+// The tables of served parameters, numbered behind them, those without weight decay first; none if nothing is served.
+std::vector<TableSpec> DenseTableSpecsOf(const Job& job);
 // How far apart trainers may be, as parameter servers know it.
 ConsistencySpec ConsistencyOf(const Job& job);
 // The steps of the whole job.

@@ -48,9 +48,11 @@ std::vector<Tensor> StepPasses::Run(Context& context, StepInput& input, const Va
 
 std::vector<Tensor> StepPasses::RunEach(Context& context, const StepInput& input, const Variable& rows) {
   options_.ddp->BeginStep(options_.num_parts);
+  if (options_.served != nullptr) options_.served->BeginStep(options_.num_parts);
   std::vector<Tensor> losses;
   for (int part = 0; part < options_.num_parts; ++part) {
     options_.ddp->BeginPass(part);
+    if (options_.served != nullptr) options_.served->BeginPass(part);
     const Variable loss = Forward(context, input, part, rows);
     losses.push_back(loss.value());
     const KernelSpan span(context.stream(), SpanKind::PHASE, "backward");

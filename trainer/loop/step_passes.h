@@ -14,12 +14,14 @@
 #include "kernels/base/graph.h"
 #include "trainer/loop/task.h"
 #include "trainer/parallel/ddp.h"
+#include "trainer/remote/remote_parameters.h"
 
 namespace tandem::loop {
 
 struct StepPassesOptions {
   const Task* task = nullptr;
   parallel::Ddp* ddp = nullptr;
+  remote::RemoteParameters* served = nullptr;  // null: no parameters are
   int num_parts = 1;
   bool may_record = false;  // REQUIRES: a CUDA device, gradients of one rank, no rows of a table
   std::function<void(const std::string&)> note = nullptr;
@@ -30,7 +32,8 @@ class StepPasses {
   explicit StepPasses(StepPassesOptions options) : options_(std::move(options)) {}
 
   // The summed loss of every part, where the stream computes; the next call may overwrite them. The input's arrays may lie there, too,
-  // afterwards. Buckets are all-reduced and row gradients pushed on the way; ddp's Finish is the caller's.
+  // afterwards. Buckets are all-reduced, and row gradients and served parameters'
+  // pushed on the way; Finish of the latter two is the caller's.
   std::vector<Tensor> Run(Context& context, StepInput& input, const Variable& rows);
   // Before work beside the steps that needs a device's memory: gives a graph up, to be recorded anew, that leaves too little.
   void MakeRoom();

@@ -10,10 +10,11 @@
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
+#include "trainer/loop/parameter_placement.h"
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/run_trace.h"
-#include "trainer/loop/staleness_watch.h"
+#include "trainer/loop/server_watch.h"
 #include "trainer/loop/step_clock.h"
 #include "trainer/loop/step_loader.h"
 #include "trainer/loop/step_passes.h"
@@ -21,6 +22,7 @@
 #include "trainer/parallel/ddp.h"
 #include "trainer/remote/dist_autograd.h"
 #include "trainer/remote/dist_optimizer.h"
+#include "trainer/remote/remote_parameters.h"
 
 namespace tandem::loop {
 
@@ -43,11 +45,12 @@ class Replica {
         parameters_(job.seed(), DType::F32, &stream_),
         table_(MakeEmbeddingTable(job, environment.client, &stream_)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
+        placed_(PlaceParameters(job, &parameters_)),
         dense_(DenseOptionsOf(job), &parameters_),
         total_steps_(TotalSteps(job, task_->steps_per_epoch())),
         optimizer_(DistOptionsOf(job, total_steps_), &dense_, environment.client),
         state_(job.train()),
-        staleness_(environment.client) {}
+        servers_(environment.client) {}
 
   absl::StatusOr<RunSummary> Run();
 
@@ -58,16 +61,28 @@ class Replica {
   };
 
   absl::Status Prepare();
+  // Served parameters have their first values on the servers, or, after a checkpoint, what they had then.
+  absl::Status FillServers(absl::Duration timeout, bool with_slots);
   absl::Status Restore(const checkpoint::Checkpoint& saved);
   absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
-  // Sums the loss over replicas, and learns whether one of them is to stop.
+  // Sums the loss over replicas, and learns whether one of them is to stop or could not push what it had.
   absl::Status ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record);
   absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
+  // AwaitCommits, and served parameters are here as it left them.
+  absl::Status AwaitWeights();
   // Collective. Learns whether a replica is to stop.
   absl::StatusOr<bool> StopAgreed();
   bool EvaluationDue(int64_t step) const;
+  // Whether an evaluation or a checkpoint follows the step, which is under way.
+  bool TablesAreReadAfter(int64_t step) const {
+    return stopping_ || EvaluationDue(step) || CheckpointDue(step);
+  }
+  bool CheckpointDue(int64_t step) const {
+    const int64_t every = job_.checkpoint().every_steps();
+    return every > 0 && step % every == 0;
+  }
   // Whether the last step's evaluation was due but a stop came before its end.
   bool EvaluationOwed() const { return EvaluationDue(state_.step()) && state_.has_steps_since_mean(); }
   // Sets *best if the evaluation that was due is the best so far. With a stop it changes nothing.
@@ -78,6 +93,8 @@ class Replica {
   absl::Status MakeUpEvaluation();
   // Collective.
   absl::Status SaveCheckpoint();
+  // Rank 0's optimizer then holds what the servers have of served parameters.
+  absl::Status ReadServed(absl::Time deadline);
   void FillTimes(StepRecord& record);
   // Prepares the first step that is not yet under way, if there is one, and sets its rows on their way.
   void PullNext();
@@ -104,6 +121,7 @@ class Replica {
   ParameterSet parameters_;
   const std::unique_ptr<remote::RemoteEmbedding> table_;  // null: the embedding is a dense parameter
   const std::unique_ptr<Task> task_;
+  const absl::Status placed_;  // which parameters are served; before anybody takes them for its own
   optim::DenseOptimizer dense_;
   const int64_t total_steps_;
   remote::DistOptimizer optimizer_;
@@ -112,26 +130,40 @@ class Replica {
   double peak_flops_ = 0;       // with them, of a device whose peak is known
   StepClock clock_{&stream_};
   std::unique_ptr<parallel::Ddp> ddp_;
+  std::unique_ptr<remote::RemoteParameters> served_;  // null: no parameters are
   std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
   // The next steps, in order; destroyed after an abort, so that their pulls cannot hold up a failed run.
   std::deque<PendingStep> pending_;
   int64_t last_pending_ = 0;  // the last of them
-  StalenessWatch staleness_;  // of rank 0, beyond BSP
+  ServerWatch servers_;  // of rank 0
 
   Stopwatch run_watch_;
   double train_seconds_ = 0;
   int64_t samples_ = 0, tokens_ = 0, skipped_ = 0;  // of this process's steps
   bool stopping_ = false;
+  bool all_finite_ = true;  // no replica keeps gradients of the step back
 };
 
 absl::Status Replica::Prepare() {
-  RETURN_IF_ERROR(environment_.client->CreateTables(TableSpecsOf(job_), absl::Seconds(job_.runtime().timeout_seconds())));
+  RETURN_IF_ERROR(placed_);
+  std::vector<TableSpec> tables = TableSpecsOf(job_);
+  const std::vector<TableSpec> dense_tables = DenseTableSpecsOf(job_);
+  tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
+  RETURN_IF_ERROR(environment_.client->CreateTables(tables, Timeout()));
   comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, gradients, &stream_, {}));
+  if (!dense_tables.empty()) {
+    ASSIGN_OR_RETURN(served_, remote::RemoteParameters::Create(environment_.client, &parameters_,
+                                                               ServedPartsOf(job_, parameters_), &stream_));
+  }
   passes_ = MakePasses();
-  if (environment_.resume != nullptr) RETURN_IF_ERROR(Restore(*environment_.resume));
+  if (environment_.resume != nullptr) {
+    RETURN_IF_ERROR(Restore(*environment_.resume));
+  } else if (served_) {
+    RETURN_IF_ERROR(FillServers(Timeout(), /*with_slots=*/false));
+  }
   RETURN_IF_ERROR(SetPrecision());
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(stream_.status());  // or the hash means nothing
@@ -157,11 +189,19 @@ absl::Status Replica::SetPrecision() {
 }
 
 absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
+  dense_.HoldServedSlots();
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
   if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, deadline));
-  return Barrier("loaded", CheckpointTimeout());  // nobody pulls before
+  RETURN_IF_ERROR(served_ ? FillServers(CheckpointTimeout(), /*with_slots=*/true) : Barrier("loaded", CheckpointTimeout()));
+  dense_.DropServedSlots();
+  return absl::OkStatus();
+}
+
+absl::Status Replica::FillServers(absl::Duration timeout, bool with_slots) {
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(served_->Assign(with_slots ? &dense_ : nullptr, absl::Now() + timeout));
+  return Barrier("assigned", timeout);  // nobody pulls before
 }
 
 std::unique_ptr<StepPasses> Replica::MakePasses() {
@@ -170,6 +210,7 @@ std::unique_ptr<StepPasses> Replica::MakePasses() {
   return std::make_unique<StepPasses>(StepPassesOptions{
       .task = task_.get(),
       .ddp = ddp_.get(),
+      .served = served_.get(),
       .num_parts = job_.train().accumulate(),
       .may_record = stream_.on_cuda() && kernels_alone && job_.runtime().cuda_graphs(),
       .note = [this](const std::string& text) {
@@ -225,6 +266,7 @@ absl::Status Replica::AwaitCommits() {
 absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
   Variable rows;
   if (table_) rows = table_->Enter(context, *pending_.front().rows, autograd, job_.train().accumulate() - 1);
+  if (served_) served_->Enter(context, autograd);
   clock_.Mark(StepClock::PULL);
   if (context.failed()) return context.status();
   const std::vector<Tensor> losses = passes_->Run(context, *pending_.front().input, rows);
@@ -232,6 +274,7 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
   clock_.Mark(StepClock::COMPUTE);
   double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
   for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
+  if (served_) served_->Finish(context);
   ddp_->Finish(context);
   context.Fail(stream_.status());
   if (context.failed()) return context.status();
@@ -242,12 +285,13 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
 
 absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record) {
   const bool stop = environment_.stop_requested && environment_.stop_requested();
-  double shared[2] = {loss_sum, stop ? 1.0 : 0.0};
+  double shared[3] = {loss_sum, stop ? 1.0 : 0.0, served_ && !served_->finite() ? 1.0 : 0.0};
   comm::ProcessGroup& group = *environment_.group;
   const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("loss")};
-  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{2}), args), deadline));
+  RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{3}), args), deadline));
   record.loss = shared[0] / NumTargets(*pending_.front().input);
   stopping_ = shared[1] > 0;
+  all_finite_ = shared[2] == 0;
   return absl::OkStatus();
 }
 
@@ -257,7 +301,10 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
   optimizer_.AwaitPushes(context, autograd);
   clock_.Mark(StepClock::PUSH);
   ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
-                   optimizer_.Step(context, NumTargets(*pending_.front().input), want_norm));
+                   optimizer_.Step(context, {.count = NumTargets(*pending_.front().input),
+                                             .want_norm = want_norm,
+                                             .skip = !all_finite_,
+                                             .flush = TablesAreReadAfter(record.step)}));
   clock_.Mark(StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
@@ -272,7 +319,7 @@ absl::Status Replica::TrainStep(int64_t step) {
   clock_.Begin();
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
   const bool watch_staleness = log && environment_.output != nullptr && !IsBsp();
-  if (watch_staleness) staleness_.Ask();  // early, so that the step need not wait for it
+  if (watch_staleness) servers_.Ask();  // early, so that the step need not wait for it
   StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
                    .seed = job_.seed(),
@@ -292,10 +339,12 @@ absl::Status Replica::TrainStep(int64_t step) {
   const int64_t samples = input.global_samples, tokens = input.global_tokens;
   const double flops = input.flops;
   pending_.pop_front();
-  // The pull follows the commit to the servers and waits there for it to be applied.
+  // Pulls follow the commit to the servers and wait there for it to be applied. Weights are also evaluated and saved: they are wanted
+  // behind the last step too.
+  if (served_) served_->Pull(static_cast<uint64_t>(step) + 1);
   PullNext();
   if (watch_staleness) {
-    ASSIGN_OR_RETURN(record.staleness, staleness_.Take(Deadline()));
+    ASSIGN_OR_RETURN(record.staleness, servers_.TakeStaleness(Deadline()));
   }
   if (log) FillTimes(record);
   const double seconds = watch.Seconds();
@@ -317,6 +366,15 @@ void Replica::FillTimes(StepRecord& record) {
   record.collective_ms = milliseconds[StepClock::COLLECTIVE];
   record.pull_ms = milliseconds[StepClock::PULL];
   record.push_ms = milliseconds[StepClock::PUSH];
+}
+
+absl::Status Replica::AwaitWeights() {
+  RETURN_IF_ERROR(AwaitCommits());
+  if (!served_) return absl::OkStatus();
+  RETURN_IF_ERROR(served_->AwaitWeights(Deadline()));
+  if (IsBsp()) return absl::OkStatus();
+  served_->Pull(0);  // what was pulled for the next step may lack what others have committed since
+  return served_->AwaitWeights(Deadline());
 }
 
 absl::StatusOr<bool> Replica::StopAgreed() {
@@ -341,7 +399,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
     return absl::OkStatus();
   }
   if (stopping_) return absl::OkStatus();  // the resumed run makes it up
-  RETURN_IF_ERROR(AwaitCommits());
+  RETURN_IF_ERROR(AwaitWeights());
   passes_->MakeRoom();
   const EvaluationArgs args{.stream = &stream_,
                             .timeout = Timeout(),
@@ -369,8 +427,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
 absl::Status Replica::EvaluateAndSave(int64_t step) {
   bool best = false;
   RETURN_IF_ERROR(EvaluateIfDue(step, &best));
-  const int64_t every = job_.checkpoint().every_steps();
-  return best || stopping_ || (every > 0 && step % every == 0) ? SaveCheckpoint() : absl::OkStatus();
+  return best || stopping_ || CheckpointDue(step) ? SaveCheckpoint() : absl::OkStatus();
 }
 
 absl::Status Replica::MakeUpEvaluation() {
@@ -382,8 +439,9 @@ absl::Status Replica::MakeUpEvaluation() {
 
 absl::Status Replica::SaveCheckpoint() {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
-  // No server answers a pull while it writes: the next steps' rows come first, everybody's. The barrier also tells that everybody's
+  // No server answers a pull while it writes: the next steps' weights and rows come first, everybody's. The barrier also tells that everybody's
   // commits are applied.
+  if (served_) RETURN_IF_ERROR(served_->AwaitWeights(Deadline()));
   for (PendingStep& next : pending_) {
     if (next.rows) RETURN_IF_ERROR(next.rows->Await(Deadline()).status());
   }
@@ -402,16 +460,22 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_seed(job_.seed());
     args.manifest.set_symbols(data_.Symbols());
     SavePrecision(job_, compute_, &args.manifest);
-    const std::vector<TableSpec> specs = TableSpecsOf(job_);
-    args.manifest.mutable_tables()->Add(specs.begin(), specs.end());
+    for (const TableSpec& spec : TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
+    if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
+    dense_.DropServedSlots();
   }
   // No server may apply a commit of the next step before it has written; waiting here also keeps the writing out of that step's deadline.
   return Barrier("checkpoint", CheckpointTimeout());
 }
 
+absl::Status Replica::ReadServed(absl::Time deadline) {
+  dense_.HoldServedSlots();
+  return served_->Read(dense_, deadline);
+}
+
 absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
-  RETURN_IF_ERROR(AwaitCommits());
+  RETURN_IF_ERROR(AwaitWeights());
   TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(stream_.status());
@@ -432,15 +496,15 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   summary.dense_parameters = static_cast<uint64_t>(parameters_.num_elements());
   if (environment_.output != nullptr) {
     ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.client->Hash().Wait(Deadline()));
-    summary.params_hash = dense_hash + sparse.hash;
+    if (served_) RETURN_IF_ERROR(ReadServed(Deadline()));
+    summary.params_hash = (served_ ? dense_.Hash() : dense_hash) + sparse.hash;
     summary.sparse_rows = sparse.num_rows;
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their gradients were not finite"));
     }
-    if (!IsBsp()) {
-      ASSIGN_OR_RETURN(const std::string staleness, staleness_.Describe(Deadline()));
-      environment_.output->Note(staleness);
-    }
+    ASSIGN_OR_RETURN(const StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
+    for (const std::string& note : ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
+    if (const std::string report = environment_.client->Report(); !report.empty()) environment_.output->Note(report);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.
@@ -453,6 +517,7 @@ absl::StatusOr<RunSummary> Replica::Run() {
   const int64_t first = state_.step() + 1;
   trace_ = MakeTrace(first);
   loader_ = std::make_unique<StepLoader>(task_.get(), first, total_steps_);
+  if (served_) served_->Pull(static_cast<uint64_t>(first));
   last_pending_ = state_.step();
   const int32_t under_way = table_ && job_.ps().consistency() == PERMIT ? job_.ps().staleness() : 1;
   for (int32_t i = 0; i < under_way; ++i) PullNext();

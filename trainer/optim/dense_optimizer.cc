@@ -22,12 +22,34 @@ DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parame
     : options_(options), parameters_(parameters) {
   for (size_t p = 0; p < parameters_->all().size(); ++p) {
     const Shape& shape = parameters_->all()[p]->shape;
-    std::vector<Tensor> slots;
-    for (size_t i = 0; i < slot_names().size(); ++i) slots.push_back(parameters_->Place(Tensor::Zeros(shape, parameters_->dtype())));
-    slots_.push_back(std::move(slots));
+    slots_.emplace_back();
+    if (parameters_->all()[p]->served) continue;
+    slots_.back() = NewSlots(shape);
+    num_elements_ += shape.num_elements();
     for (int64_t begin = 0; begin < shape.num_elements(); begin += kernels::kSumBlock) {
       runs_.push_back({p, begin, std::min(kernels::kSumBlock, shape.num_elements() - begin)});
     }
+  }
+}
+
+std::vector<Tensor> DenseOptimizer::NewSlots(const Shape& shape) const {
+  std::vector<Tensor> slots;
+  for (size_t i = 0; i < slot_names().size(); ++i) slots.push_back(parameters_->Place(Tensor::Zeros(shape, parameters_->dtype())));
+  return slots;
+}
+
+void DenseOptimizer::HoldServedSlots() {
+  holds_served_ = true;
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    const Parameter& parameter = *parameters_->all()[p];
+    if (parameter.served) slots_[p] = NewSlots(parameter.shape);
+  }
+}
+
+void DenseOptimizer::DropServedSlots() {
+  holds_served_ = false;
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    if (parameters_->all()[p]->served) slots_[p].clear();
   }
 }
 
@@ -67,7 +89,7 @@ std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns() const {
   for (size_t p = 0; p < slots_.size(); ++p) {
     const Parameter& parameter = *parameters_->all()[p];
     const LeafNode& leaf = parameter.variable.leaf();
-    if (!leaf.has_gradient()) continue;
+    if (parameter.served || !leaf.has_gradient()) continue;
     kernels::OptimizerRun& run = runs.emplace_back();
     run.weight = parameter.variable.value().data<float>();
     for (size_t s = 0; s < slots_[p].size(); ++s) run.slots[s] = slots_[p][s].data<float>();
@@ -103,7 +125,7 @@ void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient
   // Read: weights, slots, gradients; written: weights, slots.
   const double bytes_each = static_cast<double>(SizeOf(parameters_->dtype())) * (3.0 + 2.0 * slot_names().size());
   const KernelSpan span(stream, SpanKind::OPTIMIZER, "dense_update", 0,
-                        bytes_each * static_cast<double>(parameters_->num_elements()));
+                        bytes_each * static_cast<double>(num_elements_));
   if (stream.on_cuda()) return UpdateOnDevice(step, learning_rate, gradient_scale, stream);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
     if (parameters_->dtype() == DType::F64) UpdateRun<double>(runs_[r], step, learning_rate, gradient_scale);
@@ -113,7 +135,7 @@ void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient
 
 double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
   const KernelSpan span(stream, SpanKind::OPTIMIZER, "gradient_norm", 0,
-                        static_cast<double>(SizeOf(parameters_->dtype())) * parameters_->num_elements());
+                        static_cast<double>(SizeOf(parameters_->dtype())) * num_elements_);
   if (stream.on_cuda()) return kernels::GradientSquaredNorm(DeviceRuns(), stream);
   std::vector<double> partials(runs_.size(), 0);
   stream.pool().ParallelFor(static_cast<int64_t>(runs_.size()), [&](int64_t r) {
@@ -139,6 +161,7 @@ absl::uint128 DenseOptimizer::Hash() const {
   absl::uint128 sum = 0;
   const auto& all = parameters_->all();
   for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i]->served && !holds_served_) continue;
     sum += HashTensor(all[i]->name, 0, parameters_->ToHost(all[i]->variable.value()));
     for (size_t s = 0; s < slots_[i].size(); ++s) {
       sum += HashTensor(all[i]->name, static_cast<uint32_t>(s) + 1, parameters_->ToHost(slots_[i][s]));

@@ -8,20 +8,20 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "trainer/autograd/gradient_buckets.h"
 #include "trainer/comm/process_group.h"
-#include "trainer/autograd/parameter.h"
 
 namespace tandem::parallel {
 
 struct DdpOptions {
-  size_t bucket_bytes = 25 << 20;
-  size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
+  size_t bucket_bytes = GradientBucketOptions().bucket_bytes;
+  size_t first_bucket_bytes = GradientBucketOptions().first_bucket_bytes;
 };
 
 class Ddp {
  public:
-  // Places every gradient in a bucket of the group's memory and hooks every leaf. Collective over `group`, whose arrays lie where
-  // the parameters do if it has several ranks.
+  // Places the gradients of all parameters that are not served in buckets of the group's memory. Collective over `group`, whose arrays
+  // lie where the parameters do if it has several ranks.
   static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, comm::ProcessGroup* group,
                                                      Stream* stream, const DdpOptions& options);
   ~Ddp();
@@ -29,7 +29,7 @@ class Ddp {
   // Clears gradients. `num_passes` backward passes make this step: only the last one reduces.
   void BeginStep(int num_passes);
   // Called before each pass, 0 .. num_passes - 1.
-  void BeginPass(int pass) { last_pass_ = pass + 1 == num_passes_; }
+  void BeginPass(int pass) { gradients_->BeginPass(pass); }
   // In place of the passes: what an earlier step's gave the stream is run again, and fills the buckets. REQUIRES: a group of one rank,
   // whose passes give nothing but kernels.
   void AcceptGradients();
@@ -38,27 +38,14 @@ class Ddp {
   void Finish(Context& context);
 
  private:
-  struct Bucket {
-    std::vector<Parameter*> parameters;
-    std::shared_ptr<Buffer> memory;
-    ArrayView view;
-    int missing = 0;
-    std::vector<comm::Work> work;  // empty until launched
-  };
-
-  Ddp(ParameterSet* parameters, comm::ProcessGroup* group, Stream* stream)
-      : parameters_(parameters), group_(group), stream_(stream) {}
-  absl::Status MakeBuckets(const DdpOptions& options);
-  void OnGradient(size_t bucket, Parameter* parameter);
+  Ddp(comm::ProcessGroup* group, Stream* stream) : group_(group), stream_(stream) {}
   void LaunchReady();
 
-  ParameterSet* parameters_;
   comm::ProcessGroup* group_;
   Stream* stream_;
-  std::vector<Bucket> buckets_;
-  size_t next_bucket_ = 0;  // the first not launched
-  int num_passes_ = 1;
-  bool last_pass_ = true;
+  std::unique_ptr<GradientBuckets> gradients_;
+  size_t next_bucket_ = 0;        // the first not launched
+  std::vector<comm::Work> work_;  // of this step
 };
 
 // Ok if `value` is the same on all ranks: replicas that drifted apart are an Internal error. Collective over `group`, whose arrays lie

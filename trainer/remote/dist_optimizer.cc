@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/base/status_macros.h"
 
@@ -23,14 +24,15 @@ void DistOptimizer::AwaitPushes(Context& context, DistAutogradContext& autograd)
   if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
 }
 
-absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, double count, bool want_norm) {
+absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, const StepArgs& args) {
   if (context.failed()) return context.status();
   StepResult result;
-  const double dense_squared = dense_->GradientSquaredNorm(context.stream());
+  const double dense_squared =
+      args.skip ? std::numeric_limits<double>::quiet_NaN() : dense_->GradientSquaredNorm(context.stream());
   RETURN_IF_ERROR(context.stream().status());  // the norm of a device that failed means nothing
-  double scale = count > 0 ? 1.0 / count : 0.0;
+  double scale = args.count > 0 ? 1.0 / args.count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
-  if (want_norm || options_.max_grad_norm > 0) {
+  if (args.want_norm || options_.max_grad_norm > 0) {
     ASSIGN_OR_RETURN(const absl::uint128 sparse, client_->GradientNorm(context.step()).Wait(context.deadline()));
     const double sparse_squared = static_cast<double>(absl::Uint128High64(sparse)) +
                                   static_cast<double>(absl::Uint128Low64(sparse)) * 0x1p-64;
@@ -41,10 +43,11 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   ps::CommitArgs commit;
   commit.step = context.step();
   for (const TableSchedule& table : options_.tables) {
-    commit.rates.push_back({table.table, static_cast<float>(table.schedule.At(static_cast<int64_t>(context.step())))});
+    commit.rates.push_back({table.table, table.schedule.At(static_cast<int64_t>(context.step()))});
   }
   commit.gradient_scale = static_cast<float>(scale);
   commit.skip = result.skipped;
+  commit.flush = args.flush;
   commit_ = client_->Commit(commit);
   result.learning_rate = options_.dense.At(static_cast<int64_t>(context.step()));
   if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale, context.stream());

@@ -30,6 +30,12 @@ class DistOptimizer {
       : options_(std::move(options)), dense_(dense), client_(client) {}
   ~DistOptimizer();
 
+  struct StepArgs {
+    double count = 0;        // the global number of targets
+    bool want_norm = false;
+    bool skip = false;       // some pushes were kept back, for they were not finite
+    bool flush = false;      // ps::CommitArgs: the tables are read next
+  };
   struct StepResult {
     double learning_rate = 0;
     double grad_norm = 0;     // of the mean gradient; 0 if not asked for
@@ -37,9 +43,9 @@ class DistOptimizer {
   };
   // Waits for the acknowledgements of the step's pushes and for the last commit; the first failure fails the context.
   void AwaitPushes(Context& context, DistAutogradContext& autograd);
-  // Dense gradients are summed over replicas already. `count` is the global number of targets. The commit travels on when this
-  // returns: a pull for the next step waits for it at the server. All replicas pass the same `want_norm`. REQUIRES: AwaitPushes.
-  absl::StatusOr<StepResult> Step(Context& context, double count, bool want_norm);
+  // Dense gradients are summed over replicas, or pushed, already. The commit travels on when this returns: a pull for the next step
+  // waits for it at the server. All replicas pass the same args. REQUIRES: AwaitPushes.
+  absl::StatusOr<StepResult> Step(Context& context, const StepArgs& args);
   // Waits until the last commit has been applied.
   absl::Status AwaitCommit(absl::Time deadline);
 

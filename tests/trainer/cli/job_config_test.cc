@@ -199,6 +199,25 @@ TEST_F(JobConfigTest, AConsistencyHasABoundOrNone) {
             "knows the others' rows)");
 }
 
+TEST_F(JobConfigTest, OnlyModesThatKeepRowsSayHowManyAndHowLong) {
+  const auto complaint = [this](const std::string& mode, const std::string& path, const std::string& value) {
+    return Complaint(kGood, {"ps.consistency=" + mode, path + "=" + value});
+  };
+  const auto refused = [](const std::string& path, const std::string& value, const std::string& allowed) {
+    return "--set " + path + ": " + path + " is " + value + "; allowed: " + allowed;
+  };
+  EXPECT_EQ(complaint("ASP", "ps.geo_steps", "4"), refused("ps.geo_steps", "4", "0 with ps.consistency ASP; GEO has one"));
+  EXPECT_EQ(complaint("BSP", "ps.read_bound", "1"), refused("ps.read_bound", "1", "0 with ps.consistency BSP; ROW_BOUND has one"));
+  EXPECT_EQ(complaint("GEO", "ps.write_bound", "1"), refused("ps.write_bound", "1", "0 with ps.consistency GEO; ROW_BOUND has one"));
+  EXPECT_EQ(complaint("GEO", "ps.cache_rows", "1"), refused("ps.cache_rows", "1", "0 with ps.consistency GEO"));
+  EXPECT_EQ(complaint("GEO", "ps.geo_steps", "10001"), refused("ps.geo_steps", "10001", "1 .. 10000"));
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.read_bound", "1000001"), refused("ps.read_bound", "1000001", "0 .. 1000000"));
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.write_bound", "-1"), refused("ps.write_bound", "-1", "0 .. 1000"));
+  EXPECT_EQ(complaint("BSP", "ps.cache_rows", "-1"), refused("ps.cache_rows", "-1", "0 .. 1073741824"));
+  EXPECT_EQ(complaint("GEO", "tables[0].mode", "CATCH_UP"), refused("tables[0].mode", "CATCH_UP", "LAZY with ps.consistency GEO"));
+  for (const char* mode : {"BSP", "SSP", "ASP", "PERMIT", "ROW_BOUND"}) EXPECT_EQ(complaint(mode, "ps.cache_rows", "1000"), "");
+}
+
 TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
   for (const char* set :
        {"model.max_length=1", "model.max_length=4096", "model.layers=64", "model.dropout=0.99", "model.num_negatives=100000",
@@ -248,6 +267,22 @@ TEST_F(JobConfigTest, ChoicesThatDoNotFitTogether) {
   EXPECT_EQ(Set("optimizer.weight_decay=0.1"),
             "--set optimizer.weight_decay: optimizer.weight_decay is 0.1 with kind ADAM; allowed: 0, or kind ADAMW or SGD");
   EXPECT_EQ(Complaint(kGood, {"optimizer.weight_decay=0.1", "optimizer.kind=ADAMW"}), "");
+}
+
+TEST_F(JobConfigTest, ServedParametersHaveAMatchAndAreForCpus) {
+  const std::string served = "parameters { match: \"*\" placement: PS }\n";
+  EXPECT_EQ(Added(served), "");
+  EXPECT_EQ(Added("parameters { match: \"*\" placement: REPLICATED } device: CUDA optimizer { kind: ADAMW }"), "");
+  EXPECT_EQ(Added("parameters { placement: PS }"), "job:4:1: parameters[0].match is required");
+  EXPECT_EQ(Added(served + "device: CUDA"),
+            "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with device CUDA");
+  EXPECT_EQ(Added("parameters { match: \"a\" }\n" + served + served + "device: CUDA"),
+            "job:5:25: parameters[1].placement is PS; allowed: REPLICATED with device CUDA");
+  for (const char* kept : {"ps { consistency: GEO }", "ps { consistency: ROW_BOUND }", "ps { cache_rows: 100 }"}) {
+    EXPECT_EQ(Added(served + kept),
+              "job:4:25: parameters[0].placement is PS; allowed: REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
+  }
+  EXPECT_EQ(Added(served + "ps { consistency: ASP }"), "");
 }
 
 TEST_F(JobConfigTest, TablesDecayWithSgdAndAdamW) {

@@ -89,6 +89,13 @@ trace {
 )");
 }
 
+TEST(JobDefaultsTest, ParametersStayWithTheirReplicasUnlessServedWhichIsForCpus) {
+  const Job job = Load(std::string(kMinimal) + " parameters { match: \"a\" } ");
+  EXPECT_EQ(job.parameters(0).placement(), Job::REPLICATED);
+  EXPECT_EQ(job.device(), DEVICE_UNSPECIFIED);
+  EXPECT_EQ(Load(std::string(kMinimal) + " parameters { match: \"a\" placement: PS } ").device(), CPU);
+}
+
 TEST(JobDefaultsTest, GptTakesItsDefaults) {
   const Job job = Load("data { path: \"text\" } model { gpt { } } train { max_steps: 9 }");
   EXPECT_EQ(job.data().format(), TEXT);
@@ -270,6 +277,9 @@ TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16"}).tables(0).storage(), ParameterServer::BF16);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(), ParameterServer::INT8);
   EXPECT_EQ(Load(kMinimal, {}, 4).parallel().dp(), 4);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=GEO"}).ps().geo_steps(), 10);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=ROW_BOUND"}).ps().cache_rows(), 65536);
+  EXPECT_EQ(Load(kMinimal, {"ps.consistency=ASP"}).ps().cache_rows(), 0);
 }
 
 TEST(JobDefaultsTest, TablesGetTheNumbersOfTheirOptimizerOnly) {

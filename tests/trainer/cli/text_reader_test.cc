@@ -101,8 +101,8 @@ TEST(TextReaderTest, SyntaxErrorsEndTheReading) {
       {"}", "f:1:1: expected a field name, found }"},
       {"unheard { a: { b",
        "f:1:1: unknown field \"unheard\" in Job; Job has name, seed, device, numerics, data, model, train, "
-       "optimizer, tables, parallel, ps, checkpoint, runtime, placement, trace\nf:1:17: expected a closing bracket, found the end of the "
-       "file"},
+       "optimizer, tables, parallel, ps, checkpoint, runtime, placement, trace, parameters\nf:1:17: expected a closing bracket, "
+       "found the end of the file"},
       {"tables: [ { } { } ]", "f:1:15: expected \",\" or \"]\", found {"},
   };
   for (const auto& [text, error] : cases) {

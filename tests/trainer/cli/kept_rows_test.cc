@@ -1,0 +1,121 @@
+// Whole runs whose trainers keep rows of their own: what `ps.consistency` ROW_BOUND and GEO and `ps.cache_rows` do to a job.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ps/client_local.h"
+#include "ps/table_host.h"
+#include "tests/support/temp_folder.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/cli/client_of_job.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/data/synthetic.h"
+#include "trainer/loop/job_options.h"
+#include "trainer/loop/sequence_data.h"
+#include "trainer/loop/train_loop.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr int kReplicas = 2;
+constexpr char kJob[] = R"(
+  data { path: "log" }
+  model { sequence_rec { max_length: 8 layers: 1 ffn_dim: 16 init_stddev: 0.1 } }
+  tables { name: "item" dim: 8 init_stddev: 0.1 }
+  optimizer { learning_rate: 0.01 }
+  train { max_epochs: 6 batch_size: 16 eval_every_epochs: 2 }
+  runtime { timeout_seconds: 30 }
+  checkpoint { every_steps: 7 }
+)";
+
+class KeptRowsTest : public testing::Test {
+ protected:
+  void SetUp() override { testing::internal::CaptureStdout(); }
+  void TearDown() override { testing::internal::GetCapturedStdout(); }
+
+  Job Load(const std::vector<std::string>& sets) {
+    const absl::StatusOr<Job> job = LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = kReplicas});
+    EXPECT_TRUE(job.ok()) << job.status();
+    return *job;
+  }
+  // Losses of all steps; the run writes into `out`.
+  std::vector<double> Train(const Job& job, const std::string& out, const checkpoint::Checkpoint* resume = nullptr) {
+    const loop::SequenceData data = {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
+                                     nullptr, "log"};
+    auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
+    EXPECT_TRUE(output.ok()) << output.status();
+    ps::TableHost host(1);
+    auto groups = comm::ThreadGroup::Create(kReplicas, "dp");
+    std::vector<double> losses;
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < kReplicas; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto client = ClientOfJob(job,
+                                        std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas},
+                                                                          loop::ConsistencyOf(job)),
+                                        kReplicas);
+        loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .client = client.get()};
+        if (rank == 0) {
+          environment.output = output->get();
+          environment.on_step = [&losses](const loop::StepRecord& record) { losses.push_back(record.loss); };
+        }
+        const auto summary = loop::RunReplica(job, data, environment);
+        ASSERT_TRUE(summary.ok()) << summary.status();
+        if (rank == 0) hash_ = summary->params_hash;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return losses;
+  }
+  std::vector<double> Train(const std::vector<std::string>& sets) { return Train(Load(sets), folder_.path() + "/out"); }
+
+  const support::TempFolder folder_;
+  absl::uint128 hash_ = 0;  // of the last run
+};
+
+TEST_F(KeptRowsTest, CacheChangesNoBitOfASynchronousRun) {
+  const std::vector<double> losses = Train({});
+  const absl::uint128 hash = hash_;
+  for (const char* rows : {"ps.cache_rows=7", "ps.cache_rows=1000"}) {
+    EXPECT_EQ(Train({rows}), losses);
+    EXPECT_EQ(hash_, hash);
+  }
+}
+
+TEST_F(KeptRowsTest, BoundedAndLocalRowsLearnAsASynchronousRunDoes) {
+  const std::vector<double> synchronous = Train({});
+  const double learned = synchronous.front() - synchronous.back();
+  ASSERT_GT(learned, 0.05);
+  for (const std::vector<std::string>& sets : std::vector<std::vector<std::string>>{
+           {"ps.consistency=ROW_BOUND", "ps.read_bound=4"},
+           {"ps.consistency=ROW_BOUND", "ps.read_bound=2", "ps.write_bound=3"},
+           {"ps.consistency=GEO", "ps.geo_steps=4"},
+       }) {
+    const std::vector<double> losses = Train(sets);
+    ASSERT_EQ(losses.size(), synchronous.size());
+    EXPECT_NEAR(losses.back(), synchronous.back(), 0.3 * learned) << sets[0];
+    EXPECT_NE(losses, synchronous) << sets[0];
+  }
+}
+
+TEST_F(KeptRowsTest, RunsGoOnFromCheckpointsThatHoldEverybodysUpdates) {
+  for (const std::string mode : {"ROW_BOUND", "GEO"}) {
+    std::vector<std::string> sets = {"ps.consistency=" + mode, "train.max_epochs=2"};
+    if (mode == "ROW_BOUND") sets.insert(sets.end(), {"ps.read_bound=2", "ps.write_bound=3"});
+    const std::string out = folder_.path() + "/" + mode;
+    const std::vector<double> first = Train(Load(sets), out);
+    const auto saved = checkpoint::OpenCheckpoint(out + "/checkpoints", checkpoint::Choice::NEWEST);
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    sets[1] = "train.max_epochs=4";
+    const std::vector<double> second = Train(Load(sets), out + "-resumed", &*saved);
+    ASSERT_FALSE(second.empty());
+    EXPECT_LT(second.back(), first.front()) << mode;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::cli

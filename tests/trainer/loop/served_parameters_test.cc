@@ -1,0 +1,299 @@
+// Whole runs whose dense parameters live on parameter servers, against the same runs by data parallelism.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/random.h"
+#include "ps/client_local.h"
+#include "ps/router.h"
+#include "ps/table_host.h"
+#include "tests/ps/cluster.h"
+#include "tests/support/temp_folder.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/comm/thread_group.h"
+#include "trainer/data/synthetic.h"
+#include "trainer/loop/job_options.h"
+#include "trainer/loop/parameter_placement.h"
+#include "trainer/loop/sequence_data.h"
+#include "trainer/loop/text_data.h"
+#include "trainer/loop/train_loop.h"
+#include "trainer/parallel/ddp.h"
+
+namespace tandem::loop {
+namespace {
+
+// Parameters of some chunks, so that chunks lie across parameters and parameters across chunks.
+constexpr char kGpt[] = R"(
+data { path: "text" }
+model { gpt { max_length: 16 layers: 2 heads: 2 dim: 32 norm_bias: true linear_bias: true } }
+optimizer { kind: ADAM learning_rate: 3e-3 schedule: COSINE warmup_steps: 7 }
+train { batch_size: 6 max_steps: 40 eval_every_steps: 20 }
+)";
+constexpr char kRecommender[] = R"(
+data { path: "log" }
+tables { name: "item" dim: 16 }
+model { sequence_rec { max_length: 8 layers: 1 heads: 2 dropout: 0.2 init_stddev: 0.1 } }
+optimizer { kind: ADAM learning_rate: 1e-2 }
+train { batch_size: 16 max_steps: 100 eval_every_steps: 50 }
+)";
+constexpr char kServed[] = "parameters { match: \"*\" placement: PS }\n";
+
+data::Text SmallText() {
+  std::string text;
+  const char* words[] = {"the cat ", "sat on ", "a mat. ", "so did ", "the dog "};
+  for (uint64_t i = 0; i < 600; ++i) text += words[RandomBelow({1, 2}, 0, i, 5)];
+  data::Text result;
+  result.vocabulary = data::Vocabulary(U" .acdeghimnost");
+  const auto encoded = result.vocabulary.Encode(text);
+  for (int64_t symbol : encoded->numbers) result.train.push_back(static_cast<int32_t>(symbol));
+  result.valid.assign(result.train.end() - 500, result.train.end());
+  result.train.resize(result.train.size() - 500);
+  return result;
+}
+
+std::unique_ptr<JobData> DataOf(const Job& job) {
+  if (job.model().has_gpt()) return std::make_unique<TextData>(SmallText());
+  return std::make_unique<SequenceData>(
+      data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log");
+}
+
+struct RunArgs {
+  int replicas = 1;
+  int servers = 0;  // 0: tables in this process
+  std::vector<std::string> sets = {};
+  std::optional<DType> compute = std::nullopt;
+  std::string out = "";  // "": nothing is written, and there is no hash
+  const checkpoint::Checkpoint* resume = nullptr;
+  int stop_after = -1;  // steps of this process
+  std::function<void(comm::ProcessGroup&)> on_group = nullptr;
+};
+
+struct Result {
+  absl::Status status;
+  RunSummary summary;
+  std::vector<double> losses, norms;
+};
+
+Result Train(const std::string& text, const RunArgs& args) {
+  const auto job = ParseJob(text, "job", args.sets, {.num_trainers = args.replicas});
+  EXPECT_TRUE(job.ok()) << job.status();
+  const std::unique_ptr<JobData> data = DataOf(*job);
+  const support::TempFolder folder;
+  testing::internal::CaptureStdout();
+  std::unique_ptr<RunOutput> output = RunOutput::Create(args.out.empty() ? folder.path() : args.out, LogFormat::JSON).value();
+  ps::TableHost host(2);
+  ps::PsCluster cluster(args.servers, 2);
+  const auto groups = comm::ThreadGroup::Create(args.replicas, "dp");
+  Result result;
+  std::vector<absl::Status> ends(static_cast<size_t>(args.replicas));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < args.replicas; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<ps::Client> client;
+      const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(args.replicas);
+      const ps::RemoteClientOptions options{
+          .timeout = absl::Seconds(30), .message_bytes = 10000, .consistency = ConsistencyOf(*job)};
+      if (args.servers > 0) client = cluster.MakeClient(trainer, trainers, options);
+      else client = std::make_unique<ps::LocalClient>(host, trainer, trainers, ConsistencyOf(*job));
+      int asked = 0;
+      ReplicaEnvironment environment;
+      environment.resume = args.resume;
+      environment.group = groups[rank].get();
+      environment.client = client.get();
+      environment.output = rank == 0 ? output.get() : nullptr;
+      environment.stop_requested = [&] { return ++asked == args.stop_after; };
+      environment.compute = args.compute;
+      if (rank == 0) {
+        environment.on_step = [&](const StepRecord& record) {
+          result.losses.push_back(record.loss);
+          result.norms.push_back(record.grad_norm);
+        };
+      }
+      const auto summary = RunReplica(*job, *data, environment);
+      ends[static_cast<size_t>(rank)] = summary.status();
+      if (rank == 0 && summary.ok()) result.summary = *summary;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  testing::internal::GetCapturedStdout();
+  for (const absl::Status& end : ends) result.status.Update(end);
+  return result;
+}
+
+void ExpectSameBits(const Result& a, const Result& b) {
+  EXPECT_TRUE(a.status.ok() && b.status.ok()) << a.status << b.status;
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_EQ(a.summary.params_hash, b.summary.params_hash);
+  EXPECT_EQ(a.summary.metrics, b.summary.metrics);
+  EXPECT_EQ(a.summary.dense_parameters, b.summary.dense_parameters);
+}
+
+void ExpectSameToRounding(const std::vector<double>& a, const std::vector<double>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5 * b[i]) << "step " << i + 1;
+}
+
+TEST(ServedParametersTest, AWholeModelTrainsOnServersWithTheBitsOfDataParallelism) {
+  for (const char* text : {kGpt, kRecommender}) {
+    for (const int replicas : {1, 2}) {  // two addends have one sum
+      const Result ddp = Train(text, {.replicas = replicas});
+      ASSERT_TRUE(ddp.status.ok()) << ddp.status;
+      EXPECT_LT(ddp.losses.back(), 0.99 * ddp.losses.front());
+      ExpectSameBits(Train(absl::StrCat(text, kServed), {.replicas = replicas}), ddp);
+    }
+  }
+}
+
+TEST(ServedParametersTest, AnyNumberOfServersGivesTheSameBits) {
+  const std::string text = absl::StrCat(kGpt, kServed);
+  const Result local = Train(text, {.replicas = 2});
+  for (const int servers : {1, 2, 3}) ExpectSameBits(Train(text, {.replicas = 2, .servers = servers}), local);
+}
+
+// PaddlePaddle/Paddle#2224: servers that own nothing wait for ever.
+TEST(ServedParametersTest, MoreServersThanChunksTrainToo) {
+  const std::string text = absl::StrCat(kRecommender, kServed);
+  ExpectSameBits(Train(text, {.servers = 7, .sets = {"train.max_steps=5"}}), Train(text, {.sets = {"train.max_steps=5"}}));
+}
+
+// tensorflow/tensorflow#24953: one server sends most of the bytes.
+TEST(ServedParametersTest, ChunksLoadAllServersAlike) {
+  constexpr int kServers = 4;
+  std::vector<uint64_t> chunks(10'000);  // 40 MB of parameters
+  std::iota(chunks.begin(), chunks.end(), 1);
+  const auto split = ps::Router::RoundRobin(kServers).Split(2, "parameters", chunks.data(), chunks.size());
+  ASSERT_TRUE(split.ok());
+  for (const ps::OwnedIds& owned : *split) EXPECT_NEAR(static_cast<double>(owned.ids.size()), 2500, 250);
+}
+
+TEST(ServedParametersTest, ThreeTrainersAgreeToRounding) {
+  const Result ddp = Train(kRecommender, {.replicas = 3}), served = Train(absl::StrCat(kRecommender, kServed), {.replicas = 3});
+  ASSERT_TRUE(served.status.ok()) << served.status;
+  ExpectSameToRounding(served.losses, ddp.losses);
+}
+
+TEST(ServedParametersTest, EveryOptimizerAccumulationAndPrecisionHasTheSameBits) {
+  const std::vector<std::vector<std::string>> optimizers = {
+      {"optimizer.kind=SGD", "optimizer.weight_decay=0.1", "optimizer.decay_all=true"},
+      {"optimizer.kind=ADAGRAD"},
+      {"optimizer.kind=ADAMW", "optimizer.weight_decay=0.1"}};  // of matrices: there are two tables
+  for (const std::vector<std::string>& sets : optimizers) {
+    ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = sets}), Train(kGpt, {.replicas = 2, .sets = sets}));
+  }
+  const std::vector<std::string> parts = {"train.accumulate=3", "train.max_steps=10"};
+  ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = parts}), Train(kGpt, {.replicas = 2, .sets = parts}));
+  // Shadows follow the weights that arrive.
+  const std::vector<std::string> bf16 = {"train.precision=BF16"};
+  ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.sets = bf16, .compute = DType::BF16}),
+                 Train(kGpt, {.sets = bf16, .compute = DType::BF16}));
+}
+
+TEST(ServedParametersTest, SomeParametersOnServersBesideReplicatedOnes) {
+  const char* mixed = "parameters { match: \"blocks.*.bias\" } parameters { match: \"blocks.*\" placement: PS }";
+  ExpectSameBits(Train(absl::StrCat(kGpt, mixed), {.replicas = 2}), Train(kGpt, {.replicas = 2}));
+}
+
+TEST(ServedParametersTest, ClippingSeesTheWholeGradient) {
+  const char* mixed = "parameters { match: \"blocks.*\" placement: PS }";
+  const std::vector<std::string> clipped = {"optimizer.max_grad_norm=0.1"};
+  const Result ddp = Train(kGpt, {.replicas = 2, .sets = clipped}), free = Train(kGpt, {.replicas = 2});
+  ASSERT_GT(std::abs(ddp.losses.back() / free.losses.back() - 1), 1e-3) << "nothing was clipped";
+  for (const char* placement : {kServed, mixed}) {
+    const Result served = Train(absl::StrCat(kGpt, placement), {.replicas = 2, .sets = clipped});
+    ASSERT_TRUE(served.status.ok()) << served.status;
+    ExpectSameToRounding(served.losses, ddp.losses);
+    ExpectSameToRounding(served.norms, ddp.norms);
+  }
+}
+
+TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
+  // What is not served, and a loss.
+  ParameterSet parameters(1, DType::F32);
+  parameters.Constant("a", Shape{4}, 1);
+  parameters.Constant("b", Shape{4}, 1);
+  Job job;
+  job.add_parameters()->set_match("b");
+  job.mutable_parameters(0)->set_placement(Job::PS);
+  ASSERT_TRUE(PlaceParameters(job, &parameters).ok());
+  ThreadPool pool(1);
+  Stream stream(&pool);
+  const auto groups = comm::ThreadGroup::Create(1, "dp");
+  const auto ddp = parallel::Ddp::Create(&parameters, groups[0].get(), &stream, {});
+  ASSERT_TRUE(ddp.ok());
+  (*ddp)->BeginStep(1);
+  Context context({.stream = &stream});
+  (*ddp)->Finish(context);
+  EXPECT_TRUE(parameters.all()[0]->variable.leaf().has_gradient());
+  EXPECT_FALSE(parameters.all()[1]->variable.leaf().has_gradient());
+}
+
+// Also on another number of servers (tensorflow/recommenders-addons#65), and by collectives what servers trained
+// (meta-pytorch/torchrec#2394: the optimizer's state is named by how it was sharded). Weights and slots are of one step
+// (DeepRec-AI/DeepRec#1023).
+TEST(ServedParametersTest, AResumedRunGoesOnWithTheSameBitsAlsoWithAnotherPlacement) {
+  const std::string served = absl::StrCat(kGpt, kServed);
+  const Result unbroken = Train(served, {.replicas = 2});
+  struct Leg {
+    std::string first, second;
+    int servers;
+  };
+  for (const Leg& leg : {Leg{served, served, 2}, Leg{served, kGpt, 0}, Leg{kGpt, served, 2}}) {
+    const support::TempFolder folder;
+    Train(leg.first, {.replicas = 2, .servers = 1, .out = folder.path(), .stop_after = 13});
+    const auto saved = checkpoint::OpenCheckpoint(folder / "checkpoints", checkpoint::Choice::NEWEST);
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    ASSERT_EQ(saved->manifest.step(), 13u);
+    const auto job = ParseJob(leg.second, "job", {}, {.num_trainers = 2});
+    EXPECT_TRUE(checkpoint::CheckSameRun(*job, saved->manifest).ok());
+    const Result resumed = Train(leg.second, {.replicas = 2, .servers = leg.servers, .out = folder.path(), .resume = &*saved});
+    ASSERT_TRUE(resumed.status.ok()) << resumed.status;
+    EXPECT_EQ(resumed.losses, std::vector<double>(unbroken.losses.begin() + 13, unbroken.losses.end()));
+    EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
+  }
+}
+
+TEST(ServedParametersTest, EveryConsistencyTrainsAndEvaluatesAllReplicasAlike) {
+  for (const char* consistency : {"ps.consistency=ASP", "ps.consistency=SSP", "ps.consistency=PERMIT"}) {
+    SCOPED_TRACE(consistency);
+    const Result run = Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .servers = 2, .sets = {consistency}});
+    ASSERT_TRUE(run.status.ok()) << run.status;
+    EXPECT_LT(run.losses.back(), 0.9 * run.losses.front());
+    EXPECT_TRUE(run.summary.metrics.count("valid/loss"));
+  }
+}
+
+TEST(ServedParametersTest, AStepWithoutFiniteGradientsIsSkippedAsByDataParallelism) {
+  // The first step throws the weights so far that the second one's gradients overflow; from then on they stay.
+  const std::vector<std::string> sets = {"optimizer.learning_rate=1e38", "train.max_steps=4"};
+  const Result served = Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = sets});
+  ASSERT_TRUE(served.status.ok()) << served.status;
+  EXPECT_FALSE(std::isfinite(served.losses.back()));
+  EXPECT_EQ(served.summary.params_hash,
+            Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = {sets[0], "train.max_steps=1"}}).summary.params_hash);
+  EXPECT_EQ(served.summary.params_hash, Train(kGpt, {.replicas = 2, .sets = sets}).summary.params_hash);
+}
+
+TEST(ServedParametersTest, AnEntryThatMatchesNothingIsRefusedNamingIt) {
+  const Result result = Train(absl::StrCat(kGpt, kServed, "parameters { match: \"block.*\" placement: PS }"), {.replicas = 2});
+  EXPECT_TRUE(absl::IsInvalidArgument(result.status)) << result.status;
+  EXPECT_NE(result.status.message().find("parameters[1].match is \"block.*\""), absl::string_view::npos) << result.status;
+}
+
+TEST(ParameterPlacementTest, StarsStandForAnyCharacters) {
+  const struct {
+    const char *pattern, *name;
+    bool matches;
+  } cases[] = {{"*", "a.b", true},           {"*", "", true},           {"", "a", false},        {"a.b", "a.b", true},
+               {"a.b", "a.bc", false},       {"a.*", "a.b.c", true},    {"*.c", "a.b.c", true},  {"*.b", "a.b.c", false},
+               {"a*b*c", "a.b.b.c", true},   {"a*b*c", "a.b", false},   {"**c", "c", true},      {"a*", "a", true},
+               {"*bias", "a.bias.bias", true}, {"*b.c", "a.b.b.c", true}};
+  for (const auto& c : cases) EXPECT_EQ(MatchesName(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
+}
+
+}  // namespace
+}  // namespace tandem::loop
