@@ -2,7 +2,8 @@
 
 #include <cstring>
 
-#include "absl/container/flat_hash_map.h"
+#include "ps/row_index.h"
+#include "ps/secret.h"
 
 namespace tandem::ps {
 
@@ -18,16 +19,21 @@ float WeightAt(const void* weights, size_t i) {
 }  // namespace
 
 DistinctIds FindDistinct(const void* ids, size_t count) {
-  DistinctIds distinct;
-  absl::flat_hash_map<uint64_t, uint32_t> places;  // its hash is seeded: nobody can choose ids that collide
-  places.reserve(count);
-  distinct.place.reserve(count);
-  for (size_t i = 0; i < count; ++i) {
+  constexpr size_t kLookAhead = 16;
+  const auto id_at = [ids](size_t i) {
     uint64_t id;
     std::memcpy(&id, static_cast<const char*>(ids) + i * sizeof id, sizeof id);
-    const auto [found, added] = places.emplace(id, static_cast<uint32_t>(distinct.ids.size()));
-    if (added) distinct.ids.push_back(id);
-    distinct.place.push_back(found->second);
+    return id;
+  };
+  DistinctIds distinct;
+  RowIndex places(count, Secret() | 1);
+  distinct.ids.reserve(count);
+  distinct.place.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    if (i + kLookAhead < count) places.Prefetch(id_at(i + kLookAhead));
+    const auto [place, added] = places.FindOrInsert(id_at(i), distinct.ids.size());
+    if (added) distinct.ids.push_back(id_at(i));
+    distinct.place.push_back(static_cast<uint32_t>(place));
   }
   return distinct;
 }

@@ -17,7 +17,7 @@ struct DistinctIds {
   std::vector<uint64_t> ids;
   std::vector<uint32_t> place;
 };
-// `ids` are `count` u64 at any alignment.
+// `ids` are `count` u64 at any alignment. REQUIRES: none is 0.
 DistinctIds FindDistinct(const void* ids, size_t count);
 
 // A part of some bags: `counts[b]` of the ids that `place` is of belong to bag b. Weights, at any alignment, may be null: all 1.

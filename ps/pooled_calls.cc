@@ -50,6 +50,15 @@ bool Take(std::string_view* bytes, uint64_t count, size_t each, const char** tak
   return true;
 }
 
+bool HasPadding(const char* ids, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t id;
+    std::memcpy(&id, ids + i * sizeof id, sizeof id);
+    if (id == 0) return true;
+  }
+  return false;
+}
+
 template <class Segments>
 absl::Status TakeSegments(const TableHost& host, const Segments& segments, Received* received) {
   std::string_view counts = received->split.bytes_fields[0], weights = received->split.bytes_fields[1],
@@ -75,6 +84,7 @@ absl::Status TakeSegments(const TableHost& host, const Segments& segments, Recei
     if (received->num_values > kMaxMessageBytes / sizeof(float) || segment.ids() * bags.dim > kMaxPooledRowBytes / sizeof(float)) {
       return absl::InvalidArgumentError("too many rows in one message; cut it into several");
     }
+    if (HasPadding(its_ids, segment.ids())) return absl::InvalidArgumentError("id 0 is padding, never a row");
     bags.distinct = FindDistinct(its_ids, segment.ids());
     bags.first_row_value = received->num_row_values;
     received->num_row_values += bags.distinct.ids.size() * bags.dim;

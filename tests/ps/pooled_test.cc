@@ -192,7 +192,8 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   segment->set_table(1);
   request.set_payload_crc32c(1);
   EXPECT_NE(std::string(answer(request).message()).find("checksum"), std::string::npos);
-  const std::string id(8, '\1'), count{"\1\0\0\0", 4}, gradient(kDim * sizeof(float), '\0');
+  std::string id(8, '\1');
+  const std::string count{"\1\0\0\0", 4}, gradient(kDim * sizeof(float), '\0');
   const auto with = [&](uint64_t num_ids, uint64_t num_bags, const std::string& counts, const std::string& gradients) {
     segment->set_ids(num_ids);
     segment->set_bags(num_bags);
@@ -212,6 +213,8 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   EXPECT_EQ(with(1, 1, std::string(4, '\x7f'), gradient), kBad);
   EXPECT_EQ(with(1, 1, count, gradient.substr(4)), kBad);
   EXPECT_EQ(with(0, 1, std::string(4, '\0'), gradient), kBad);  // an id is left over
+  id = std::string(8, '\0');
+  EXPECT_EQ(with(1, 1, count, gradient), kBad);
   ASSERT_TRUE(client->Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(Deadline()).ok());
   EXPECT_EQ(client->Hash().Wait(Deadline())->num_rows, 0u);
 }
