@@ -19,6 +19,7 @@
 #include "ps/resending_stream.h"
 #include "ps/saturating.h"
 #include "ps/statistics.h"
+#include "ps/wire_rows.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/role_trace.h"
@@ -31,6 +32,10 @@ using rpc::Future;
 using rpc::Payload;
 
 constexpr char kService[] = "/tandem.EmbeddingService/";
+// Sets the random bits of gradients apart from those of weights.
+constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
+// A checksum is taken of so much at a time.
+constexpr size_t kChecksumBytes = size_t{12} << 10;
 
 absl::Status Annotate(const absl::Status& status, const std::string& what, int server) {
   return absl::Status(status.code(), absl::StrCat(what, ": ps-", server, ": ", status.message()));
@@ -85,75 +90,94 @@ void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::
 // A call that is one segment list, cut up: what Pull and Accumulate have in common.
 struct Plan {
   std::vector<std::vector<OwnedIds>> split;  // [segment][server]
+  WireFormat wire = WIRE_F32;
   std::vector<uint32_t> dims;                // [segment]
+  std::vector<uint64_t> seeds;               // [segment], of its table
+  std::vector<size_t> row_bytes;             // [segment], of one row as it travels
   std::vector<CutMessage> messages;
   std::vector<int> messages_of_server;
   size_t num_bytes = 0;  // of ids and rows
 };
 
-// The message's ids gathered into one buffer, and its segments.
-template <class Request, class Segments>
-std::shared_ptr<Buffer> GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments,
-                                  Request* request) {
-  auto ids = Buffer::Allocate(message.num_ids * sizeof(uint64_t));
-  char* next = static_cast<char*>(ids->data());
+// The ids of a range, in order.
+absl::Span<const uint64_t> IdsOf(const Plan& plan, const CutMessage& message, const IdRange& range) {
+  const auto& owned = plan.split[range.segment][static_cast<size_t>(message.server)].ids;
+  return absl::MakeConstSpan(owned).subspan(range.begin, range.end - range.begin);
+}
+
+struct GatheredIds {
+  std::shared_ptr<Buffer> buffer;
+  size_t num_bytes = 0;
+};
+
+// As differences; no buffer where some segment's ids do not ascend or little is saved.
+GatheredIds GatherDifferences(const Plan& plan, const CutMessage& message) {
+  const size_t room = message.num_ids * sizeof(uint64_t);
+  GatheredIds gathered{Buffer::Allocate(room + kMaxIdBytes), 0};
+  char* const begin = static_cast<char*>(gathered.buffer->data());
+  char* end = begin;
   for (const IdRange& range : message.ranges) {
-    const size_t count = range.end - range.begin;
-    const auto& owned = plan.split[range.segment][static_cast<size_t>(message.server)].ids;
-    std::memcpy(next, owned.data() + range.begin, count * sizeof(uint64_t));
-    next += count * sizeof(uint64_t);
+    end = EncodeAscending(IdsOf(plan, message, range), room - static_cast<size_t>(end - begin), end);
+    if (end == nullptr) return {};
+  }
+  gathered.num_bytes = static_cast<size_t>(end - begin);
+  return gathered;
+}
+
+GatheredIds GatherRaw(const Plan& plan, const CutMessage& message) {
+  GatheredIds gathered{Buffer::Allocate(message.num_ids * sizeof(uint64_t)), message.num_ids * sizeof(uint64_t)};
+  char* next = static_cast<char*>(gathered.buffer->data());
+  for (const IdRange& range : message.ranges) {
+    const auto ids = IdsOf(plan, message, range);
+    std::memcpy(next, ids.data(), ids.size() * sizeof(uint64_t));
+    next += ids.size() * sizeof(uint64_t);
+  }
+  return gathered;
+}
+
+// The message's ids in one buffer; says in `request` what they are.
+template <class Request, class Segments>
+GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments, Request* request) {
+  for (const IdRange& range : message.ranges) {
     Segment* segment = request->add_segments();
     segment->set_table(segments[range.segment].table);
-    segment->set_count(count);
+    segment->set_count(range.end - range.begin);
   }
-  return ids;
+  GatheredIds differences = GatherDifferences(plan, message);
+  if (differences.buffer == nullptr) return GatherRaw(plan, message);
+  request->set_ids_format(IDS_DELTA);
+  return differences;
 }
 
-std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message,
-                                        const std::vector<PushSegment>& segments) {
-  auto gradients = Buffer::Allocate(message.num_values * sizeof(float));
-  float* next = static_cast<float*>(gradients->data());
+// The message's gradients in one buffer, rounded as its format asks, and the checksum of what was before them and of them.
+// The slice sets the random bits of trainers that push the same row apart.
+std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t step, uint32_t slice,
+                                        const std::vector<PushSegment>& segments, uint32_t* crc) {
+  auto gradients = Buffer::Allocate(message.row_bytes);
+  char* next = static_cast<char*>(gradients->data());
+  const char* summed = next;  // up to here `crc` is taken: in pieces that the nearest cache still has
+  const auto sum_up = [&] {
+    *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
+    summed = next;
+  };
   for (const IdRange& range : message.ranges) {
-    const size_t dim = plan.dims[range.segment];
+    const uint32_t dim = plan.dims[range.segment];
+    const size_t row_bytes = plan.row_bytes[range.segment];
     const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
-    const float* source = segments[range.segment].gradients;
-    if (owned.positions.empty()) {
-      const size_t num_values = (range.end - range.begin) * dim;
-      std::memcpy(next, source + range.begin * dim, num_values * sizeof(float));
-      next += num_values;
-      continue;
-    }
-    for (size_t i = range.begin; i < range.end; ++i, next += dim) {
-      std::memcpy(next, source + owned.positions[i] * dim, dim * sizeof(float));
+    for (size_t i = range.begin; i < range.end; ++i, next += row_bytes) {
+      const float* const gradient = segments[range.segment].gradients + (owned.positions.empty() ? i : owned.positions[i]) * dim;
+      if (plan.wire == WIRE_F32) {
+        std::memcpy(next, gradient, row_bytes);
+      } else {
+        const RandomKey key{plan.seeds[range.segment] ^ kRoundingSalt, owned.ids[i]};
+        EncodeGradient(plan.wire, gradient, dim, key, step ^ uint64_t{slice} << 32, next);
+      }
+      if (static_cast<size_t>(next - summed) >= kChecksumBytes) sum_up();
     }
   }
+  sum_up();
   return gradients;
 }
-
-// Reads the rows of a reply, which lie in as many pieces as they came in.
-class RowReader {
- public:
-  explicit RowReader(const std::vector<std::string_view>& pieces) : pieces_(pieces) {}
-
-  // REQUIRES: so many bytes are left.
-  void Read(void* target, size_t num_bytes) {
-    for (char* next = static_cast<char*>(target); num_bytes > 0;) {
-      const std::string_view piece = pieces_[number_];
-      const size_t count = std::min(num_bytes, piece.size() - offset_);
-      std::memcpy(next, piece.data() + offset_, count);
-      next += count;
-      num_bytes -= count;
-      offset_ += count;
-      if (offset_ < piece.size()) continue;
-      ++number_;
-      offset_ = 0;
-    }
-  }
-
- private:
-  const std::vector<std::string_view>& pieces_;
-  size_t number_ = 0, offset_ = 0;
-};
 
 // Whether the caller has rows.
 bool HaveVersions(const std::vector<PullSegment>& segments) {
@@ -189,12 +213,13 @@ std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& messa
 // As ScatterRows, of a reply that leaves out rows that the caller has.
 absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, Payload reply) {
   rpc::SplitMessage split;
-  if (!rpc::SplitBytesFields(reply.Flatten(), {14, 15}, &split)) return absl::InternalError("malformed reply");
-  const std::string_view versions = split.bytes_fields[0], rows = split.bytes_fields[1];
+  std::vector<std::string_view> pieces;
+  if (!rpc::SplitBytesFields(reply, {14}, 15, &split, &pieces)) return absl::InternalError("malformed reply");
+  const std::string_view versions = split.bytes_fields[0];
   if (versions.size() != message.num_ids * sizeof(uint32_t)) {
     return absl::InternalError(absl::StrCat("answered ", versions.size(), " bytes of versions for ", message.num_ids, " ids"));
   }
-  size_t num_values = 0;
+  size_t expected = 0, widest = 0;
   bool unasked = false;
   const char* next_version = versions.data();
   const auto take_version = [&next_version] {
@@ -203,22 +228,24 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
     next_version += sizeof(version);
     return version;
   };
-  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t dim) {
-    if (take_version() != 0) num_values += dim;
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, uint32_t dim) {
+    const size_t row_bytes = WireBytes(plan.wire, dim);
+    widest = std::max(widest, row_bytes);
+    if (take_version() != 0) expected += row_bytes;
     else unasked |= segment.versions == nullptr || segment.versions[place] == 0;
   });
-  if (unasked || rows.size() != num_values * sizeof(float)) {
-    return absl::InternalError(absl::StrCat("answered ", rows.size(), " bytes of rows, expected ", num_values * sizeof(float),
+  if (const size_t answered = TotalBytes(pieces); unasked || answered != expected) {
+    return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", expected,
                                             unasked ? ", and left out rows that nobody has" : ""));
   }
   next_version = versions.data();
-  const char* next_row = rows.data();
-  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, size_t dim) {
+  PieceReader rows(pieces);
+  std::vector<char> joined(widest);
+  ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, uint32_t dim) {
     const uint32_t version = take_version();
     if (segment.versions != nullptr) segment.versions[place] = version;
     if (version == 0) return;
-    std::memcpy(segment.rows + place * dim, next_row, dim * sizeof(float));
-    next_row += dim * sizeof(float);
+    DecodeRow(plan.wire, rows.Next(WireBytes(plan.wire, dim), joined.data()), dim, segment.rows + place * dim);
   });
   return absl::OkStatus();
 }
@@ -227,22 +254,20 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
                          Payload reply) {
   std::vector<std::string_view> pieces;
   if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
-  size_t num_bytes = 0;
-  for (const std::string_view piece : pieces) num_bytes += piece.size();
-  if (num_bytes != message.num_values * sizeof(float)) {
-    return absl::InternalError(
-        absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", message.num_values * sizeof(float)));
+  if (const size_t answered = TotalBytes(pieces); answered != message.row_bytes) {
+    return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", message.row_bytes));
   }
-  RowReader rows(pieces);
+  PieceReader rows(pieces);
+  std::vector<char> joined;
   for (const IdRange& range : message.ranges) {
-    const size_t dim = plan.dims[range.segment], row_bytes = dim * sizeof(float);
+    const uint32_t dim = plan.dims[range.segment];
+    const size_t row_bytes = plan.row_bytes[range.segment];
     const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
-    float* target = segments[range.segment].rows;
-    if (owned.positions.empty()) {
-      rows.Read(target + range.begin * dim, (range.end - range.begin) * row_bytes);
-      continue;
+    joined.resize(std::max(joined.size(), row_bytes));
+    for (size_t i = range.begin; i < range.end; ++i) {
+      float* const target = segments[range.segment].rows + (owned.positions.empty() ? i : owned.positions[i]) * dim;
+      DecodeRow(plan.wire, rows.Next(row_bytes, joined.data()), dim, target);
     }
-    for (size_t i = range.begin; i < range.end; ++i) rows.Read(target + owned.positions[i] * dim, row_bytes);
   }
   return absl::OkStatus();
 }
@@ -358,8 +383,11 @@ absl::Status DecodeRead(const RowsToRead& rows, const RowsMessage& part, Payload
   if (num_bytes != part.num_ids() * row_bytes) {
     return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of rows, expected ", part.num_ids() * row_bytes));
   }
-  RowReader reader(pieces);
-  for (size_t i = 0; i < part.num_ids(); ++i) reader.Read(rows.values + part.place(i) * rows.width, row_bytes);
+  PieceReader reader(pieces);
+  std::vector<char> joined(row_bytes);
+  for (size_t i = 0; i < part.num_ids(); ++i) {
+    std::memcpy(rows.values + part.place(i) * rows.width, reader.Next(row_bytes, joined.data()), row_bytes);
+  }
   return absl::OkStatus();
 }
 
@@ -422,6 +450,7 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
 template <class SegmentType>
 absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments) {
   auto plan = std::make_shared<Plan>();
+  plan->wire = options.wire;
   for (const SegmentType& segment : segments) {
     const auto spec = specs.find(segment.table);
     if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
@@ -429,9 +458,11 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
                                                                segment.ids.size()));
     plan->split.push_back(std::move(owned));
     plan->dims.push_back(spec->second.dim());
-    plan->num_bytes += CallBytes(segment.ids.size(), spec->second.dim());
+    plan->seeds.push_back(spec->second.seed());
+    plan->row_bytes.push_back(WireBytes(plan->wire, spec->second.dim()));
+    plan->num_bytes += segment.ids.size() * (sizeof(uint64_t) + plan->row_bytes.back());
   }
-  plan->messages = CutMessages(plan->split, plan->dims, options.message_bytes);
+  plan->messages = CutMessages(plan->split, plan->row_bytes, options.message_bytes);
   plan->messages_of_server.resize(channels.size());
   for (const CutMessage& message : plan->messages) ++plan->messages_of_server[static_cast<size_t>(message.server)];
   return plan;
@@ -588,10 +619,11 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
     *request.mutable_header() = core_->HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
-    const auto ids = GatherIds(*plan, message, *targets, &request);
+    request.set_rows_format(plan->wire);
+    const GatheredIds ids = GatherIds(*plan, message, *targets, &request);
     const auto versions = changed_only ? GatherVersions(*plan, message, *targets, &request) : nullptr;
     Payload payload(request.SerializeAsString());
-    rpc::AppendBytesField(payload, 15, ids->data(), ids->num_bytes(), ids);
+    rpc::AppendBytesField(payload, 15, ids.buffer->data(), ids.num_bytes, ids.buffer);
     if (changed_only) rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
     core_->pulls[static_cast<size_t>(message.server)]->Send(
         {std::move(payload), [operation] { return operation->wanted(); },
@@ -621,12 +653,13 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     request.set_sequence(next_sequence_++);
     request.set_step(step);
     request.set_slice(slice);
-    const auto ids = GatherIds(**plan, message, segments, &request);
-    const auto gradients = GatherGradients(**plan, message, segments);
-    request.set_payload_crc32c(
-        Crc32c(Crc32c(0, ids->data(), ids->num_bytes()), gradients->data(), gradients->num_bytes()));
+    request.set_gradients_format((*plan)->wire);
+    const GatheredIds ids = GatherIds(**plan, message, segments, &request);
+    uint32_t crc = Crc32c(0, ids.buffer->data(), ids.num_bytes);
+    const auto gradients = GatherGradients(**plan, message, step, slice, segments, &crc);
+    request.set_payload_crc32c(crc);
     Payload payload(request.SerializeAsString());
-    rpc::AppendBytesField(payload, 14, ids->data(), ids->num_bytes(), ids);
+    rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
     rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
     core_->pushes[server]->Send({std::move(payload), [operation] { return operation->wanted(); },
                                  [operation, server = message.server](const absl::StatusOr<Payload>& reply) {

@@ -23,6 +23,8 @@ struct RemoteClientOptions {
   // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
   size_t message_bytes = size_t{1} << 20;
   ConsistencySpec consistency = {};  // the job's
+  // How rows and gradients travel. Ids travel as differences wherever they ascend.
+  WireFormat wire = WIRE_F32;
 };
 
 class RemoteClient : public Client {

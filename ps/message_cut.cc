@@ -2,20 +2,21 @@
 
 #include <algorithm>
 
-#include "ps/client.h"
-
 namespace tandem::ps {
 namespace {
 
+// Of one id and its row.
+size_t MessageBytes(size_t row_bytes) { return sizeof(uint64_t) + row_bytes; }
+
 // What a message should hold so that all are of about one size: the rest of a call that is a little above the limit would cost as
 // much as a whole message, and while one of two is received the other can be made.
-size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<uint32_t>& dims,
+size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
                  size_t max_bytes) {
   size_t total = 0, widest = 0;
   for (size_t segment = 0; segment < split.size(); ++segment) {
     const size_t count = split[segment][static_cast<size_t>(server)].ids.size();
-    total += CallBytes(count, dims[segment]);
-    if (count > 0) widest = std::max(widest, CallBytes(1, dims[segment]));
+    total += count * MessageBytes(row_bytes[segment]);
+    if (count > 0) widest = std::max(widest, MessageBytes(row_bytes[segment]));
   }
   if (total <= max_bytes) return max_bytes;
   const size_t num_messages = (total + max_bytes - 1) / max_bytes;
@@ -23,13 +24,13 @@ size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, co
 }
 
 std::vector<CutMessage> CutForServer(int server, const std::vector<std::vector<OwnedIds>>& split,
-                                     const std::vector<uint32_t>& dims, size_t max_bytes) {
+                                     const std::vector<size_t>& row_bytes, size_t max_bytes) {
   std::vector<CutMessage> messages;
-  const size_t message_bytes = EvenBytes(server, split, dims, max_bytes);
+  const size_t message_bytes = EvenBytes(server, split, row_bytes, max_bytes);
   size_t room = 0;
   for (size_t segment = 0; segment < split.size(); ++segment) {
     const size_t count = split[segment][static_cast<size_t>(server)].ids.size();
-    const size_t id_bytes = CallBytes(1, dims[segment]);
+    const size_t id_bytes = MessageBytes(row_bytes[segment]);
     for (size_t begin = 0; begin < count;) {
       if (room < id_bytes) {
         messages.push_back({server, {}, 0, 0});
@@ -39,7 +40,7 @@ std::vector<CutMessage> CutForServer(int server, const std::vector<std::vector<O
       CutMessage& message = messages.back();
       message.ranges.push_back({segment, begin, begin + taken});
       message.num_ids += taken;
-      message.num_values += taken * dims[segment];
+      message.row_bytes += taken * row_bytes[segment];
       room -= taken * id_bytes;
       begin += taken;
     }
@@ -49,12 +50,12 @@ std::vector<CutMessage> CutForServer(int server, const std::vector<std::vector<O
 
 }  // namespace
 
-std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<uint32_t>& dims,
+std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
                                     size_t max_bytes) {
   std::vector<std::vector<CutMessage>> by_server;
   size_t longest = 0;
   for (size_t server = 0; !split.empty() && server < split[0].size(); ++server) {
-    by_server.push_back(CutForServer(static_cast<int>(server), split, dims, max_bytes));
+    by_server.push_back(CutForServer(static_cast<int>(server), split, row_bytes, max_bytes));
     longest = std::max(longest, by_server.back().size());
   }
   std::vector<CutMessage> turns;

@@ -20,12 +20,12 @@ struct CutMessage {
   int server = 0;
   std::vector<IdRange> ranges;
   size_t num_ids = 0;
-  size_t num_values = 0;  // f32 numbers in the rows
+  size_t row_bytes = 0;  // of all rows
 };
 
-// `split[segment][server]` are the segments' ids by owner, `dims[segment]` their row widths. A message holds at most
+// `split[segment][server]` are the segments' ids by owner, `row_bytes[segment]` what a row takes. A message holds at most
 // `max_bytes` of ids and rows, but at least one row; those of a server are of about one size. Servers take turns in the result.
-std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<uint32_t>& dims,
+std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
                                     size_t max_bytes);
 
 }  // namespace tandem::ps

@@ -23,6 +23,17 @@ uint64_t LoadId(const void* ids, size_t place) {
   return id;
 }
 
+// From 1 on, each above the one before it.
+bool Ascend(const void* ids, size_t count) {
+  uint64_t previous = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t id = LoadId(ids, i);
+    if (id <= previous) return false;
+    previous = id;
+  }
+  return true;
+}
+
 // Which of a segment's ids came already. A hash table of places, four bytes each and at most half full: that of a message of
 // 4,096 ids stays in the nearest cache, where ids and numbers of a RowIndex would not.
 class SeenIds {
@@ -96,16 +107,18 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
         absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
   };
   if (count >= std::numeric_limits<uint32_t>::max()) return wrong(count, "ids in one segment are too many");
-  SeenIds seen(ids, count, multiplier_);
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t id = LoadId(ids, i);
-    if (id == 0) return wrong(id, "is padding, never a row");
-    if (!seen.Add(id, i)) return wrong(id, "comes twice in one segment; merge duplicates first");
+  if (!Ascend(ids, count)) {  // else none comes twice, and none is 0
+    SeenIds seen(ids, count, multiplier_);
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t id = LoadId(ids, i);
+      if (id == 0) return wrong(id, "is padding, never a row");
+      if (!seen.Add(id, i)) return wrong(id, "comes twice in one segment; merge duplicates first");
+    }
   }
   std::vector<OwnedIds> owned(static_cast<size_t>(num_owners_));
   if (num_owners_ == 1) {
-    owned[0].ids.resize(count);
-    if (count > 0) std::memcpy(owned[0].ids.data(), ids, count * sizeof(uint64_t));
+    owned[0].ids.reserve(count);
+    for (size_t i = 0; i < count; ++i) owned[0].ids.push_back(LoadId(ids, i));
     if (touched != nullptr) {
       ShardSet shards;
       for (const uint64_t id : owned[0].ids) shards[rpc::VirtualShard(table, id)] = true;
@@ -113,18 +126,30 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
     }
     return owned;
   }
-  for (OwnedIds& part : owned) {
-    part.ids.reserve(count / owned.size() + count / 8 + 1);
-    part.positions.reserve(part.ids.capacity());
-  }
+  // Owners are counted first, so that each part is written through a pointer of its own.
+  std::vector<uint16_t> owner_of(count);
+  std::vector<size_t> num_owned(owned.size());
   ShardSet shards;  // no other's memory: in the loop it is not to be taken for any of the arrays
   for (size_t i = 0; i < count; ++i) {
-    const uint64_t id = LoadId(ids, i);
-    const uint32_t shard = rpc::VirtualShard(table, id);
+    const uint32_t shard = rpc::VirtualShard(table, LoadId(ids, i));
     shards[shard] = true;
-    OwnedIds& part = owned[owner_of_shard_[shard]];
-    part.ids.push_back(id);
-    part.positions.push_back(static_cast<uint32_t>(i));
+    owner_of[i] = owner_of_shard_[shard];
+    ++num_owned[owner_of[i]];
+  }
+  struct Next {
+    uint64_t* id;
+    uint32_t* position;
+  };
+  std::vector<Next> next;
+  for (size_t owner = 0; owner < owned.size(); ++owner) {
+    owned[owner].ids.resize(num_owned[owner]);
+    owned[owner].positions.resize(num_owned[owner]);
+    next.push_back({owned[owner].ids.data(), owned[owner].positions.data()});
+  }
+  for (size_t i = 0; i < count; ++i) {
+    Next& place = next[owner_of[i]];
+    *place.id++ = LoadId(ids, i);
+    *place.position++ = static_cast<uint32_t>(i);
   }
   if (touched != nullptr) *touched |= shards;
   return owned;

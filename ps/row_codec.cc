@@ -12,23 +12,15 @@
 
 namespace tandem::ps {
 
+// In the loops below pointers are the loop's own: a byte that is written might else be one of the pointers that it captured.
+
 namespace {
 
 constexpr float kLargest = 127;          // of an int8 weight
-constexpr uint32_t kBitsOfBlock = 8;     // columns whose 16 random bits one Philox block gives
-constexpr uint32_t kMaxColumns = 512;    // at a time
+constexpr uint32_t kMaxColumns = 512;    // at a time, a multiple of kRoundingColumns
 
 // Where the scale of an int8 row lies.
 size_t ScaleOffset(uint32_t dim) { return (dim + sizeof(float) - 1) / sizeof(float) * sizeof(float); }
-
-// 16 bits for each of `count` columns from `first` on. REQUIRES: first a multiple of kBitsOfBlock; bits [count rounded up to it].
-inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uint32_t count, uint16_t* bits) {
-  const uint32_t begin = first / kBitsOfBlock, blocks = (count + kBitsOfBlock - 1) / kBitsOfBlock;
-  for (uint32_t block = 0; block < blocks; ++block) {
-    const Philox4 words = PhiloxBlock(folded_key, step, begin + block);
-    std::memcpy(bits + block * kBitsOfBlock, words.data(), sizeof(words));
-  }
-}
 
 inline uint16_t StochasticBFloat16(float x, uint16_t random) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
@@ -44,6 +36,9 @@ float ScaleOf(const float* weights, uint32_t dim) {
 }
 
 float InverseOf(float scale) { return scale > 0 ? 1 / scale : 0; }
+
+// To the nearest, ties to even, of |x| <= 127: above 2^23 there are no fractions.
+inline float RoundedToInteger(float x) { return x + 0x1.8p23f - 0x1.8p23f; }
 
 // Of a row with a NaN or an infinity, whose scale is one too, any byte.
 inline int8_t ToInt8(float rounded) {
@@ -70,9 +65,12 @@ size_t StoredBytes(RowStorage storage, uint32_t dim) {
 
 void DecodeWeights(RowStorage storage, const char* stored, uint32_t dim, float* weights) {
   if (storage == STORED_BF16) {
-    const auto* const halves = reinterpret_cast<const BFloat16*>(stored);
     kernels::Vectorised([=] {
-      for (uint32_t i = 0; i < dim; ++i) weights[i] = ToFloat(halves[i]);
+      for (uint32_t i = 0; i < dim; ++i) {
+        BFloat16 half;
+        std::memcpy(&half, stored + size_t{i} * sizeof(half), sizeof(half));
+        weights[i] = ToFloat(half);
+      }
     });
   } else if (storage == STORED_INT8) {
     const auto* const bytes = reinterpret_cast<const int8_t*>(stored);
@@ -88,11 +86,21 @@ void DecodeWeights(RowStorage storage, const char* stored, uint32_t dim, float* 
 
 void EncodeNearest(RowStorage storage, const float* weights, uint32_t dim, char* stored) {
   if (storage == STORED_BF16) {
-    auto* const halves = reinterpret_cast<BFloat16*>(stored);
-    for (uint32_t i = 0; i < dim; ++i) halves[i] = ToBFloat16(weights[i]);
+    kernels::Vectorised([=] {
+      const float* const from = weights;
+      char* const to = stored;
+      for (uint32_t i = 0, end = dim; i < end; ++i) {
+        const BFloat16 half = ToBFloat16(from[i]);
+        std::memcpy(to + size_t{i} * sizeof(half), &half, sizeof(half));
+      }
+    });
   } else if (storage == STORED_INT8) {
     const float scale = ScaleOf(weights, dim), inverse = InverseOf(scale);
-    for (uint32_t i = 0; i < dim; ++i) stored[i] = static_cast<char>(ToInt8(std::nearbyint(weights[i] * inverse)));
+    kernels::Vectorised([=] {
+      const float *const from = weights, unit = inverse;
+      char* const to = stored;
+      for (uint32_t i = 0, end = dim; i < end; ++i) to[i] = static_cast<char>(ToInt8(RoundedToInteger(from[i] * unit)));
+    });
     std::memcpy(stored + ScaleOffset(dim), &scale, sizeof(scale));
   } else {
     std::memcpy(stored, weights, sizeof(float) * dim);
@@ -107,20 +115,23 @@ void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, Ra
   const uint64_t folded = FoldKey(key);
   const bool in_bytes = storage == STORED_INT8;
   const float scale = in_bytes ? ScaleOf(weights, dim) : 0, inverse = InverseOf(scale);
-  uint16_t bits[kMaxColumns];
   for (uint32_t begin = 0; begin < dim; begin += kMaxColumns) {
-    const uint32_t count = std::min(dim - begin, kMaxColumns);
-    const float* const from = weights + begin;
-    kernels::Vectorised([&] {
+    kernels::Vectorised([=] {
+      const uint32_t count = std::min(dim - begin, kMaxColumns);
+      const float *const from = weights + begin, unit = inverse;
+      uint16_t bits[kMaxColumns];
       RoundingBits(folded, step, begin, count, bits);
       if (in_bytes) {
-        auto* const to = reinterpret_cast<int8_t*>(stored) + begin;
+        char* const to = stored + begin;
         for (uint32_t i = 0; i < count; ++i) {
-          to[i] = ToInt8(std::floor(from[i] * inverse + static_cast<float>(bits[i]) * 0x1p-16f));
+          to[i] = static_cast<char>(ToInt8(std::floor(from[i] * unit + static_cast<float>(bits[i]) * 0x1p-16f)));
         }
       } else {
-        auto* const to = reinterpret_cast<BFloat16*>(stored) + begin;
-        for (uint32_t i = 0; i < count; ++i) to[i].bits = StochasticBFloat16(from[i], bits[i]);
+        char* const to = stored + size_t{begin} * sizeof(uint16_t);
+        for (uint32_t i = 0; i < count; ++i) {
+          const uint16_t half = StochasticBFloat16(from[i], bits[i]);
+          std::memcpy(to + size_t{i} * sizeof(half), &half, sizeof(half));
+        }
       }
     });
   }

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/base/check.h"
+
 namespace tandem::ps {
 
 class RowIndex {
@@ -24,12 +26,29 @@ class RowIndex {
   // The id's number, or kAbsent.
   uint64_t Find(uint64_t id) const;
   // The id's number and false; or, for a new id, `number` and true. REQUIRES: id != 0.
-  std::pair<uint64_t, bool> FindOrInsert(uint64_t id, uint64_t number);
+  std::pair<uint64_t, bool> FindOrInsert(uint64_t id, uint64_t number) {
+    TANDEM_CHECK_NE(id, 0u);
+    if (size_ == max_size_) Grow();
+    for (size_t at = LineOf(id);; at = Next(at)) {
+      Line& line = lines_[at];
+      uint32_t equal = 0, used = 0;  // without branches: which slot it is cannot be predicted
+      for (uint32_t slot = 0; slot < kSlotsPerLine; ++slot) {
+        equal |= static_cast<uint32_t>(line.ids[slot] == id) << slot;
+        used += line.ids[slot] != 0;
+      }
+      if (equal != 0) return {line.numbers[std::countr_zero(equal)], false};
+      if (used == kSlotsPerLine) continue;
+      line.ids[used] = id;
+      line.numbers[used] = number;
+      ++size_;
+      return {number, true};
+    }
+  }
   // Forgets all ids and keeps the memory that so many need: one large step does not slow down all that follow.
   void Clear();
 
  private:
-  static constexpr int kSlotsPerLine = 4;
+  static constexpr uint32_t kSlotsPerLine = 4;
   struct alignas(64) Line {
     uint64_t ids[kSlotsPerLine];
     uint64_t numbers[kSlotsPerLine];
@@ -38,13 +57,12 @@ class RowIndex {
   // Multiplicative hashing: the top bits of the product depend on every bit of the id.
   size_t LineOf(uint64_t id) const { return (id * multiplier_) >> shift_; }
   size_t Next(size_t line) const { return (line + 1) & (lines_.size() - 1); }
-  void Insert(uint64_t id, uint64_t number);
   void Grow();
 
   uint64_t multiplier_;
   std::vector<Line> lines_;  // a power of two of them
   int shift_ = 0;            // 64 - log2(lines_.size())
-  size_t size_ = 0;
+  size_t size_ = 0, max_size_ = 0;
 };
 
 }  // namespace tandem::ps

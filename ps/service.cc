@@ -1,5 +1,6 @@
 #include "ps/service.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
+#include "ps/wire_codec.h"
 
 namespace tandem::ps {
 namespace {
@@ -45,10 +47,12 @@ absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
   return count;
 }
 
-// A received message that workers go on reading: flattened once, kept alive by its views.
+// A received message that workers go on reading where it came: kept alive by its views.
 struct Received {
   rpc::Payload payload;
   rpc::SplitMessage split;
+  std::vector<std::string_view> gradients;
+  std::shared_ptr<Buffer> decoded_ids;
 };
 
 absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const std::vector<int>& bytes_fields) {
@@ -60,10 +64,33 @@ absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const s
   return received;
 }
 
+template <class Segments>
+size_t CountIds(const Segments& segments) {
+  size_t count = 0;
+  for (const Segment& segment : segments) count += segment.count();
+  return count;
+}
+
+// The ids of all segments as u64: where they came or, if they came otherwise, decoded into a buffer that `received` keeps.
+// REQUIRES: CountRowBytes, which bounds their number by the message's.
+template <class Segments>
+absl::StatusOr<const char*> ReadIds(const Segments& segments, IdsFormat format, Received& received) {
+  std::string_view bytes = received.split.bytes_fields[0];
+  if (format == IDS_RAW) return bytes.data();
+  received.decoded_ids = Buffer::Allocate(CountIds(segments) * sizeof(uint64_t));
+  auto* next = static_cast<uint64_t*>(received.decoded_ids->data());
+  for (const Segment& segment : segments) {
+    RETURN_IF_ERROR(DecodeAscending(&bytes, absl::MakeSpan(next, segment.count())));
+    next += segment.count();
+  }
+  if (!bytes.empty()) return Malformed("segments count fewer ids than there are");
+  return static_cast<const char*>(received.decoded_ids->data());
+}
+
 // The versions of a pull's ids in memory that workers may write; null if the request has none.
-absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, size_t ids_bytes) {
+absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, size_t num_ids) {
   if (versions.empty()) return std::shared_ptr<Buffer>();
-  if (versions.size() / sizeof(uint32_t) != ids_bytes / sizeof(uint64_t) || versions.size() % sizeof(uint32_t) != 0) {
+  if (versions.size() != num_ids * sizeof(uint32_t)) {
     return Malformed("there must be as many versions as ids, or none");
   }
   auto copy = Buffer::Allocate(versions.size());
@@ -71,15 +98,14 @@ absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, 
   return copy;
 }
 
-// Closes the gaps between the rows that were written. Returns how many numbers they have.
-size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<uint32_t>& dims, float* rows) {
-  float* end = rows;
+// Closes the gaps between the rows that were written. Returns how many bytes they have.
+size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<size_t>& row_bytes, char* rows) {
+  char* end = rows;
   for (size_t part = 0; part < parts.size(); ++part) {
-    const size_t dim = dims[part];
     for (size_t i = 0; i < parts[part].count; ++i) {
       if (parts[part].versions[i] == 0) continue;
-      std::memmove(end, parts[part].rows + i * dim, dim * sizeof(float));
-      end += dim;
+      std::memmove(end, static_cast<const char*>(parts[part].rows) + i * row_bytes[part], row_bytes[part]);
+      end += row_bytes[part];
     }
   }
   return static_cast<size_t>(end - rows);
@@ -139,23 +165,29 @@ absl::StatusOr<Request> EmbeddingService::Decode(rpc::Payload& payload) const {
 }
 
 template <class Segments>
-absl::StatusOr<size_t> EmbeddingService::CountValues(const Segments& segments, size_t ids_bytes,
-                                                     std::vector<uint32_t>* dims) const {
-  size_t ids_left = ids_bytes / sizeof(uint64_t), values = 0;
+absl::StatusOr<size_t> EmbeddingService::CountRowBytes(const Segments& segments, IdsFormat ids_format, size_t ids_bytes,
+                                                       WireFormat format, std::vector<size_t>* row_bytes) const {
+  if (!IdsFormat_IsValid(ids_format)) return absl::InvalidArgumentError(absl::StrCat("unknown ids_format ", int{ids_format}));
+  if (!WireFormat_IsValid(format)) return absl::InvalidArgumentError(absl::StrCat("unknown format of rows ", int{format}));
+  const size_t id_bytes = ids_format == IDS_RAW ? sizeof(uint64_t) : 1;  // at least
+  size_t ids_left = ids_bytes / id_bytes, ids = 0, total = 0;
   for (const Segment& segment : segments) {
     ASSIGN_OR_RETURN(const uint32_t dim, host_.Dim(segment.table()));
     if (segment.count() > ids_left) return Malformed("segments count more ids than there are");
     ids_left -= segment.count();
     // Counts are bounded by the bytes that came and a dim by 2^16: no overflow before the limit says no.
-    values += segment.count() * dim;
-    if (values > kMaxMessageBytes / sizeof(float)) {
+    row_bytes->push_back(WireBytes(format, dim));
+    ids += segment.count();
+    total += segment.count() * row_bytes->back();
+    if (std::max(ids * sizeof(uint64_t), total) > kMaxMessageBytes) {
       return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxMessageBytes,
-                                                     " bytes of rows in one message; cut it into several"));
+                                                     " bytes of ids or of rows in one message; cut it into several"));
     }
-    dims->push_back(dim);
   }
-  if (ids_left != 0 || ids_bytes % sizeof(uint64_t) != 0) return Malformed("segments count fewer ids than there are");
-  return values;
+  if (ids_format == IDS_RAW && (ids_left != 0 || ids_bytes % sizeof(uint64_t) != 0)) {
+    return Malformed("segments count fewer ids than there are");
+  }
+  return total;
 }
 
 void EmbeddingService::CreateTables(rpc::Payload payload, rpc::Reply reply) {
@@ -216,34 +248,37 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   PullRequest request;
   if (!request.ParseFromString(received->split.small_fields)) return Malformed("PullRequest");
   RETURN_IF_ERROR(CheckHeader(request.header()));
-  const std::string_view ids = received->split.bytes_fields[0];
-  std::vector<uint32_t> dims;
-  ASSIGN_OR_RETURN(const size_t values, CountValues(request.segments(), ids.size(), &dims));
-  ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> versions, CopyVersions(received->split.bytes_fields[1], ids.size()));
-  auto rows = Buffer::Allocate(values * sizeof(float));
+  const WireFormat format = request.rows_format();
+  std::vector<size_t> row_bytes;
+  ASSIGN_OR_RETURN(const size_t total, CountRowBytes(request.segments(), request.ids_format(),
+                                                     received->split.bytes_fields[0].size(), format, &row_bytes));
+  ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), *received));
+  ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> versions,
+                   CopyVersions(received->split.bytes_fields[1], CountIds(request.segments())));
+  auto rows = Buffer::Allocate(total);
   std::vector<PullPart> parts;
-  const char* next_ids = ids.data();
-  float* next_rows = static_cast<float*>(rows->data());
+  char* next_rows = static_cast<char*>(rows->data());
   uint32_t* next_versions = versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());
   for (int i = 0; i < request.segments_size(); ++i) {
-    const size_t count = request.segments(i).count();
-    parts.push_back({request.segments(i).table(), count, next_ids, next_rows, next_versions, request.segments(i).read_bound()});
+    const Segment& segment = request.segments(i);
+    const size_t count = segment.count();
+    parts.push_back({segment.table(), count, next_ids, next_rows, next_versions, segment.read_bound(), format});
     if (versions != nullptr) next_versions += count;
     next_ids += count * sizeof(uint64_t);
-    next_rows += count * dims[static_cast<size_t>(i)];
+    next_rows += count * row_bytes[static_cast<size_t>(i)];
   }
   std::optional<Caller> caller;
   if (request.header().sender().role() == TRAINER) caller = CallerOf(request.header());
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [reply, rows, versions, parts, dims, version = shard_map_version_.load()](absl::Status status) {
+      [reply, rows, versions, parts, row_bytes, version = shard_map_version_.load()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullReply small;
         small.set_shard_map_version(version);
         rpc::Payload message = Encode(small);
         size_t num_bytes = rows->num_bytes();
         if (versions != nullptr) {
-          num_bytes = CloseGaps(parts, dims, static_cast<float*>(rows->data())) * sizeof(float);
+          num_bytes = CloseGaps(parts, row_bytes, static_cast<char*>(rows->data()));
           rpc::AppendBytesField(message, 14, versions->data(), versions->num_bytes(), versions);
         }
         rpc::AppendBytesField(message, 15, rows->data(), num_bytes, rows);
@@ -258,28 +293,35 @@ void EmbeddingService::Push(rpc::Payload payload, rpc::Reply reply) {
 }
 
 absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply& reply) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {14, 15}));
+  const auto received = std::make_shared<Received>();
+  received->payload = std::move(payload);
+  if (!rpc::SplitBytesFields(received->payload, {14}, 15, &received->split, &received->gradients)) {
+    return Malformed("not a protobuf message");
+  }
   PushRequest request;
   if (!request.ParseFromString(received->split.small_fields)) return Malformed("PushRequest");
   RETURN_IF_ERROR(CheckHeader(request.header()));
-  const std::string_view ids = received->split.bytes_fields[0], gradients = received->split.bytes_fields[1];
-  const uint32_t crc = Crc32c(Crc32c(0, ids.data(), ids.size()), gradients.data(), gradients.size());
+  const std::string_view ids = received->split.bytes_fields[0];
+  uint32_t crc = Crc32c(0, ids.data(), ids.size());
+  for (const std::string_view piece : received->gradients) crc = Crc32c(crc, piece.data(), piece.size());
   if (crc != request.payload_crc32c()) {
     return absl::InvalidArgumentError(
         absl::StrCat("payload checksum of push ", request.sequence(), " of trainer ", request.header().sender().rank(),
                      " is ", crc, ", the message says ", request.payload_crc32c(), ": damaged on its way"));
   }
-  std::vector<uint32_t> dims;
-  ASSIGN_OR_RETURN(const size_t values, CountValues(request.segments(), ids.size(), &dims));
-  if (values * sizeof(float) != gradients.size()) return Malformed("gradients are not as long as segments say");
+  const WireFormat format = request.gradients_format();
+  std::vector<size_t> row_bytes;
+  ASSIGN_OR_RETURN(const size_t total,
+                   CountRowBytes(request.segments(), request.ids_format(), ids.size(), format, &row_bytes));
+  if (total != TotalBytes(received->gradients)) return Malformed("gradients are not as long as segments say");
+  ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), *received));
   std::vector<PushPart> parts;
-  const char* next_ids = ids.data();
-  const char* next_gradients = gradients.data();
+  PieceReader gradients(received->gradients);
   for (int i = 0; i < request.segments_size(); ++i) {
     const size_t count = request.segments(i).count();
-    parts.push_back({request.segments(i).table(), count, next_ids, next_gradients});
+    parts.push_back({request.segments(i).table(), count, next_ids,
+                     WireRows(gradients, format, row_bytes[static_cast<size_t>(i)], count)});
     next_ids += count * sizeof(uint64_t);
-    next_gradients += count * dims[static_cast<size_t>(i)] * sizeof(float);
   }
   const Caller caller = CallerOf(request.header());
   host_.Accumulate({caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation}, parts, received,

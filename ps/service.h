@@ -17,7 +17,7 @@
 namespace tandem::ps {
 
 inline constexpr uint32_t kProtocolVersion = 1;
-// Of the rows or gradients in one message; a larger job is cut into several messages.
+// Of the rows or gradients in one message, and of its ids as u64; a larger job is cut into several messages.
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 
 class EmbeddingService {
@@ -64,9 +64,11 @@ class EmbeddingService {
   absl::Status StartRead(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartPull(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartPush(rpc::Payload& payload, const rpc::Reply& reply);
-  // f32 numbers in the segments, whose ids fill `ids_bytes`. InvalidArgument if they do not, or are too many.
+  // Bytes of the segments' rows as `format` has them, and of a row of each. InvalidArgument if `ids_bytes` of ids are not what the
+  // segments count, as far as can be told without reading them, or ids or rows are too many.
   template <class Segments>
-  absl::StatusOr<size_t> CountValues(const Segments& segments, size_t ids_bytes, std::vector<uint32_t>* dims) const;
+  absl::StatusOr<size_t> CountRowBytes(const Segments& segments, IdsFormat ids_format, size_t ids_bytes, WireFormat format,
+                                       std::vector<size_t>* row_bytes) const;
 
   TableHost& host_;
   const PooledCalls pooled_;

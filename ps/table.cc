@@ -19,28 +19,21 @@ namespace tandem::ps {
 namespace {
 
 constexpr uint32_t kMaxDim = 65536;
+constexpr size_t kCacheLine = 64;
 // How many ids ahead the index of pending rows is fetched.
 constexpr size_t kLookAhead = 16;
+// How many rows ahead a gradient is fetched: memory that is read row by row, but in pieces of several messages.
+constexpr size_t kGradientsAhead = 6;
 // Sets the random bits of rounding apart from those of first weights.
 constexpr uint64_t kRoundingSalt = 0x726f756e64696e67;
 
-float LoadFloat(const char* place) {
-  float value;
-  std::memcpy(&value, place, sizeof(value));
-  return value;
-}
-
-// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not. `bytes` of whole floats.
-inline void CopyWeights(float* target, const char* source, size_t bytes) {
-  char* const to = reinterpret_cast<char*>(target);
+// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not.
+inline void CopyRow(void* target, const char* source, size_t bytes) {
+  char* const to = static_cast<char*>(target);
   size_t at = 0;
   for (; at + 64 <= bytes; at += 64) std::memcpy(to + at, source + at, 64);
-  for (; at < bytes; at += sizeof(float)) std::memcpy(to + at, source + at, sizeof(float));
-}
-
-// sum += gradient, whose bytes need no alignment.
-void AddBytes(float* sum, const char* gradient, size_t dim) {
-  for (size_t i = 0; i < dim; ++i) sum[i] += LoadFloat(gradient + i * sizeof(float));
+  for (; at + sizeof(float) <= bytes; at += sizeof(float)) std::memcpy(to + at, source + at, sizeof(float));
+  for (; at < bytes; ++at) to[at] = source[at];
 }
 
 // Eight fixed lanes, then their sum from left to right: the same bits on every machine.
@@ -101,7 +94,9 @@ Table::Table(const TableSpec& spec)
       rows_(Secret(), layout_.stride()),
       pending_index_(0, Secret() | 1),
       sum_(spec.dim()),
+      addend_(spec.dim()),
       weights_(spec.dim()),
+      shown_(spec.dim()),
       first_(layout_.weight_bytes()) {
   TANDEM_CHECK(CheckTableSpec(spec).ok()) << CheckTableSpec(spec).ToString();
 }
@@ -131,25 +126,36 @@ void Table::FirstWeights(uint64_t id, float* weights) {
   DecodeWeights(layout_.storage(), first_.data(), spec_.dim(), weights);
 }
 
-void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions) {
-  const bool as_stored = layout_.storage() == STORED_F32, brings_up = missed_.matter() && missed_.exact();
+void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
+                 WireFormat format) {
+  const RowStorage storage = layout_.storage();
+  const bool brings_up = missed_.matter() && missed_.exact();
   const bool decays = !missed_.exact() && missed_.remembers_rates(), shows = step != 0 && optimizer_->remembers_shown();
-  const bool whole = brings_up || decays || shows;
-  const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
+  const bool whole = brings_up || decays || shows, as_stored = TravelsAsStored(format, storage) && !decays && !shows;
+  const size_t offset = layout_.weights_offset(), bytes = layout_.weight_bytes(), row_bytes = WireBytes(format, spec_.dim());
   rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this](size_t i, char* record) {
-    float* target = rows + (positions.empty() ? i : positions[i]) * dim;
-    if (record == nullptr && !create) return FirstWeights(ids[i], target);
+    char* const target = static_cast<char*>(rows) + (positions.empty() ? i : positions[i]) * row_bytes;
+    if (record == nullptr && !create) {
+      FirstWeights(ids[i], shown_.data());
+      return EncodeRow(format, shown_.data(), spec_.dim(), target);
+    }
     if (record == nullptr) record = Create(ids[i]);
     if (brings_up) BringUpStored(layout_.View(record));
-    if (as_stored) CopyWeights(target, record + offset, bytes);
-    else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), target);
-    if (decays) ShowDecayed(*layout_.View(record).header, target);
-    if (shows) optimizer_->Shown(target, layout_.View(record).slots, spec_.dim());
+    if (as_stored) return CopyRow(target, record + offset, row_bytes);
+    if (storage == STORED_F32 && !decays && !shows) {
+      return EncodeRow(format, reinterpret_cast<const float*>(record + offset), spec_.dim(), target);
+    }
+    DecodeWeights(storage, record + offset, spec_.dim(), shown_.data());
+    if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
+    EncodeRow(format, shown_.data(), spec_.dim(), target);
+    if (!shows) return;
+    DecodeRow(format, target, spec_.dim(), shown_.data());  // as the caller sees it
+    optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
   });
 }
 
 void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
-                        float* rows, absl::Span<const uint32_t> positions) {
+                        void* rows, absl::Span<const uint32_t> positions, WireFormat format) {
   std::vector<uint64_t> changed;
   std::vector<uint32_t> places;
   // Such rows do not stay what they were at a version, once they have one.
@@ -165,20 +171,19 @@ void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool crea
     changed.push_back(ids[i]);
     places.push_back(place);
   });
-  Pull(step, changed, create, rows, places);
+  Pull(step, changed, create, rows, places, format);
 }
 
-void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
+void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
                        std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions) {
   if (ids.empty()) return;
   const uint32_t push = static_cast<uint32_t>(pushes_.size());
-  pushes_.push_back({slice, sequence, std::move(owner)});
-  const size_t row_bytes = spec_.dim() * sizeof(float);
+  pushes_.push_back({slice, sequence, gradients, std::move(owner)});
+  WireRows::Cursor rows(gradients, WireBytes(gradients.format(), spec_.dim()));
   TANDEM_CHECK_LT(pending_.size() + ids.size(), size_t{kNone}) << "gradients pending in one step";
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i + kLookAhead < ids.size()) pending_index_.Prefetch(ids[i + kLookAhead]);
-    const size_t position = positions.empty() ? i : positions[i];
-    pending_.push_back({static_cast<const char*>(gradients) + position * row_bytes, push, kNone});
+    pending_.push_back({rows.At(positions.empty() ? i : positions[i]), push, kNone});
     Link(ids[i], static_cast<uint32_t>(pending_.size() - 1));
   }
 }
@@ -208,10 +213,25 @@ void Table::Link(uint64_t id, uint32_t entry) {
   *link = entry;
 }
 
-void Table::SumPending(const PendingRow& row) {
-  std::memcpy(sum_.data(), pending_[row.head].gradient, sum_.size() * sizeof(float));
+inline void Table::Decode(const Pending& entry, float* values) const {
+  const WireFormat format = pushes_[entry.push].gradients.format();
+  if (format == WIRE_F32) CopyRow(values, entry.gradient, spec_.dim() * sizeof(float));
+  else DecodeRow(format, entry.gradient, spec_.dim(), values);
+}
+
+inline void Table::FetchGradient(const PendingRow& row) const {
+  const Pending& entry = pending_[row.head];
+  const char* const end = entry.gradient + WireBytes(pushes_[entry.push].gradients.format(), spec_.dim());
+  for (const char* at = entry.gradient; at < end; at += kCacheLine) __builtin_prefetch(at);
+}
+
+inline void Table::SumPending(const PendingRow& row) {
+  const size_t dim = spec_.dim();
+  float* const sum = sum_.data();
+  Decode(pending_[row.head], sum);
   for (uint32_t entry = pending_[row.head].next; entry != kNone; entry = pending_[entry].next) {
-    AddBytes(sum_.data(), pending_[entry].gradient, sum_.size());
+    Decode(pending_[entry], addend_.data());
+    for (size_t i = 0; i < dim; ++i) sum[i] += addend_[i];
   }
 }
 
@@ -227,7 +247,7 @@ uint32_t Table::SumMended(uint64_t id, const PendingRow& row, uint64_t step, Val
   std::fill(sum_.begin(), sum_.end(), 0.0f);
   uint32_t added = 0;
   for (uint32_t entry = row.head; entry != kNone; entry = pending_[entry].next) {
-    std::memcpy(gradient.data(), pending_[entry].gradient, gradient.size() * sizeof(float));
+    Decode(pending_[entry], gradient.data());
     const bool finite = AllFinite(gradient);
     if (!finite && guarded != nullptr) {
       ++(clip ? guarded->mended : guarded->skipped);
@@ -236,7 +256,7 @@ uint32_t Table::SumMended(uint64_t id, const PendingRow& row, uint64_t step, Val
     }
     if (!finite && !clip) continue;
     ZeroNonFinite(absl::MakeSpan(gradient));
-    AddBytes(sum_.data(), reinterpret_cast<const char*>(gradient.data()), gradient.size());
+    for (size_t i = 0; i < gradient.size(); ++i) sum_[i] += gradient[i];
     ++added;
   }
   ZeroNonFinite(absl::MakeSpan(sum_));  // of finite numbers, too large together
@@ -328,6 +348,7 @@ void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<
 void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
   if (!skip) {
     rows_.ForEach(pending_ids_, 0, layout_.stride(), [&](size_t i, char* record) {
+      if (i + kGradientsAhead < pending_rows_.size()) FetchGradient(pending_rows_[i + kGradientsAhead]);
       const uint32_t count = SumFinite(pending_ids_[i], pending_rows_[i], step, &guarded_);
       if (count == 0) return;
       if (record == nullptr) record = Create(pending_ids_[i]);

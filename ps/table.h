@@ -25,6 +25,7 @@
 #include "ps/row_store.h"
 #include "ps/statistics.h"
 #include "ps/value_guard.h"
+#include "ps/wire_rows.h"
 
 namespace tandem::ps {
 
@@ -52,19 +53,20 @@ class Table {
   // In Pull and Accumulate, row i of the caller's array is the one at positions[i]; no positions: row i.
   // REQUIRES: ids distinct, none 0.
 
-  // Writes each id's weights, after the last step committed, to `rows` [*, dim]. An absent row is created first or, without
-  // `create`, only computed. `step` will train with them; 0: none will.
-  void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, float* rows, absl::Span<const uint32_t> positions = {});
+  // Writes each id's weights, after the last step committed, to `rows` [*, dim], as `format` has them. An absent row is created first
+  // or, without `create`, only computed. `step` will train with them; 0: none will.
+  void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions = {},
+            WireFormat format = WIRE_F32);
   // As Pull, for a caller that has rows: versions[i] - 1 is the version of its own, 0 means none. A row is written only if it was
   // committed more than `read_bound` times since, or steps without a gradient move it; versions[i] becomes the written row's version + 1,
   // or 0.
-  void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, float* rows,
-                   absl::Span<const uint32_t> positions = {});
+  void PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions, void* rows,
+                   absl::Span<const uint32_t> positions = {}, WireFormat format = WIRE_F32);
   // Of every row that PullChanged did not write: how many commits the caller's lacked.
   const StepCounts& left_out() const { return left_out_; }
-  // Adds f32 `gradients` [*, dim], at any alignment, to the pending step; `owner` keeps them alive until Commit. Absent
+  // Adds `gradients` [*, dim] to the pending step; `owner` keeps them alive until Commit. Absent
   // rows are created by Commit. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
-  void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const void* gradients,
+  void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are
   // created. REQUIRES: no other gradients pending; ids distinct but for rows that are there.
@@ -108,6 +110,7 @@ class Table {
   struct Push {
     uint32_t slice;
     uint64_t sequence;
+    WireRows gradients;
     std::shared_ptr<const void> owner;
   };
   // One gradient row of a push, linked to the next one of the same id.
@@ -138,7 +141,11 @@ class Table {
   void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale);
   void Link(uint64_t id, uint32_t entry);
   bool Before(uint32_t a, uint32_t b) const;
-  // The sum of the gradients pending for one row, in sum_.
+  // The gradient of an entry as f32, in `values` [dim].
+  void Decode(const Pending& entry, float* values) const;
+  // Fetches what SumPending will read first.
+  void FetchGradient(const PendingRow& row) const;
+  // The sum of the gradients pending for one row, in sum_. Inlined into loops compiled for the widest vectors.
   void SumPending(const PendingRow& row);
   // Likewise without what is not finite, as the table's policy has it; returns how many were added. `guarded`: counts, may be null.
   uint32_t SumFinite(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded);
@@ -158,7 +165,9 @@ class Table {
   std::vector<uint64_t> pending_ids_;  // in order of first arrival
   std::vector<PendingRow> pending_rows_;
   std::vector<float> sum_;      // [dim]
+  std::vector<float> addend_;   // [dim]: what is added to it next
   std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32
+  std::vector<float> shown_;    // [dim]: of a row on its way to a caller
   std::vector<char> first_;     // a record's weights, while they are only looked at
   ValueGuardStatistics guarded_;
   StepCounts left_out_;

@@ -57,6 +57,17 @@ void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, con
   }
 }
 
+// Elsewhere a step is no one update of all rows, whose place a zero gradient could take.
+absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
+  for (const TableSpec& spec : tables) {
+    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", spec.name(), ": mode is DENSE_EQUIVALENT, must be LAZY or CATCH_UP with consistency ",
+                     ConsistencySpec::Mode_Name(consistency.mode())));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 TableHost::~TableHost() { Fail(absl::CancelledError("the parameter server is closing")); }
@@ -185,8 +196,8 @@ void TableHost::PostPull(ParkedPull pull) {
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
         const auto& [ids, positions] = share.owned;
-        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions);
-        else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions);
+        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions, share.format);
+        else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions, share.format);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
       WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
@@ -198,7 +209,8 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      const TableWorkers::Share values{.rows = part.rows, .versions = part.versions, .read_bound = part.read_bound};
+      const TableWorkers::Share values{
+          .rows = part.rows, .format = part.format, .versions = part.versions, .read_bound = part.read_bound};
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, nullptr));
     }
     absl::MutexLock lock(&mutex_);

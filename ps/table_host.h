@@ -30,20 +30,21 @@
 
 namespace tandem::ps {
 
-// Parts of a call that belong to one table, as they lie in a message: at any alignment.
+// Parts of a call that belong to one table, as they lie in a message: at any alignment, in a wire format.
 struct PullPart {
   uint32_t table = 0;
   size_t count = 0;
   const void* ids = nullptr;  // u64[count]; read before the call returns
-  float* rows = nullptr;      // [count, dim]; written before the callback
+  void* rows = nullptr;       // [count, dim]; written before the callback
   uint32_t* versions = nullptr;  // as PullSegment's, read and written before the callback
   uint32_t read_bound = 0;
+  WireFormat format = WIRE_F32;  // of the rows
 };
 struct PushPart {
   uint32_t table = 0;
   size_t count = 0;
-  const void* ids = nullptr;        // u64[count]; read before the call returns
-  const void* gradients = nullptr;  // f32[count, dim]; read until the step is committed
+  const void* ids = nullptr;  // u64[count]; read before the call returns
+  WireRows gradients;         // [count, dim]; read until the step is committed
 };
 // Where a push belongs in the order of sums: by slice, then trainer, then sequence. Trainer, incarnation and sequence make it
 // known when it comes again.

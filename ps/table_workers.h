@@ -13,6 +13,7 @@
 #include "kernels/base/trace.h"
 #include "ps/router.h"
 #include "ps/table_worker.h"
+#include "ps/wire_rows.h"
 #include "rpc/role_trace.h"
 
 namespace tandem::ps {
@@ -23,8 +24,9 @@ class TableWorkers {
   struct Share {
     uint32_t table = 0;
     OwnedIds owned = {};
-    float* rows = nullptr;            // of the whole segment; owned.positions say which
-    const void* gradients = nullptr;  // likewise
+    void* rows = nullptr;             // of the whole segment, in `format`; owned.positions say which
+    WireFormat format = WIRE_F32;
+    WireRows gradients = {};          // of the whole segment, too
     uint32_t* versions = nullptr;     // likewise; null: every row is pulled
     uint32_t read_bound = 0;
   };

@@ -5,21 +5,6 @@
 #include <tuple>
 
 namespace tandem::ps {
-namespace {
-
-bool BytesAllFinite(const char* values, size_t count) {
-  constexpr uint32_t kExponent = 0x7f800000;
-  uint32_t found = 0;
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, values + i * sizeof(bits), sizeof(bits));
-    found |= (bits & kExponent) == kExponent ? 1u : 0u;
-  }
-  return found == 0;
-}
-
-}  // namespace
-
 void ValueGuardStatistics::NoteOffender(const Offender& offender) {
   const auto place = [](const Offender& o) { return std::tuple(o.step, o.trainer, o.id); };
   if (!first.has_value() || place(offender) < place(*first)) first = offender;
@@ -33,18 +18,22 @@ void ValueGuardStatistics::Merge(const ValueGuardStatistics& other) {
   if (other.first.has_value()) NoteOffender(*other.first);
 }
 
-std::optional<uint64_t> FindNonFinite(const void* ids, const void* gradients, size_t count, size_t dim) {
-  const char* const bytes = static_cast<const char*>(gradients);
-  if (BytesAllFinite(bytes, count * dim)) return std::nullopt;
-  size_t row = 0;
-  while (BytesAllFinite(bytes + row * dim * sizeof(float), dim)) ++row;
+std::optional<uint64_t> FindNonFinite(const void* ids, const WireRows& gradients, size_t count, uint32_t dim) {
+  const WireFormat format = gradients.format();
+  const size_t row_bytes = WireBytes(format, dim);
+  size_t wrong = count;
+  gradients.ForEachRun(count, [&](size_t first, const char* rows, size_t num_rows) {
+    if (wrong != count || AllFinite(format, rows, num_rows, dim)) return;
+    for (wrong = first; AllFinite(format, rows + (wrong - first) * row_bytes, 1, dim);) ++wrong;
+  });
+  if (wrong == count) return std::nullopt;
   uint64_t id;
-  std::memcpy(&id, static_cast<const char*>(ids) + row * sizeof(id), sizeof(id));
+  std::memcpy(&id, static_cast<const char*>(ids) + wrong * sizeof(id), sizeof(id));
   return id;
 }
 
 bool AllFinite(absl::Span<const float> values) {
-  return BytesAllFinite(reinterpret_cast<const char*>(values.data()), values.size());
+  return AllFinite(WIRE_F32, reinterpret_cast<const char*>(values.data()), 1, static_cast<uint32_t>(values.size()));
 }
 
 void ZeroNonFinite(absl::Span<float> values) {

@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "proto/embedding.pb.h"
+#include "ps/wire_rows.h"
 
 namespace tandem::ps {
 
@@ -31,8 +32,8 @@ struct ValueGuardStatistics {
   void Merge(const ValueGuardStatistics& other);
 };
 
-// The id of the first gradient row with a NaN or an infinity. `ids` u64[count] and `gradients` f32[count, dim] at any alignment.
-std::optional<uint64_t> FindNonFinite(const void* ids, const void* gradients, size_t count, size_t dim);
+// The id of the first of `count` gradient rows with a NaN or an infinity. `ids` u64[count] at any alignment.
+std::optional<uint64_t> FindNonFinite(const void* ids, const WireRows& gradients, size_t count, uint32_t dim);
 bool AllFinite(absl::Span<const float> values);
 // Numbers that are not finite become 0.
 void ZeroNonFinite(absl::Span<float> values);

@@ -77,19 +77,34 @@ void Payload::Append(const Payload& other) {
   for (const Slice& slice : added) size_ += slice.size;
 }
 
+namespace {
+
+// The first `count` slices in one.
+Payload::Slice Join(const std::vector<Payload::Slice>& slices, size_t count) {
+  size_t size = 0;
+  for (size_t i = 0; i < count; ++i) size += slices[i].size;
+  auto whole = Buffer::Allocate(size);
+  char* const data = static_cast<char*>(whole->data());
+  size_t offset = 0;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(data + offset, slices[i].data, slices[i].size);
+    offset += slices[i].size;
+  }
+  return {data, size, std::move(whole)};
+}
+
+}  // namespace
+
 std::string_view Payload::Flatten() {
   if (slices_.empty()) return {};
-  if (slices_.size() > 1) {
-    auto whole = Buffer::Allocate(size_);
-    char* data = static_cast<char*>(whole->data());
-    size_t offset = 0;
-    for (const Slice& slice : slices_) {
-      std::memcpy(data + offset, slice.data, slice.size);
-      offset += slice.size;
-    }
-    slices_.assign(1, Slice{data, size_, std::move(whole)});
-  }
+  if (slices_.size() > 1) slices_.assign(1, Join(slices_, slices_.size()));
   return {slices_[0].data, slices_[0].size};
+}
+
+void Payload::JoinFirst() {
+  TANDEM_CHECK_GE(slices_.size(), 2u);
+  slices_[1] = Join(slices_, 2);
+  slices_.erase(slices_.begin());
 }
 
 void AppendBytesField(Payload& message, int field_number, const void* data, size_t size,
@@ -131,17 +146,19 @@ bool SplitBytesFields(std::string_view message, const std::vector<int>& field_nu
 
 namespace {
 
-// FindBytesField where the tag and the length are in the first slice and the content ends with the message.
-bool FindLastBytesField(const Payload& message, int field_number, std::vector<std::string_view>* pieces) {
+// The content of the large field where its tag and length are in the first slice and it ends with the message, and what stands
+// before it.
+bool FindLastField(const Payload& message, int field_number, std::string_view* front, std::vector<std::string_view>* pieces) {
   if (message.slices().empty()) return false;
-  std::string_view first(message.slices()[0].data, message.slices()[0].size);
-  const size_t behind_first = message.size() - first.size();
-  while (!first.empty()) {
+  const std::string_view whole(message.slices()[0].data, message.slices()[0].size);
+  const size_t behind_first = message.size() - whole.size();
+  for (std::string_view first = whole; !first.empty();) {
     std::string_view field = first;
     uint64_t tag = 0, size = 0;
     if (!TakeVarint(&field, &tag)) return false;
     if (tag == (static_cast<uint64_t>(field_number) << 3 | kLengthDelimited)) {
       if (!TakeVarint(&field, &size) || size != field.size() + behind_first) return false;
+      *front = whole.substr(0, whole.size() - first.size());
       if (!field.empty()) pieces->push_back(field);
       for (size_t i = 1; i < message.slices().size(); ++i) {
         pieces->emplace_back(message.slices()[i].data, message.slices()[i].size);
@@ -157,13 +174,27 @@ bool FindLastBytesField(const Payload& message, int field_number, std::vector<st
 
 }  // namespace
 
-bool FindBytesField(Payload& message, int field_number, std::vector<std::string_view>* pieces) {
+bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
+                      std::vector<std::string_view>* pieces) {
+  constexpr int kMaxJoins = 4;  // a message begins anywhere in a slice, and what stands before the large field is small
   pieces->clear();
-  if (FindLastBytesField(message, field_number, pieces)) return true;
-  SplitMessage split;
-  if (!SplitBytesFields(message.Flatten(), {field_number}, &split)) return false;
-  if (!split.bytes_fields[0].empty()) pieces->push_back(split.bytes_fields[0]);
+  std::string_view front;
+  for (int joins = 0; joins <= kMaxJoins; ++joins) {
+    if (FindLastField(message, large_field, &front, pieces)) return SplitBytesFields(front, field_numbers, split);
+    if (message.slices().size() < 2) break;
+    message.JoinFirst();
+  }
+  std::vector<int> all = field_numbers;
+  all.push_back(large_field);
+  if (!SplitBytesFields(message.Flatten(), all, split)) return false;
+  if (!split->bytes_fields.back().empty()) pieces->push_back(split->bytes_fields.back());
+  split->bytes_fields.pop_back();
   return true;
+}
+
+bool FindBytesField(Payload& message, int field_number, std::vector<std::string_view>* pieces) {
+  SplitMessage rest;
+  return SplitBytesFields(message, {}, field_number, &rest, pieces);
 }
 
 }  // namespace tandem::rpc

@@ -29,6 +29,8 @@ class Payload {
   const std::vector<Slice>& slices() const { return slices_; }
   // All bytes in one piece: no copy when there is one slice, one copy (kept in this object) otherwise.
   std::string_view Flatten();
+  // Makes one slice of the first two. REQUIRES: there are two.
+  void JoinFirst();
 
  private:
   std::vector<Slice> slices_;
@@ -50,8 +52,11 @@ struct SplitMessage {
 };
 // Scans the top-level fields of `message` (flattened). False if it is not a well-formed protobuf message.
 bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split);
-// The content of one bytes field of a received message, empty if absent, in as many pieces as it came in: where it is the last
-// field, as ours are, nothing is copied; elsewhere `message` is flattened. False if that is not a well-formed protobuf message.
+// The same for a message with a large field, whose content, empty if absent, stays in as many pieces as it came in: where it is the
+// last field, as ours are, only what stands before it is put together; elsewhere `message` is flattened.
+bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
+                      std::vector<std::string_view>* pieces);
+// Only the content of such a field.
 bool FindBytesField(Payload& message, int field_number, std::vector<std::string_view>* pieces);
 
 }  // namespace tandem::rpc

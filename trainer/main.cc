@@ -72,6 +72,9 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
       ->check(CLI::IsMember({"uniform", "zipf"}))
       ->type_name("uniform|zipf");
+  command.add_option("--wire", options.wires, "how rows and gradients travel; default: f32, and bf16 and int8 for uniform ids and dim 64")
+      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
+      ->type_name("f32|bf16|f16|int8");
   command.add_option("--seconds", options.seconds, "about how long a repetition takes")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();

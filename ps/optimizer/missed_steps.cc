@@ -72,7 +72,8 @@ void MissedSteps::ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(
 float MissedSteps::WeightDecay(uint64_t from, uint64_t to) const {
   double factor = 1;
   ForEachRun(from, to, [&](uint64_t first, uint64_t last, double rate) {
-    factor *= std::pow(1.0 - rate * optimizer_.weight_decay(), static_cast<double>(last - first + 1));
+    const double once = 1.0 - rate * optimizer_.weight_decay();
+    factor *= first == last ? once : std::pow(once, static_cast<double>(last - first + 1));
     return true;
   });
   return static_cast<float>(factor);

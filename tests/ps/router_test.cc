@@ -121,27 +121,27 @@ TEST(RouterTest, RefusesPaddingAndDuplicatesNamingTableAndId) {
 TEST(MessageCutTest, EveryIdGoesOnceInOrderAndMessagesStaySmall) {
   const auto ids = MakeIds(3, 300);
   const Router router = Router::RoundRobin(2);
-  const std::vector<uint32_t> dims = {4, 50};
+  const std::vector<size_t> row_bytes = {16, 200};
   const std::vector<std::vector<OwnedIds>> split = {*router.Split(1, "a", ids.data(), 300),
                                                     *router.Split(2, "b", ids.data(), 100)};
   for (size_t max_bytes : {size_t{1}, size_t{208}, size_t{1000}, size_t{1} << 20}) {
-    const auto messages = CutMessages(split, dims, max_bytes);
-    size_t next[2][2] = {}, values = 0;
+    const auto messages = CutMessages(split, row_bytes, max_bytes);
+    size_t next[2][2] = {}, bytes = 0;
     for (const CutMessage& message : messages) {
-      size_t num_ids = 0, num_values = 0;
+      size_t num_ids = 0, num_bytes = 0;
       for (const IdRange& range : message.ranges) {
         EXPECT_LT(range.begin, range.end);
         EXPECT_EQ(range.begin, next[range.segment][message.server]);
         next[range.segment][message.server] = range.end;
         num_ids += range.end - range.begin;
-        num_values += (range.end - range.begin) * dims[range.segment];
+        num_bytes += (range.end - range.begin) * row_bytes[range.segment];
       }
       EXPECT_EQ(message.num_ids, num_ids);
-      EXPECT_EQ(message.num_values, num_values);
-      EXPECT_TRUE(num_ids == 1 || num_ids * 8 + num_values * 4 <= max_bytes);
-      values += num_values;
+      EXPECT_EQ(message.row_bytes, num_bytes);
+      EXPECT_TRUE(num_ids == 1 || num_ids * 8 + num_bytes <= max_bytes);
+      bytes += num_bytes;
     }
-    EXPECT_EQ(values, 300u * 4 + 100 * 50);
+    EXPECT_EQ(bytes, 300u * 16 + 100 * 200);
     if (max_bytes == size_t{1} << 20) {
       EXPECT_EQ(messages.size(), 2u);
     }
@@ -153,7 +153,7 @@ TEST(MessageCutTest, ACallALittleAboveTheLimitIsHalved) {
   const auto ids = MakeIds(1, 4096);
   const auto split = Router::RoundRobin(1).Split(1, "t", ids.data(), ids.size());
   ASSERT_TRUE(split.ok());
-  const auto messages = CutMessages({*split}, {64}, size_t{1} << 20);
+  const auto messages = CutMessages({*split}, {256}, size_t{1} << 20);
   ASSERT_EQ(messages.size(), 2u);
   EXPECT_NEAR(static_cast<double>(messages[0].num_ids), 2048, 1);
 }

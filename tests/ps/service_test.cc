@@ -1,6 +1,9 @@
 // The service's bytes, without a network: what is accepted, what is refused, and that any protobuf library reads it.
 #include "ps/service.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "absl/synchronization/notification.h"
@@ -52,18 +55,30 @@ class ServiceTest : public testing::Test {
     segment->set_count(ids.size());
     request.set_ids(ids.data(), ids.size() * 8);
     request.set_gradients(gradients.data(), gradients.size() * 4);
+    Sign(request);
+    return request;
+  }
+  static void Sign(PushRequest& request) {
     request.set_payload_crc32c(Crc32c(Crc32c(0, request.ids().data(), request.ids().size()), request.gradients().data(),
                                       request.gradients().size()));
-    return request;
+  }
+  static std::string Encoded(WireFormat format, const std::vector<float>& rows) {
+    const size_t bytes = WireBytes(format, 3);
+    std::string wire(rows.size() / 3 * bytes, 0);
+    for (size_t i = 0; i < rows.size() / 3; ++i) EncodeRow(format, rows.data() + 3 * i, 3, wire.data() + i * bytes);
+    return wire;
   }
   template <class Request>
   absl::StatusOr<std::string> Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), const Request& request) {
     return AskBytes(method, request.SerializeAsString());
   }
   absl::StatusOr<std::string> AskBytes(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), std::string bytes) {
+    return AskPayload(method, rpc::Payload(std::move(bytes)));
+  }
+  absl::StatusOr<std::string> AskPayload(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), rpc::Payload request) {
     absl::Notification done;
     absl::StatusOr<rpc::Payload> answer = absl::UnknownError("");
-    (service_.*method)(rpc::Payload(std::move(bytes)), [&](absl::StatusOr<rpc::Payload> reply) {
+    (service_.*method)(std::move(request), [&](absl::StatusOr<rpc::Payload> reply) {
       answer = std::move(reply);
       done.Notify();
     });
@@ -219,6 +234,97 @@ TEST_F(ServiceTest, RefusesADamagedPayload) {
   PushRequest push = Push({5}, {1, 2, 3});
   (*push.mutable_gradients())[5] ^= 1;
   ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "payload checksum");
+}
+
+TEST_F(ServiceTest, RowsTravelInTheFormatAskedFor) {
+  PullReply exact;
+  ASSERT_TRUE(exact.ParseFromString(*Ask(&EmbeddingService::Pull, Pull({5, 6}))));
+  std::vector<float> rows(6);
+  std::memcpy(rows.data(), exact.rows().data(), 24);
+  for (WireFormat format : {WIRE_BF16, WIRE_F16, WIRE_INT8}) {
+    PullRequest pull = Pull({5, 6});
+    pull.set_rows_format(format);
+    PullReply reply;
+    ASSERT_TRUE(reply.ParseFromString(*Ask(&EmbeddingService::Pull, pull)));
+    EXPECT_EQ(reply.rows(), Encoded(format, rows)) << NameOf(format);
+  }
+}
+
+// The same step, its gradients exact in every format, wherever the transport has cut the messages.
+TEST_F(ServiceTest, GradientsCountAlikeInAnyFormatAndHoweverTheMessageIsSliced) {
+  const std::vector<float> gradients = {127, 0, -127, 254, 2, -254};
+  uint64_t sequence = 0;
+  double pushes = 0;
+  for (WireFormat format : {WIRE_F32, WIRE_BF16, WIRE_F16, WIRE_INT8}) {
+    PushRequest push = Push({7, 9}, gradients);
+    push.set_gradients_format(format);
+    push.set_gradients(Encoded(format, gradients));
+    push.set_ids_format(IDS_DELTA);
+    push.set_ids(std::string("\7\2"));
+    Sign(push);
+    const size_t size = push.SerializeAsString().size() + 1;
+    for (size_t first = 0; first <= size; ++first, ++pushes) {
+      push.set_sequence(++sequence);
+      const std::string bytes = push.SerializeAsString();
+      const size_t cut = std::min(first, bytes.size()), next = std::min(first + 5, bytes.size());
+      rpc::Payload sliced;
+      for (const auto& [begin, end] : {std::pair<size_t, size_t>{0, cut}, {cut, next}, {next, bytes.size()}}) {
+        auto owner = std::make_shared<const std::string>(bytes.substr(begin, end - begin));
+        sliced.Append(owner->data(), owner->size(), owner);
+      }
+      const auto answer = AskPayload(&EmbeddingService::Push, std::move(sliced));
+      ASSERT_TRUE(answer.ok()) << answer.status() << " " << NameOf(format) << " cut at " << cut;
+    }
+  }
+  GradientNormRequest norm;
+  *norm.mutable_header() = Header();
+  norm.set_step(1);
+  GradientNormReply reply;
+  ASSERT_TRUE(reply.ParseFromString(*Ask(&EmbeddingService::GradientNorm, norm)));
+  double squares = 0;
+  for (float g : gradients) squares += pushes * pushes * double{g} * double{g};
+  EXPECT_EQ(static_cast<double>(reply.squared_norm_high()), squares);
+}
+
+TEST_F(ServiceTest, RefusesFormatsAndDifferencesThatNobodyWrites) {
+  PullRequest pull = Pull({5});
+  pull.set_rows_format(static_cast<WireFormat>(9));
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "format of rows 9");
+  pull = Pull({5});
+  pull.set_ids_format(static_cast<IdsFormat>(9));
+  ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kInvalidArgument, "ids_format 9");
+  const auto expect = [&](const std::string& ids, uint64_t count, const char* word) {
+    PullRequest differences = Pull({5});
+    differences.set_ids_format(IDS_DELTA);
+    differences.set_ids(ids);
+    differences.mutable_segments(0)->set_count(count);
+    ExpectRefused(&EmbeddingService::Pull, differences, absl::StatusCode::kInvalidArgument, word);
+    PushRequest push = Push({5}, std::vector<float>(3 * std::min<uint64_t>(count, 9)));
+    push.set_ids_format(IDS_DELTA);
+    push.set_ids(ids);
+    push.mutable_segments(0)->set_count(count);
+    Sign(push);
+    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, word);
+  };
+  expect("\5", 2, "segments count more ids");
+  expect("\5", uint64_t{1} << 61, "segments count more ids");
+  expect("\5\5", 1, "segments count fewer ids");
+  expect(std::string("\5\0", 2), 2, "id 5 comes twice");
+  expect(std::string("\0", 1), 1, "id 0 is padding");
+  expect("\x85", 1, "ids end after");
+  PushRequest push = Push({5}, {1, 2, 3});
+  push.set_gradients_format(WIRE_BF16);
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "gradients are not as long");
+  push = Push({5}, {1, 2, 3});
+  push.set_gradients_format(WIRE_F16);
+  push.set_gradients(Encoded(WIRE_F16, {1, std::nanf(""), 3}));
+  Sign(push);
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "id 5 is not finite");
+  HashRequest hash;
+  *hash.mutable_header() = Header();
+  HashReply reply;
+  ASSERT_TRUE(reply.ParseFromString(*Ask(&EmbeddingService::Hash, hash)));
+  EXPECT_EQ(reply.num_rows(), 0u);
 }
 
 TEST_F(ServiceTest, RefusesBytesThatAreNoMessage) {

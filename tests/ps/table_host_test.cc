@@ -404,6 +404,19 @@ TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
   EXPECT_EQ(Hash().num_rows, 2u);
 }
 
+TEST_P(TableHostTest, DenseEquivalentTablesWantStepsThatAreOneUpdate) {
+  TableSpec spec = MakeTableSpec(1, 4, SPARSE_ADAM);
+  spec.set_mode(TableSpec::DENSE_EQUIVALENT);
+  ConsistencySpec consistency;
+  consistency.set_mode(ConsistencySpec::ASP);
+  Status refused, created;
+  host_.CreateTables({spec}, 1, refused.Callback(), consistency);
+  EXPECT_EQ(refused.Get().message(), "table table1: mode is DENSE_EQUIVALENT, must be LAZY or CATCH_UP with consistency ASP");
+  spec.set_mode(TableSpec::CATCH_UP);
+  host_.CreateTables({spec}, 1, created.Callback(), consistency);
+  EXPECT_TRUE(created.Get().ok()) << created.Get();
+}
+
 // A push whose rows are dropped has been counted all the same.
 TEST_P(TableHostTest, SkippedValuesAreCountedOnceHoweverOftenTheirPushComes) {
   TableSpec spec = MakeTableSpec(1, 4);

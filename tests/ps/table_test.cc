@@ -102,7 +102,7 @@ TEST(TableTest, GradientsAddInSliceSequencePositionOrderWhateverTheArrival) {
 }
 
 TEST(TableTest, OptimizerRunsOncePerRowHoweverManyPushes) {
-  for (int optimizer : {SPARSE_SGD, SPARSE_ADAGRAD, SPARSE_ADAM}) {
+  for (int optimizer = SPARSE_SGD; optimizer <= SPARSE_DC_SGD; ++optimizer) {
     Table whole(MakeTableSpec(1, 2, optimizer)), parts(MakeTableSpec(1, 2, optimizer));
     Push(whole, 0, 0, {3}, {0.75f, -3});
     Push(parts, 1, 0, {3}, {0.5f, -1});
@@ -147,7 +147,7 @@ TEST(TableTest, RowsKeepTheirValuesWhileTheTableGrows) {
 }
 
 TEST(TableTest, UpdateIsAPushAndItsCommit) {
-  for (int optimizer : {SPARSE_SGD, SPARSE_ADAGRAD, SPARSE_ROWWISE_ADAGRAD, SPARSE_ADAM}) {
+  for (int optimizer = SPARSE_SGD; optimizer <= SPARSE_DC_SGD; ++optimizer) {
     for (RowStorage storage : {STORED_F32, STORED_BF16, STORED_INT8}) {
       TableSpec spec = MakeTableSpec(1, 19, optimizer);
       spec.set_storage(storage);

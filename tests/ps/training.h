@@ -30,7 +30,9 @@ struct Steps {
 };
 
 inline std::vector<TableSpec> TrainedSpecs() {
-  return {MakeTableSpec(1, 3, SPARSE_SGD), MakeTableSpec(2, 17, SPARSE_ADAGRAD), MakeTableSpec(3, 8, SPARSE_ADAM)};
+  TableSpec adam = MakeTableSpec(3, 8, SPARSE_ADAM);
+  adam.set_mode(TableSpec::DENSE_EQUIVALENT);
+  return {MakeTableSpec(1, 3, SPARSE_SGD), MakeTableSpec(2, 17, SPARSE_ADAGRAD), adam};
 }
 
 inline absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/status_macros.h"
+#include "ps/wire_codec.h"
 #include "rpc/master/service.h"
 #include "rpc/server.h"
 #include "trainer/cli/bench_figures.h"
@@ -177,8 +178,8 @@ absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
 
 void PrintHead(const std::vector<PullPushCase>& plan) {
   std::printf(
-      "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over all clients. GB/s: 8 bytes of id and 4 x dim of\n"
-      "row for each pull and for each push of a distinct id, over the whole step. raw: gRPC streams of 1 MB messages gathered in pieces of 256\n"
+      "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over all clients. GB/s: 8 bytes of id and what\n"
+      "the row travels as for each pull and for each push of a distinct id, over the whole step. raw: gRPC streams of 1 MB messages gathered in pieces of 256\n"
       "bytes and copied out, between the same processes; its share: our GB/s while clients wait for pulls or pushes, of raw. %u repetitions,\n"
       "medians.\n%-9s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %8s %6s %6s %6s\n",
       plan[0].repetitions(), "mode", "clients", "servers", "threads", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
@@ -189,7 +190,7 @@ void PrintHead(const std::vector<PullPushCase>& plan) {
 void Print(const Measured& m) {
   const auto ratio = [](double value) { return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-"); };
   std::printf("%-9s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %8.2f %6s %6s %6s\n", ModeName(m.bench),
-              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), "grpc", "f32",
+              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), "grpc", ps::NameOf(m.bench.wire()),
               m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3,
               m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(), ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
   if (!m.wrong.empty()) std::printf("FAIL: %s\n", m.wrong.c_str());
@@ -201,7 +202,7 @@ std::string JsonObject(const Measured& m) {
       "{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(), ",\"servers\":", m.bench.servers(),
       ",\"threads\":", m.bench.threads(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
       ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench),
-      "\",\"path\":\"grpc\",\"wire\":\"f32\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
+      "\",\"path\":\"grpc\",\"wire\":\"", ps::NameOf(m.bench.wire()), "\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
       ",\"gb_per_second\":", loop::JsonNumber(m.bytes_per_second * 1e-9), ",\"p50_ms\":", loop::JsonNumber(m.p50_seconds * 1e3),
       ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3),
       ",\"raw_grpc_gb_per_second\":", loop::JsonNumber(m.raw_bytes_per_second * 1e-9),
@@ -209,7 +210,7 @@ std::string JsonObject(const Measured& m) {
 }
 
 absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const std::string& mode, uint32_t dim,
-                                      const std::string& ids) {
+                                      const std::string& ids, const std::string& wire) {
   PullPushCase bench;
   bench.set_mode(mode == "pull"     ? PullPushCase::PULL
                  : mode == "push"   ? PullPushCase::PUSH
@@ -222,9 +223,15 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   bench.set_dim(dim);
   bench.set_batch(options.batch);
   bench.set_ids(ids == "zipf" ? PullPushCase::ZIPF : PullPushCase::UNIFORM);
+  for (const WireFormat format : {WIRE_BF16, WIRE_F16, WIRE_INT8}) {
+    if (wire == ps::NameOf(format)) bench.set_wire(format);
+  }
   bench.set_steps(options.steps);
   bench.set_seconds(options.seconds);
   bench.set_repetitions(options.repetitions);
+  if (bench.mode() == PullPushCase::POOLED && bench.wire() != WIRE_F32) {
+    return absl::InvalidArgumentError(absl::StrCat("--wire ", wire, " with --mode pooled, whose sums travel in f32; allowed: f32"));
+  }
   if (!HasSamples(bench) && bench.batch() > bench.rows() / 2) {
     return absl::InvalidArgumentError(absl::StrCat("--batch ", bench.batch(), " with --mode ", mode,
                                                    ", which takes that many distinct ids of --rows ", bench.rows(),
@@ -241,8 +248,11 @@ absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& optio
       for (const std::string& ids : or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})) {
         // Other dims say how bytes and rows share the cost; for that one kind of ids is enough.
         if (options.dims.empty() && options.ids.empty() && dim != 64 && ids == "zipf") continue;
-        ASSIGN_OR_RETURN(const PullPushCase bench, MakeCase(options, mode, dim, ids));
-        plan.push_back(bench);
+        for (const std::string& wire : or_all(options.wires, std::vector<std::string>{"f32", "bf16", "int8"})) {
+          if (options.wires.empty() && wire != "f32" && (dim != 64 || ids == "zipf" || mode == "pooled")) continue;
+          ASSIGN_OR_RETURN(const PullPushCase bench, MakeCase(options, mode, dim, ids, wire));
+          plan.push_back(bench);
+        }
       }
     }
   }

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "ps/row_index.h"
+#include "ps/wire_codec.h"
 #include "trainer/cli/bench_batches.h"
 #include "trainer/cli/bench_pull_push_roles.h"
 
@@ -18,13 +21,29 @@ namespace {
 constexpr uint32_t kTable = 1;
 constexpr uint64_t kMaxRowsPerFirstPush = uint64_t{1} << 17;
 constexpr size_t kSampledRows = 512;  // compared with the tally
-constexpr size_t kLookAhead = 16;     // ids
 constexpr absl::Duration kRawDuration = absl::Milliseconds(150);
 
 std::vector<std::string> ServerAddresses(const rpc::Assignment& assignment) {
   std::vector<std::string> addresses;
   for (const rpc::Member& member : assignment.MembersOf(PS)) addresses.push_back(member.address);
   return addresses;
+}
+
+// By a digit after the other, from the lowest: as many as the largest id has.
+void Sort(std::vector<uint64_t>* ids, std::vector<uint64_t>* scratch) {
+  constexpr int kDigitBits = 11;
+  constexpr size_t kDigits = size_t{1} << kDigitBits;
+  uint64_t all = 0;
+  for (const uint64_t id : *ids) all |= id;
+  scratch->resize(ids->size());
+  for (int shift = 0; shift < 64 && all >> shift != 0; shift += kDigitBits) {
+    size_t places[kDigits] = {};
+    for (const uint64_t id : *ids) ++places[(id >> shift) % kDigits];
+    size_t begin = 0;
+    for (size_t& place : places) begin += std::exchange(place, begin);
+    for (const uint64_t id : *ids) (*scratch)[places[(id >> shift) % kDigits]++] = id;
+    ids->swap(*scratch);
+  }
 }
 
 absl::Status Wait(const rpc::Future<rpc::Done>& future) {
@@ -40,7 +59,7 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
       pattern_(GradientPattern(bench.dim())),
       client_(std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
                                                  ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
-                                                 bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout})),
+                                                 bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout, .wire = bench.wire()})),
       raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()))) {}
 
 absl::Status PullPushClient::Meet() {
@@ -56,50 +75,57 @@ absl::Status PullPushClient::MakeRows() {
   // Not larger than the timed ones: a table keeps the memory of its largest step.
   const uint64_t num_rows = std::min(kMaxRowsPerFirstPush, static_cast<uint64_t>(IdsPerStep(bench_)));
   for (uint64_t done = 0; done < share; done += num_rows) {
-    ids_.clear();
+    lookup_.ids.clear();
     gradients_.clear();
     for (uint64_t row = begin + done; row < std::min(end, begin + done + num_rows); ++row) {
-      ids_.push_back(row + 1);
+      lookup_.ids.push_back(row + 1);
       for (uint32_t column = 0; column < bench_.dim(); ++column) gradients_.push_back(-FirstWeight(row + 1, column));
     }
-    RETURN_IF_ERROR(Push(gradients_.data()));
+    RETURN_IF_ERROR(Push(gradients_.data(), [] {}));
   }
   return absl::OkStatus();
 }
 
-void PullPushClient::Merge(const std::vector<uint64_t>& batch) {
-  merged_.Clear();
-  ids_.clear();
-  counts_.clear();
-  for (size_t i = 0; i < batch.size(); ++i) {
-    if (i + kLookAhead < batch.size()) merged_.Prefetch(batch[i + kLookAhead]);
-    const auto [place, is_new] = merged_.FindOrInsert(batch[i], ids_.size());
-    if (is_new) {
-      ids_.push_back(batch[i]);
-      counts_.push_back(1);
-    } else {
-      ++counts_[place];
+void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
+  sorted_ = batch;
+  Sort(&sorted_, &scratch_);
+  lookup->ids.clear();
+  lookup->counts.clear();
+  for (const uint64_t id : sorted_) {
+    if (lookup->ids.empty() || lookup->ids.back() != id) {
+      lookup->ids.push_back(id);
+      lookup->counts.push_back(0);
     }
+    ++lookup->counts.back();
   }
 }
 
 void PullPushClient::MakeGradients() {
   const size_t dim = bench_.dim();
-  for (size_t i = 0; i < ids_.size(); ++i) {
-    const float count = static_cast<float>(counts_[i]);
-    const float *row = rows_.data() + i * dim, *pattern = pattern_.data() + ids_[i] % 4;
+  for (size_t i = 0; i < lookup_.ids.size(); ++i) {
+    const float count = static_cast<float>(lookup_.counts[i]);
+    const float *row = lookup_.rows.data() + i * dim, *pattern = pattern_.data() + lookup_.ids[i] % 4;
     float* gradient = gradients_.data() + i * dim;
     for (size_t column = 0; column < dim; ++column) gradient[column] = std::copysign(count * pattern[column], row[column]);
   }
 }
 
-absl::Status PullPushClient::Pull() {
-  return Wait(client_->Pull(next_step_, /*create=*/true, {{.table = kTable, .ids = ids_, .rows = rows_.data()}}));
+void PullPushClient::LookUp(uint64_t number, Lookup* lookup) {
+  const std::vector<uint64_t>& batch = batches_[number % kNumBatches];
+  if (bench_.mode() == PullPushCase::PULL_PUSH) Merge(batch, lookup);
+  else lookup->ids = batch;
 }
 
-absl::Status PullPushClient::Push(const float* gradients) {
-  const auto pushed = client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids_, .gradients = gradients}});
+void PullPushClient::StartPull(uint64_t step, Lookup* lookup) {
+  lookup->rows.resize(IdsPerStep(bench_) * bench_.dim());
+  lookup->pulled = client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = lookup->ids, .rows = lookup->rows.data()}});
+}
+
+absl::Status PullPushClient::Push(const float* gradients, absl::FunctionRef<void()> meanwhile) {
+  const auto pushed =
+      client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = lookup_.ids, .gradients = gradients}});
   const auto committed = client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}});
+  meanwhile();
   RETURN_IF_ERROR(Wait(pushed));
   return Wait(committed);
 }
@@ -110,7 +136,7 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
   const double bytes =
       static_cast<double>(batch.size() * sizeof(uint64_t) + bags.size() * (sizeof(uint32_t) + bench_.dim() * sizeof(float)));
   Stopwatch watch;
-  RETURN_IF_ERROR(Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), rows_.data())));
+  RETURN_IF_ERROR(Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), lookup_.rows.data())));
   times->set_pull_seconds(times->pull_seconds() + watch.Lap());
   times->set_pull_bytes(times->pull_bytes() + bytes);
   const float* gradients = ready_gradients_[PushSign(num_steps_) < 0 ? 1 : 0].data();
@@ -124,16 +150,16 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
   return absl::OkStatus();
 }
 
-absl::Status PullPushClient::Step(PullPushRepetition* times) {
+absl::Status PullPushClient::Step(bool another_follows, PullPushRepetition* times) {
   if (bench_.mode() == PullPushCase::POOLED) return StepPooled(times);
   const size_t number = num_steps_ % kNumBatches;
   Stopwatch watch;
-  if (bench_.mode() == PullPushCase::PULL_PUSH) Merge(batches_[number]);
-  else ids_ = batches_[number];
-  const double bytes = static_cast<double>(ps::CallBytes(ids_.size(), bench_.dim()));
+  if (!pulled_ahead_) LookUp(num_steps_, &lookup_);
+  const double bytes = static_cast<double>(lookup_.ids.size() * (sizeof(uint64_t) + ps::WireBytes(bench_.wire(), bench_.dim())));
   watch.Lap();
   if (bench_.mode() != PullPushCase::PUSH) {
-    RETURN_IF_ERROR(Pull());
+    if (!std::exchange(pulled_ahead_, false)) StartPull(next_step_, &lookup_);
+    RETURN_IF_ERROR(Wait(lookup_.pulled));
     times->set_pull_seconds(times->pull_seconds() + watch.Lap());
     times->set_pull_bytes(times->pull_bytes() + bytes);
   }
@@ -141,7 +167,13 @@ absl::Status PullPushClient::Step(PullPushRepetition* times) {
   if (bench_.mode() != PullPushCase::PULL) {
     const size_t ready = 2 * number + (PushSign(num_steps_) < 0 ? 1 : 0);
     watch.Lap();
-    RETURN_IF_ERROR(Push(bench_.mode() == PullPushCase::PUSH ? ready_gradients_[ready].data() : gradients_.data()));
+    pulled_ahead_ = another_follows && bench_.mode() == PullPushCase::PULL_PUSH;
+    RETURN_IF_ERROR(Push(bench_.mode() == PullPushCase::PUSH ? ready_gradients_[ready].data() : gradients_.data(), [&] {
+      if (!pulled_ahead_) return;
+      LookUp(num_steps_ + 1, &next_);
+      StartPull(next_step_, &next_);
+    }));
+    if (pulled_ahead_) std::swap(lookup_, next_);
     times->set_push_seconds(times->push_seconds() + watch.Lap());
     times->set_push_bytes(times->push_bytes() + bytes);
   }
@@ -155,7 +187,7 @@ absl::StatusOr<uint64_t> PullPushClient::ChooseSteps() {
   Stopwatch watch;
   for (int step = 0; step < 2 * kNumBatches; ++step) {
     if (step == kNumBatches) watch.Lap();
-    RETURN_IF_ERROR(Step(&ignored));
+    RETURN_IF_ERROR(Step(/*another_follows=*/false, &ignored));
   }
   if (bench_.steps() > 0) return bench_.steps();
   if (rank_ == 0) {
@@ -188,17 +220,18 @@ absl::StatusOr<PullPushRepetition> PullPushClient::Repeat(PullPushFigures* figur
   Stopwatch watch;
   repetition.set_begin(MonotonicSeconds());
   for (uint64_t step = 0; step < figures->steps(); ++step) {
-    RETURN_IF_ERROR(Step(&repetition));
+    RETURN_IF_ERROR(Step(step + 1 < figures->steps(), &repetition));
     figures->add_step_seconds(watch.Lap());
   }
   repetition.set_end(MonotonicSeconds());
   return repetition;
 }
 
-// What is wrong with the first row that is wrong: of some that were looked up and some drawn from all; in PULL, where no gradient
+// What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded them: of some that were looked up and some drawn from all; in PULL, where no gradient
 // shows what was pulled, of the last pull too.
 absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   const auto compare = [this](const std::vector<uint64_t>& ids, const std::vector<float>& rows) -> std::string {
+    if (bench_.wire() == WIRE_INT8) return "";
     const std::vector<float> expected = ExpectedRows(bench_, ids, num_steps_);
     for (size_t i = 0; i < expected.size(); ++i) {
       if (rows[i] == expected[i]) continue;
@@ -208,7 +241,7 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
     return "";
   };
   if (bench_.mode() == PullPushCase::PULL) {
-    if (std::string wrong = compare(ids_, rows_); !wrong.empty()) return wrong;
+    if (std::string wrong = compare(lookup_.ids, lookup_.rows); !wrong.empty()) return wrong;
   }
   ps::RowIndex seen;
   std::vector<uint64_t> sampled;
@@ -242,13 +275,13 @@ absl::StatusOr<PullPushFigures> PullPushClient::Run() {
   }
   if (bench_.mode() == PullPushCase::POOLED) {
     for (size_t offset = 0; offset <= IdsPerStep(bench_); offset += kSampleIds) offsets_.push_back(offset);
+    lookup_.rows.resize(bench_.batch() * bench_.dim());
     for (const float sign : {1.0f, -1.0f}) {
       auto& ready = ready_gradients_.emplace_back();
       for (size_t i = 0; i < bench_.batch() * bench_.dim(); ++i) ready.push_back(sign * pattern_[i % bench_.dim()]);
     }
   }
-  rows_.resize(IdsPerStep(bench_) * bench_.dim());
-  gradients_.resize(rows_.size());
+  gradients_.resize(IdsPerStep(bench_) * bench_.dim());
   PullPushFigures figures;
   figures.set_ids_per_step(IdsPerStep(bench_));
   RETURN_IF_ERROR(Meet());

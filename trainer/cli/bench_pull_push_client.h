@@ -8,10 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "proto/bench.pb.h"
 #include "ps/client_remote.h"
-#include "ps/row_index.h"
+#include "rpc/future.h"
 #include "rpc/master/client.h"
 #include "trainer/cli/bench_raw_bytes.h"
 
@@ -29,14 +30,27 @@ class PullPushClient {
   // Returns when every client has come as far.
   absl::Status Meet();
   absl::Status MakeRows();
-  // The distinct ids of a batch and how often each occurs.
-  void Merge(const std::vector<uint64_t>& batch);
+  // What one step looks up, pulls and pushes.
+  struct Lookup {
+    std::vector<uint64_t> ids;  // distinct
+    std::vector<uint32_t> counts;
+    std::vector<float> rows;    // [ids.size(), dim] and room for more
+    rpc::Future<rpc::Done> pulled;
+  };
+
+  // The distinct ids of a batch, ascending, and how often each occurs.
+  void Merge(const std::vector<uint64_t>& batch, Lookup* lookup);
   void MakeGradients();
-  absl::Status Pull();
-  absl::Status Push(const float* gradients);
+  // The ids of step `number` of this case.
+  void LookUp(uint64_t number, Lookup* lookup);
+  // Sends the pull for step `step` of the tables.
+  void StartPull(uint64_t step, Lookup* lookup);
+  // Pushes gradients for lookup_.ids and commits; `meanwhile` runs before the wait for both.
+  absl::Status Push(const float* gradients, absl::FunctionRef<void()> meanwhile);
   absl::Status StepPooled(PullPushRepetition* times);
-  // One timed step of the mode; adds to `times`.
-  absl::Status Step(PullPushRepetition* times);
+  // One timed step of the mode; adds to `times`. Where another follows its rows are pulled behind this step's commit, as the training
+  // loop does: the servers hold the pull back until the commit is applied.
+  absl::Status Step(bool another_follows, PullPushRepetition* times);
   absl::StatusOr<uint64_t> ChooseSteps();
   absl::StatusOr<PullPushRepetition> Repeat(PullPushFigures* figures);
   absl::Status MeasureRaw(PullPushRepetition* repetition);
@@ -54,10 +68,10 @@ class PullPushClient {
   std::vector<std::vector<uint64_t>> batches_;
   std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1; POOLED: of any batch's bags
   std::vector<uint64_t> offsets_;                    // POOLED
-  ps::RowIndex merged_;
-  std::vector<uint64_t> ids_;
-  std::vector<uint32_t> counts_;
-  std::vector<float> rows_, gradients_;  // [ids_.size(), dim] and room for more
+  std::vector<uint64_t> sorted_, scratch_;
+  Lookup lookup_, next_;
+  bool pulled_ahead_ = false;     // lookup_ is on its way
+  std::vector<float> gradients_;  // [lookup_.ids.size(), dim] and room for more
 };
 
 }  // namespace tandem::cli

@@ -452,6 +452,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   ResolveOptimizer(job->mutable_optimizer());
   job->model().has_gpt() ? ResolveGpt(job) : ResolveSequenceRec(job);
   if (job->ps().storage() == ParameterServer::STORAGE_UNSPECIFIED) job->mutable_ps()->set_storage(ParameterServer::F32);
+  if (job->ps().wire() == ParameterServer::Wire::UNSPECIFIED) job->mutable_ps()->set_wire(ParameterServer::Wire::F32);
   ResolveParameters(job);
   for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());

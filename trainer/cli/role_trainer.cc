@@ -52,6 +52,15 @@ struct Abortable {
   }
 };
 
+WireFormat WireOf(ParameterServer::Wire::Format format) {
+  switch (format) {
+    case ParameterServer::Wire::BF16: return WIRE_BF16;
+    case ParameterServer::Wire::F16: return WIRE_F16;
+    case ParameterServer::Wire::INT8: return WIRE_INT8;
+    default: return WIRE_F32;
+  }
+}
+
 std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Job& job) {
   const rpc::Assignment& assignment = master.assignment();
   std::vector<std::string> addresses;
@@ -59,7 +68,9 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
   return std::make_unique<ps::RemoteClient>(
       addresses, ps::Router::FromShardMap(assignment.shard_map), master.MakeHeader(),
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
-      ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()), .consistency = loop::ConsistencyOf(job)});
+      ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
+                              .consistency = loop::ConsistencyOf(job),
+                              .wire = WireOf(job.ps().wire())});
 }
 
 // Trainers of one machine take its GPUs in the order of their ranks.

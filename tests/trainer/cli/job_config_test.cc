@@ -307,6 +307,10 @@ TEST_F(JobConfigTest, ModesThatTheTableCannotHave) {
     EXPECT_EQ(Complaint(kGood, {"placement=REPLICATED", set}),
               is + "LAZY with placement REPLICATED (a dense parameter is updated whole)");
   }
+  EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "tables[0].mode=CATCH_UP"}), "");
+  EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "tables[0].mode=DENSE_EQUIVALENT"}),
+            "--set tables[0].mode: tables[0].mode is DENSE_EQUIVALENT; allowed: LAZY, CATCH_UP with ps.consistency ASP (only in BSP "
+            "is a step one update)");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=CATCH_UP"}), "");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].storage=BF16", "tables[0].mode=DENSE_EQUIVALENT"}), "");
   EXPECT_EQ(Complaint(kGood, {"ps.storage=INT8", "tables[0].mode=DENSE_EQUIVALENT"}),
