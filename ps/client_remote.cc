@@ -287,7 +287,8 @@ struct PooledAnswers {
     if (num_bytes != part.size() * sizeof(float)) {
       return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of bags, expected ", part.size() * sizeof(float)));
     }
-    RowReader(pieces).Read(part.data(), num_bytes);
+    char* next = reinterpret_cast<char*>(part.data());
+    for (const std::string_view piece : pieces) next = std::copy(piece.begin(), piece.end(), next);
     return absl::OkStatus();
   }
   void Sum(const Bags& bags, size_t dim, float* pooled) const {
