@@ -23,6 +23,7 @@
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/role_trace.h"
+#include "rpc/shared_stream.h"
 
 namespace tandem::ps {
 namespace {
@@ -149,11 +150,11 @@ GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segment
   return differences;
 }
 
-// The message's gradients in one buffer, rounded as its format asks, and the checksum of what was before them and of them.
-// The slice sets the random bits of trainers that push the same row apart.
-std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t step, uint32_t slice,
-                                        const std::vector<PushSegment>& segments, uint32_t* crc) {
-  auto gradients = Buffer::Allocate(message.row_bytes);
+// The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
+// them. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
+std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw,
+                                        const std::vector<PushSegment>& segments, ResendingStream& stream, uint32_t* crc) {
+  auto gradients = stream.Allocate(message.row_bytes);
   char* next = static_cast<char*>(gradients->data());
   const char* summed = next;  // up to here `crc` is taken: in pieces that the nearest cache still has
   const auto sum_up = [&] {
@@ -170,7 +171,7 @@ std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& mess
         std::memcpy(next, gradient, row_bytes);
       } else {
         const RandomKey key{plan.seeds[range.segment] ^ kRoundingSalt, owned.ids[i]};
-        EncodeGradient(plan.wire, gradient, dim, key, step ^ uint64_t{slice} << 32, next);
+        EncodeGradient(plan.wire, gradient, dim, key, draw, next);
       }
       if (static_cast<size_t>(next - summed) >= kChecksumBytes) sum_up();
     }
@@ -397,10 +398,20 @@ absl::Status DecodeRead(const RowsToRead& rows, const RowsMessage& part, Payload
 struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   Core(const std::vector<std::string>& addresses, Router router, RequestHeader header, RemoteClientOptions options)
       : router(std::move(router)), header(std::move(header)), options(options) {
+    if (options.shared_memory) shared = std::make_shared<rpc::SharedStreams>();
     for (const std::string& address : addresses) {
       channels.push_back(std::make_shared<rpc::Channel>(address));
-      const auto open = [channel = channels.back()](const char* method) {
-        return [channel, method] { return channel->OpenStream(absl::StrCat(kService, method)); };
+      const auto open = [this, channel = channels.back()](const char* method) {
+        is_shared.push_back(std::make_shared<std::atomic<bool>>(false));
+        return [channel, shared = shared, is_shared = is_shared.back(),
+                name = absl::StrCat(kService, method)]() -> std::unique_ptr<rpc::ClientStream> {
+          if (shared != nullptr) {
+            auto stream = shared->Open(channel->address(), name);
+            *is_shared = stream.ok();
+            if (stream.ok()) return *std::move(stream);
+          }
+          return channel->OpenStream(name);
+        };
       };
       pulls.push_back(ResendingStream::Create(open("Pull"), timer));
       pushes.push_back(ResendingStream::Create(open("Push"), timer));
@@ -443,8 +454,10 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   const RequestHeader header;
   const RemoteClientOptions options;
   const std::shared_ptr<Timer> timer = std::make_shared<Timer>();
+  std::shared_ptr<rpc::SharedStreams> shared;  // null: everything over gRPC
   std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
   std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes;
+  std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;  // of each server's streams, in the order of their opening, when last opened
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
 };
 
@@ -657,7 +670,7 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     request.set_gradients_format((*plan)->wire);
     const GatheredIds ids = GatherIds(**plan, message, segments, &request);
     uint32_t crc = Crc32c(0, ids.buffer->data(), ids.num_bytes);
-    const auto gradients = GatherGradients(**plan, message, step, slice, segments, &crc);
+    const auto gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, *core_->pushes[server], &crc);
     request.set_payload_crc32c(crc);
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
@@ -852,6 +865,17 @@ Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::stri
                    saved.Set(std::move(files));
                  });
   return saved.future();
+}
+
+int RemoteClient::num_shared() const {
+  int count = 0;
+  const size_t num_streams = core_->is_shared.size() / core_->channels.size();  // of a server
+  for (size_t i = 0; i < core_->is_shared.size(); i += num_streams) {
+    bool any = false;
+    for (size_t stream = i; stream < i + num_streams; ++stream) any |= *core_->is_shared[stream];
+    count += any;
+  }
+  return count;
 }
 
 absl::StatusOr<std::vector<RoleTrace>> RemoteClient::TakeTraces(absl::Duration timeout) {

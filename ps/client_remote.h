@@ -25,6 +25,8 @@ struct RemoteClientOptions {
   ConsistencySpec consistency = {};  // the job's
   // How rows and gradients travel. Ids travel as differences wherever they ascend.
   WireFormat wire = WIRE_F32;
+  // Pulls and pushes go through shared memory to servers of this host that offer it; to others, and otherwise, over gRPC.
+  bool shared_memory = false;
 };
 
 class RemoteClient : public Client {
@@ -52,6 +54,8 @@ class RemoteClient : public Client {
   void Abort(absl::Status reason) override;
   // Roles "ps-0", "ps-1", ...
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
+  // Servers whose pulls and pushes go through shared memory, as far as streams were opened. Any thread.
+  int num_shared() const;
 
  private:
   ConcurrentSpan TraceCall(SpanKind kind, const char* name, uint64_t step);

@@ -31,6 +31,15 @@ void ResendingStream::Send(Message message) {
   Pump();
 }
 
+std::shared_ptr<Buffer> ResendingStream::Allocate(size_t num_bytes) {
+  std::shared_ptr<rpc::ClientStream> stream;
+  {
+    absl::MutexLock lock(&mutex_);
+    stream = stream_;
+  }
+  return stream != nullptr ? stream->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
+}
+
 void ResendingStream::Close(absl::Status reason) {
   Messages ended;
   std::shared_ptr<rpc::ClientStream> last;

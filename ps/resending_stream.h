@@ -31,6 +31,8 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
   static std::shared_ptr<ResendingStream> Create(Open open, std::shared_ptr<Timer> timer);
 
   void Send(Message message);
+  // As ClientStream::Allocate, of the stream that is open now; the memory is good for any.
+  std::shared_ptr<Buffer> Allocate(size_t num_bytes);
   // Ends everything, now and to come, with `reason`.
   void Close(absl::Status reason);
 

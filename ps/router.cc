@@ -17,17 +17,10 @@ using rpc::kNumVirtualShards;
 
 namespace {
 
-uint64_t LoadId(const void* ids, size_t place) {
-  uint64_t id;
-  std::memcpy(&id, static_cast<const char*>(ids) + place * sizeof(id), sizeof(id));
-  return id;
-}
-
 // From 1 on, each above the one before it.
-bool Ascend(const void* ids, size_t count) {
+bool Ascend(const std::vector<uint64_t>& ids) {
   uint64_t previous = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const uint64_t id = LoadId(ids, i);
+  for (const uint64_t id : ids) {
     if (id <= previous) return false;
     previous = id;
   }
@@ -38,7 +31,7 @@ bool Ascend(const void* ids, size_t count) {
 // 4,096 ids stays in the nearest cache, where ids and numbers of a RowIndex would not.
 class SeenIds {
  public:
-  SeenIds(const void* ids, size_t count, uint64_t multiplier)
+  SeenIds(const uint64_t* ids, size_t count, uint64_t multiplier)
       : ids_(ids),
         multiplier_(multiplier),
         num_slots_(std::bit_ceil(2 * count + 2)),
@@ -51,14 +44,14 @@ class SeenIds {
   bool Add(uint64_t id, size_t place) {
     size_t slot = (id * multiplier_) >> (64 - std::countr_zero(num_slots_));
     for (; places_[slot] != 0; slot = (slot + 1) & (num_slots_ - 1)) {
-      if (LoadId(ids_, places_[slot] - 1) == id) return false;
+      if (ids_[places_[slot] - 1] == id) return false;
     }
     places_[slot] = static_cast<uint32_t>(place + 1);
     return true;
   }
 
  private:
-  const void* const ids_;
+  const uint64_t* const ids_;
   const uint64_t multiplier_;
   const size_t num_slots_;
   const std::shared_ptr<Buffer> slots_;
@@ -107,18 +100,20 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
         absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
   };
   if (count >= std::numeric_limits<uint32_t>::max()) return wrong(count, "ids in one segment are too many");
-  if (!Ascend(ids, count)) {  // else none comes twice, and none is 0
-    SeenIds seen(ids, count, multiplier_);
+  // What is checked is what is used: the message may lie in memory that its sender still writes.
+  std::vector<uint64_t> read(count);
+  if (count > 0) std::memcpy(read.data(), ids, count * sizeof(uint64_t));
+  if (!Ascend(read)) {  // else none comes twice, and none is 0
+    SeenIds seen(read.data(), count, multiplier_);
     for (size_t i = 0; i < count; ++i) {
-      const uint64_t id = LoadId(ids, i);
+      const uint64_t id = read[i];
       if (id == 0) return wrong(id, "is padding, never a row");
       if (!seen.Add(id, i)) return wrong(id, "comes twice in one segment; merge duplicates first");
     }
   }
   std::vector<OwnedIds> owned(static_cast<size_t>(num_owners_));
   if (num_owners_ == 1) {
-    owned[0].ids.reserve(count);
-    for (size_t i = 0; i < count; ++i) owned[0].ids.push_back(LoadId(ids, i));
+    owned[0].ids = std::move(read);
     if (touched != nullptr) {
       ShardSet shards;
       for (const uint64_t id : owned[0].ids) shards[rpc::VirtualShard(table, id)] = true;
@@ -131,7 +126,7 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
   std::vector<size_t> num_owned(owned.size());
   ShardSet shards;  // no other's memory: in the loop it is not to be taken for any of the arrays
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t shard = rpc::VirtualShard(table, LoadId(ids, i));
+    const uint32_t shard = rpc::VirtualShard(table, read[i]);
     shards[shard] = true;
     owner_of[i] = owner_of_shard_[shard];
     ++num_owned[owner_of[i]];
@@ -148,7 +143,7 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
   }
   for (size_t i = 0; i < count; ++i) {
     Next& place = next[owner_of[i]];
-    *place.id++ = LoadId(ids, i);
+    *place.id++ = read[i];
     *place.position++ = static_cast<uint32_t>(i);
   }
   if (touched != nullptr) *touched |= shards;

@@ -255,7 +255,7 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), *received));
   ASSIGN_OR_RETURN(const std::shared_ptr<Buffer> versions,
                    CopyVersions(received->split.bytes_fields[1], CountIds(request.segments())));
-  auto rows = Buffer::Allocate(total);
+  auto rows = reply.Allocate(total);
   std::vector<PullPart> parts;
   char* next_rows = static_cast<char*>(rows->data());
   uint32_t* next_versions = versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());

@@ -23,16 +23,6 @@ Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id)
   return span;
 }
 
-// A dense optimizer's step is one update.
-absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
-  for (const TableSpec& spec : tables) {
-    if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
-    return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": mode DENSE_EQUIVALENT with consistency ",
-                                                   ConsistencySpec::Mode_Name(consistency.mode()), "; must be BSP"));
-  }
-  return absl::OkStatus();
-}
-
 // The id that one worker found wrong, of all that did.
 class FirstId {
  public:

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/base/buffer.h"
 #include "rpc/future.h"
 #include "rpc/payload.h"
 
@@ -25,6 +26,8 @@ class ClientStream {
  public:
   virtual ~ClientStream() = default;  // cancels
   virtual Future<Payload> Send(Payload message) = 0;
+  // Memory for a part of a message that Send, if it can, sends from where it is.
+  virtual std::shared_ptr<Buffer> Allocate(size_t num_bytes) { return Buffer::Allocate(num_bytes); }
   virtual bool broken() const = 0;
 };
 

@@ -22,40 +22,13 @@
 #include "rpc/grpc_bytes.h"
 #include "rpc/grpc_thread.h"
 #include "rpc/listen.h"
+#include "rpc/served_call.h"
+#include "rpc/shared_server.h"
 
 namespace tandem::rpc {
 namespace {
 
 using grpc::ByteBuffer;
-
-// One call being served. It belongs to gRPC until OnDone and to whoever holds a Reply, which may come much later.
-class ServedCall {
- public:
-  virtual ~ServedCall() = default;
-  virtual void Answer(absl::StatusOr<Payload> answer) = 0;
-};
-
-// Lets one message be answered once; answers Cancelled when the handler drops it.
-class OneReply {
- public:
-  explicit OneReply(std::shared_ptr<ServedCall> call) : call_(std::move(call)) {}
-  ~OneReply() {
-    if (!answered_) call_->Answer(absl::CancelledError("the server dropped the call without an answer"));
-  }
-  void Answer(absl::StatusOr<Payload> answer) {
-    TANDEM_CHECK(!answered_.exchange(true)) << "a message was answered twice";
-    call_->Answer(std::move(answer));
-  }
-
- private:
-  const std::shared_ptr<ServedCall> call_;
-  std::atomic<bool> answered_{false};
-};
-
-Reply MakeReply(std::shared_ptr<ServedCall> call) {
-  auto one = std::make_shared<OneReply>(std::move(call));
-  return [one](absl::StatusOr<Payload> answer) { one->Answer(std::move(answer)); };
-}
 
 class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
  public:
@@ -167,10 +140,9 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
 // What protoc's gRPC plugin generates, made at run time: methods by name that take and give bytes.
 class ByteService : public grpc::Service {
  public:
-  void Add(const std::string& full_name, MethodKind kind, Handler handler) {
+  void Add(const std::string& full_name, MethodKind kind, std::shared_ptr<const Handler> shared) {
     using grpc::internal::RpcMethod;
     const char* name = names_.emplace_back(full_name).c_str();  // gRPC keeps the pointer
-    auto shared = std::make_shared<const Handler>(std::move(handler));
     RpcMethod::RpcType type = RpcMethod::NORMAL_RPC;
     grpc::internal::MethodHandler* method = nullptr;
     if (kind == MethodKind::UNARY) {
@@ -214,8 +186,10 @@ void SetServerOptions(grpc::ServerBuilder& builder) {
 
 struct Server::State {
   std::map<std::string, ByteService> services;
+  HandlerMap streams;  // by full name
   std::unique_ptr<grpc::Server> server;  // after the services: it goes first
   std::string address;
+  std::unique_ptr<SharedServer> shared;  // null: streams go through gRPC alone
 };
 
 Server::Server() : state_(std::make_unique<State>()) {}
@@ -224,7 +198,10 @@ Server::~Server() { Shutdown(0); }
 
 void Server::Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler) {
   TANDEM_CHECK(state_->server == nullptr) << "register handlers before Start";
-  state_->services[service].Add(absl::StrCat("/", service, "/", method), kind, std::move(handler));
+  const std::string full_name = absl::StrCat("/", service, "/", method);
+  const auto shared = std::make_shared<const Handler>(std::move(handler));
+  if (kind == MethodKind::STREAM) state_->streams[full_name] = shared;
+  state_->services[service].Add(full_name, kind, shared);
 }
 
 absl::Status Server::Start(const std::string& listen) {
@@ -246,6 +223,11 @@ absl::Status Server::Start(const std::string& listen) {
   return absl::OkStatus();
 }
 
+absl::Status Server::ServeSharedMemory(SharedMemoryOptions options) {
+  ASSIGN_OR_RETURN(state_->shared, SharedServer::Start(address(), state_->streams, options));
+  return absl::OkStatus();
+}
+
 std::string Server::address() const {
   TANDEM_CHECK(!state_->address.empty()) << "the server was not started";
   return state_->address;
@@ -256,6 +238,7 @@ void Server::Shutdown(double grace_seconds) {
   TANDEM_CHECK(!InReaction()) << "a handler must not stop its own server";
   state_->server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(grace_seconds)));
   state_->server = nullptr;
+  state_->shared = nullptr;
 }
 
 }  // namespace tandem::rpc

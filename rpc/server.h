@@ -3,24 +3,47 @@
 // Thread rule: register before Start; handlers run on gRPC's threads and must not block: they reply now or later.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/buffer.h"
 #include "rpc/payload.h"
 
 namespace tandem::rpc {
 
 // Completes one message exactly once, from any thread. Dropping it unanswered replies Cancelled.
-using Reply = std::function<void(absl::StatusOr<Payload>)>;
+class Reply : public std::function<void(absl::StatusOr<Payload>)> {
+ public:
+  using Allocator = std::function<std::shared_ptr<Buffer>(size_t num_bytes)>;
+
+  using function::function;
+  Reply(function answer, Allocator allocate) : function(std::move(answer)), allocate_(std::move(allocate)) {}
+
+  // Memory for a part of the answer that the transport, if it can, then sends from where it is.
+  std::shared_ptr<Buffer> Allocate(size_t num_bytes) const {
+    return allocate_ ? allocate_(num_bytes) : Buffer::Allocate(num_bytes);
+  }
+
+ private:
+  Allocator allocate_;
+};
 using Handler = std::function<void(Payload request, Reply reply)>;
 
 enum class MethodKind {
   UNARY,   // one request, one reply
   STREAM,  // bidirectional: every request message gets one reply message, in order; an error reply ends the stream.
            // The next message is read only when the reply to the last one has been handed over: flow control.
+};
+
+struct SharedMemoryOptions {
+  // Room for the messages of one stream in one direction. Memory is taken as it is needed; at most so much, as long as the stream
+  // lives.
+  size_t arena_bytes = size_t{128} << 20;  // a multiple of 4,096
 };
 
 class Server {
@@ -34,6 +57,10 @@ class Server {
   void Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler);
   // Binds `listen` ("host:port", port 0 picks a free one) and serves. Unavailable if the port is taken, naming it.
   absl::Status Start(const std::string& listen);
+  // From now on clients of the same host and user may open streams through shared memory (SharedStreams). There, a stream hands
+  // some messages to the handler before the first is answered; replies keep their order. Unavailable if another server of this
+  // host goes by the same address. REQUIRES: started.
+  absl::Status ServeSharedMemory(SharedMemoryOptions options = {});
   // "host:port" with the real port. REQUIRES: started.
   std::string address() const;
   // Stops accepting, lets running calls finish for `grace_seconds`, then cancels them. REQUIRES: not from a handler.

@@ -22,6 +22,8 @@ namespace {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
+constexpr char kAnonymous[] = "tandem";  // what /proc calls it
+
 std::string Describe(const char* what, const std::string& name, int error) {
   return absl::StrCat("cannot ", what, " shared memory '", name, "': ", std::strerror(error));
 }
@@ -76,6 +78,32 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const std::stri
   return memory;
 }
 
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::CreateAnonymous(size_t num_bytes) {
+  TANDEM_CHECK_GT(num_bytes, 0u);
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(kAnonymous, false));
+  memory->fd_ = memfd_create(kAnonymous, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (memory->fd_ < 0) return absl::UnavailableError(Describe("create", kAnonymous, errno));
+  if (ftruncate(memory->fd_, static_cast<off_t>(num_bytes)) != 0 ||
+      fcntl(memory->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return absl::ResourceExhaustedError(Describe("size", kAnonymous, errno));
+  }
+  RETURN_IF_ERROR(memory->Map(memory->fd_, num_bytes));
+  return memory;
+}
+
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Adopt(int fd, size_t num_bytes) {
+  FileDescriptor owned(fd);
+  struct stat info;
+  if (fd < 0 || fstat(fd, &info) != 0) return absl::UnavailableError(Describe("inspect", kAnonymous, errno));
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (static_cast<size_t>(info.st_size) != num_bytes || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("shared memory of ", info.st_size, " bytes, not ", num_bytes, " and sealed"));
+  }
+  std::unique_ptr<SharedMemory> memory(new SharedMemory(kAnonymous, false));
+  RETURN_IF_ERROR(memory->Map(fd, num_bytes));
+  return memory;
+}
+
 absl::Status SharedMemory::Map(int fd, size_t num_bytes) {
   void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (data == MAP_FAILED) return absl::ResourceExhaustedError(Describe("map", name_, errno));
@@ -87,6 +115,7 @@ absl::Status SharedMemory::Map(int fd, size_t num_bytes) {
 SharedMemory::~SharedMemory() {
   Unlink();
   if (data_ != nullptr) munmap(data_, num_bytes_);
+  if (fd_ >= 0) close(fd_);
 }
 
 void SharedMemory::Unlink() {

@@ -75,6 +75,9 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--wire", options.wires, "how rows and gradients travel; default: f32, and bf16 and int8 for uniform ids and dim 64")
       ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
       ->type_name("f32|bf16|f16|int8");
+  command.add_option("--path", options.paths, "how rows travel: grpc, shm (shared memory) or all; default: grpc, and shm for dim 64")
+      ->check(CLI::IsMember({"grpc", "shm", "all"}))
+      ->type_name("grpc|shm|all");
   command.add_option("--seconds", options.seconds, "about how long a repetition takes")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();
@@ -197,7 +200,7 @@ int main(int argc, char** argv) {
 
   tandem::cli::BenchPullPushOptions pull_push;
   auto* pull_push_command =
-      bench->add_subcommand("pull-push", "rows between clients and parameter servers, beside what raw gRPC streams carry");
+      bench->add_subcommand("pull-push", "rows between clients and parameter servers, beside what raw streams carry");
   AddPullPushFlags(*pull_push_command, pull_push);
   pull_push_command->callback([&] { code = tandem::cli::BenchPullPush(pull_push); });
 

@@ -1,5 +1,6 @@
 // `tandem bench pull-push` as a user runs it: its figures as JSON, what it refuses, and that nothing outlives it, however it
 // ends.
+#include <array>
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -40,24 +41,31 @@ class BenchPullPushTest : public testing::Test {
   const std::string json_ = folder_ / "bench.json";
 };
 
-TEST_F(BenchPullPushTest, EveryModeIsMeasuredCheckedAndWritten) {
-  const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50",
-                            "--ids", "zipf", "--steps", "3", "--repetitions", "2"});
+TEST_F(BenchPullPushTest, EveryModeWireAndPathIsMeasuredCheckedAndWritten) {
+  const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50", "--ids",
+                            "zipf", "--wire", "f32", "bf16", "--path", "all", "--steps", "3", "--repetitions", "2"});
   const support::Ended ended = bench->Wait(kDeadlineSeconds);
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
   EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
   EXPECT_TRUE(Children(bench->pid()).empty());
   const std::string json = Json();
+  std::vector<std::array<std::string, 3>> rows_of_table;
+  for (const std::string mode : {"pull_push", "pooled", "pull", "push"}) {
+    for (const std::string wire : {"f32", "bf16"}) {
+      if (mode == "pooled" && wire != "f32") continue;
+      for (const std::string path : {"grpc", "shm"}) rows_of_table.push_back({mode, wire, path});
+    }
+  }
   size_t at = 0;
-  for (const char* mode : {"pull_push", "pooled", "pull", "push"}) {
+  for (const auto& [mode, wire, path] : rows_of_table) {
     at = json.find("{\"mode\"", at);
     ASSERT_NE(at, std::string::npos) << json;
     double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, raw = 0, ratio = 0;
     const std::string format =
-        std::string("{\"mode\":\"") + mode +
-        "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"grpc\","
-        "\"wire\":\"f32\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
-        "\"raw_grpc_gb_per_second\":%lf,\"ratio_to_raw_grpc\":%lf,\"correct\":true}";
+        "{\"mode\":\"" + mode +
+        "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"" + path +
+        "\",\"wire\":\"" + wire + "\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
+        "\"raw_" + path + "_gb_per_second\":%lf,\"ratio_to_raw_" + path + "\":%lf,\"correct\":true}";
     int length = 0;
     ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &raw, &ratio, &length), 6)
         << json;

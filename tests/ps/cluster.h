@@ -27,8 +27,11 @@ class PsServer {
   const std::string& address() const { return address_; }
   // Breaks every connection at once; what is parked in the host is dropped with its replies.
   void Kill() { server_.reset(); }
-  // Serves the same tables again, at the same address.
-  void Restart() { Listen(address_); }
+  // Serves the same tables again, at the same address; over gRPC alone, if so asked.
+  void Restart(bool offers_shared_memory = true) {
+    offers_shared_memory_ = offers_shared_memory;
+    Listen(address_);
+  }
 
  private:
   void Listen(const std::string& address) {
@@ -36,11 +39,15 @@ class PsServer {
     service_.Register(*server_);
     const absl::Status status = server_->Start(address);
     ASSERT_TRUE(status.ok()) << status;
+    if (offers_shared_memory_) {
+      ASSERT_TRUE(server_->ServeSharedMemory().ok());
+    }
     address_ = server_->address();
   }
 
   TableHost host_;
   EmbeddingService service_;
+  bool offers_shared_memory_ = true;
   std::string address_;
   std::unique_ptr<rpc::Server> server_;
 };

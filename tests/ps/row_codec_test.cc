@@ -76,6 +76,20 @@ TEST(RowCodecTest, TheRandomBitsAreAFunctionOfKeyStepAndColumn) {
   EXPECT_TRUE(std::equal(cut.begin(), cut.end(), longer.begin()));
 }
 
+TEST(RowCodecTest, RoundingBitsAreThoseOfPhilox) {
+  const uint64_t key = FoldKey({3, 4}), step = 0x123456789abcdef0;
+  for (uint32_t first : {0u, 8u, 512u}) {
+    for (uint32_t count : {1u, 8u, 63u, 64u, 65u, 500u}) {
+      std::vector<uint16_t> bits(512);
+      RoundingBits(key, step, first, count, bits.data());
+      for (uint32_t i = 0; i < count; ++i) {
+        const uint32_t column = first + i;
+        EXPECT_EQ(bits[i], DropoutBits({3, 4}, step, column)) << column;  // eight of a block, in this order
+      }
+    }
+  }
+}
+
 TEST(RowCodecTest, ExtremesStayWhatTheyAre) {
   const float infinity = std::numeric_limits<float>::infinity();
   const auto halves = Stored(STORED_BF16, {0.0f, -0.0f, infinity, -infinity, std::nanf(""), 1e-40f}, 1);

@@ -186,18 +186,6 @@ TEST_P(TableHostTest, TheConsistencyOfAJobIsOne) {
   EXPECT_TRUE(absl::IsFailedPrecondition(none.Get())) << none.Get();
 }
 
-TEST_P(TableHostTest, DenseEquivalentIsForBspAlone) {
-  TableSpec spec = MakeTableSpec(1, 4, SPARSE_ADAM);
-  spec.set_mode(TableSpec::DENSE_EQUIVALENT);
-  ConsistencySpec asp;
-  asp.set_mode(ConsistencySpec::ASP);
-  Status refused, created;
-  host_.CreateTables({spec}, 2, refused.Callback(), asp);
-  EXPECT_EQ(refused.Get(), absl::InvalidArgumentError("table table1: mode DENSE_EQUIVALENT with consistency ASP; must be BSP"));
-  host_.CreateTables({spec}, 2, created.Callback());
-  EXPECT_TRUE(created.Get().ok()) << "nothing was remembered of the refused one";
-}
-
 TEST_P(TableHostTest, RowsAreSavedWhenEveryTrainerHasCommittedTheStep) {
   Create(2, ConsistencySpec::ASP);
   ASSERT_TRUE(Commit(0, 1).Get().ok());

@@ -1,4 +1,4 @@
-// `tandem bench pull-push`: rows a second between clients and parameter servers, in processes of their own, beside what raw gRPC
+// `tandem bench pull-push`: rows a second between clients and parameter servers, in processes of their own, beside what raw
 // streams carry between the same processes. This process starts them, is their master and prints what the clients report.
 #include <google/protobuf/text_format.h>
 
@@ -75,6 +75,7 @@ const char* ModeName(const PullPushCase& bench) {
     default: return "pull_push";
   }
 }
+const char* PathName(const PullPushCase& bench) { return bench.path() == PullPushCase::SHM ? "shm" : "grpc"; }
 const char* IdsName(const PullPushCase& bench) { return bench.ids() == PullPushCase::ZIPF ? "zipf" : "uniform"; }
 
 // One repetition of all clients.
@@ -179,9 +180,9 @@ absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
 void PrintHead(const std::vector<PullPushCase>& plan) {
   std::printf(
       "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over all clients. GB/s: 8 bytes of id and what\n"
-      "the row travels as for each pull and for each push of a distinct id, over the whole step. raw: gRPC streams of 1 MB messages gathered in pieces of 256\n"
-      "bytes and copied out, between the same processes; its share: our GB/s while clients wait for pulls or pushes, of raw. %u repetitions,\n"
-      "medians.\n%-9s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %8s %6s %6s %6s\n",
+      "the row travels as for each pull and for each push of a distinct id, over the whole step. raw: streams of 1 MB messages gathered in\n"
+      "pieces of 256 bytes and copied out, on the same path between the same processes; its share: our GB/s while clients wait for pulls or\n"
+      "pushes, of raw. %u repetitions, medians.\n%-9s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %8s %6s %6s %6s\n",
       plan[0].repetitions(), "mode", "clients", "servers", "threads", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
       "p99 ms", "raw GB/s", "share", "pull", "push");
   std::fflush(stdout);
@@ -190,7 +191,8 @@ void PrintHead(const std::vector<PullPushCase>& plan) {
 void Print(const Measured& m) {
   const auto ratio = [](double value) { return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-"); };
   std::printf("%-9s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %8.2f %6s %6s %6s\n", ModeName(m.bench),
-              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), "grpc", ps::NameOf(m.bench.wire()),
+              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), PathName(m.bench),
+              ps::NameOf(m.bench.wire()),
               m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3,
               m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(), ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
   if (!m.wrong.empty()) std::printf("FAIL: %s\n", m.wrong.c_str());
@@ -202,16 +204,18 @@ std::string JsonObject(const Measured& m) {
       "{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(), ",\"servers\":", m.bench.servers(),
       ",\"threads\":", m.bench.threads(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
       ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench),
-      "\",\"path\":\"grpc\",\"wire\":\"", ps::NameOf(m.bench.wire()), "\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
+      "\",\"path\":\"", PathName(m.bench), "\",\"wire\":\"", ps::NameOf(m.bench.wire()),
+      "\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
       ",\"gb_per_second\":", loop::JsonNumber(m.bytes_per_second * 1e-9), ",\"p50_ms\":", loop::JsonNumber(m.p50_seconds * 1e3),
       ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3),
-      ",\"raw_grpc_gb_per_second\":", loop::JsonNumber(m.raw_bytes_per_second * 1e-9),
-      ",\"ratio_to_raw_grpc\":", loop::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
+      ",\"raw_", PathName(m.bench), "_gb_per_second\":", loop::JsonNumber(m.raw_bytes_per_second * 1e-9),
+      ",\"ratio_to_raw_", PathName(m.bench), "\":", loop::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
 }
 
 absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const std::string& mode, uint32_t dim,
-                                      const std::string& ids, const std::string& wire) {
+                                      const std::string& ids, const std::string& wire, const std::string& path) {
   PullPushCase bench;
+  bench.set_path(path == "shm" ? PullPushCase::SHM : PullPushCase::GRPC);
   bench.set_mode(mode == "pull"     ? PullPushCase::PULL
                  : mode == "push"   ? PullPushCase::PUSH
                  : mode == "pooled" ? PullPushCase::POOLED
@@ -240,6 +244,11 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   return bench;
 }
 
+bool Wanted(const std::vector<std::string>& paths, const char* path, bool by_default) {
+  if (paths.empty()) return by_default || path == std::string("grpc");
+  return std::any_of(paths.begin(), paths.end(), [&](const std::string& asked) { return asked == path || asked == "all"; });
+}
+
 absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<PullPushCase> plan;
@@ -249,9 +258,13 @@ absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& optio
         // Other dims say how bytes and rows share the cost; for that one kind of ids is enough.
         if (options.dims.empty() && options.ids.empty() && dim != 64 && ids == "zipf") continue;
         for (const std::string& wire : or_all(options.wires, std::vector<std::string>{"f32", "bf16", "int8"})) {
-          if (options.wires.empty() && wire != "f32" && (dim != 64 || ids == "zipf" || mode == "pooled")) continue;
-          ASSIGN_OR_RETURN(const PullPushCase bench, MakeCase(options, mode, dim, ids, wire));
-          plan.push_back(bench);
+          if (options.wires.empty() && wire != "f32" && (dim != 64 || ids == "zipf")) continue;
+          if (options.modes.empty() && mode == "pooled" && wire != "f32") continue;
+          for (const char* path : {"grpc", "shm"}) {
+            if (!Wanted(options.paths, path, dim == 64 && wire == "f32")) continue;
+            ASSIGN_OR_RETURN(const PullPushCase bench, MakeCase(options, mode, dim, ids, wire, path));
+            plan.push_back(bench);
+          }
         }
       }
     }

@@ -59,8 +59,11 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
       pattern_(GradientPattern(bench.dim())),
       client_(std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
                                                  ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
-                                                 bench.clients(), ps::RemoteClientOptions{.timeout = kBenchTimeout, .wire = bench.wire()})),
-      raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()))) {}
+                                                 bench.clients(),
+                                                 ps::RemoteClientOptions{.timeout = kBenchTimeout,
+                                                                         .wire = bench.wire(),
+                                                                         .shared_memory = bench.path() == PullPushCase::SHM})),
+      raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()), bench.path() == PullPushCase::SHM)) {}
 
 absl::Status PullPushClient::Meet() {
   const std::string key = absl::StrCat("meeting ", num_meetings_++);

@@ -37,6 +37,7 @@ absl::Status Serve(const PullPushCase& bench, const RoleOptions& options, std::u
   service.Register(server);
   raw.Register(server);
   RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
+  if (bench.path() == PullPushCase::SHM) RETURN_IF_ERROR(server.ServeSharedMemory());
   ASSIGN_OR_RETURN(master, JoinBench(PS, options, server.address()));
   const rpc::Assignment& assignment = master->assignment();
   service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map.version());

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
+#include "kernels/base/status_macros.h"
 
 namespace tandem::cli {
 
@@ -30,8 +31,8 @@ struct OnTheWay {
 
 RawMemory::RawMemory() : memory_(Buffer::Allocate(kMemoryBytes)) { std::memset(memory_->data(), 1, kMemoryBytes); }
 
-rpc::Payload RawMemory::Gather() {
-  const auto message = Buffer::Allocate(kMessageBytes);
+rpc::Payload RawMemory::Gather(absl::FunctionRef<std::shared_ptr<Buffer>(size_t)> allocate) {
+  const auto message = allocate(kMessageBytes);
   const char* source = static_cast<const char*>(memory_->data());
   char* target = static_cast<char*>(message->data());
   uint64_t state = Fmix64(++num_gathered_);
@@ -57,22 +58,30 @@ void RawMemory::Take(const rpc::Payload& message) {
 }
 
 void RawBytesService::Register(rpc::Server& server) {
-  server.Handle(kService, "Pull", rpc::MethodKind::STREAM, [this](rpc::Payload, rpc::Reply reply) { reply(memory_.Gather()); });
+  server.Handle(kService, "Pull", rpc::MethodKind::STREAM, [this](rpc::Payload, rpc::Reply reply) {
+    reply(memory_.Gather([&](size_t num_bytes) { return reply.Allocate(num_bytes); }));
+  });
   server.Handle(kService, "Push", rpc::MethodKind::STREAM, [](rpc::Payload request, rpc::Reply reply) {
     RawMemory::Take(request);
     reply(rpc::Payload());
   });
 }
 
-RawBytesClient::RawBytesClient(const std::vector<std::string>& addresses) {
+RawBytesClient::RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory)
+    : shared_(shared_memory ? std::make_unique<rpc::SharedStreams>() : nullptr) {
   for (const std::string& address : addresses) channels_.push_back(std::make_unique<rpc::Channel>(address));
+}
+
+absl::StatusOr<std::unique_ptr<rpc::ClientStream>> RawBytesClient::Open(rpc::Channel& channel, const std::string& method, int window) {
+  if (shared_ != nullptr) return shared_->Open(channel.address(), method, window);
+  return channel.OpenStream(method, window);
 }
 
 absl::StatusOr<double> RawBytesClient::Measure(Direction direction, int window, absl::Duration duration) {
   const bool pull = direction == Direction::PULL;
   std::vector<std::unique_ptr<rpc::ClientStream>> streams;
   for (const auto& channel : channels_) {
-    streams.push_back(channel->OpenStream(std::string("/") + kService + (pull ? "/Pull" : "/Push"), window));
+    ASSIGN_OR_RETURN(streams.emplace_back(), Open(*channel, std::string("/") + kService + (pull ? "/Pull" : "/Push"), window));
   }
   const auto on_the_way = std::make_shared<OnTheWay>();
   absl::MutexLock lock(&on_the_way->mutex);
@@ -94,7 +103,8 @@ absl::StatusOr<double> RawBytesClient::Measure(Direction direction, int window, 
     ++on_the_way->of_stream[free];
     on_the_way->mutex.Unlock();
     streams[free]
-        ->Send(pull ? rpc::Payload(std::string(8, 'p')) : memory_.Gather())
+        ->Send(pull ? rpc::Payload(std::string(8, 'p'))
+                    : memory_.Gather([&](size_t num_bytes) { return streams[free]->Allocate(num_bytes); }))
         .OnReady([on_the_way, free, pull](const absl::StatusOr<rpc::Payload>& reply) {
           if (pull && reply.ok()) RawMemory::Take(*reply);
           absl::MutexLock lock(&on_the_way->mutex);

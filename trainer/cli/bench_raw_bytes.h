@@ -1,6 +1,6 @@
-// The ceiling of `tandem bench pull-push`: what gRPC streams carry when nothing but memory is touched at their ends. Messages of
-// 1 MB, gathered by the sender in pieces of 256 bytes (a row of dim 64) at random from 256 MB, and copied out by the receiver;
-// through the same rpc/server and rpc/channel as rows. Thread rule: as rpc::Server and, for the client, one thread.
+// The ceiling of `tandem bench pull-push`: what streams carry when nothing but memory is touched at their ends. Messages of 1 MB,
+// gathered by the sender in pieces of 256 bytes (a row of dim 64) at random from 256 MB, and copied out by the receiver; through the
+// same rpc/server and rpc/channel, or shared memory, as rows. Thread rule: as rpc::Server and, for the client, one thread.
 #pragma once
 
 #include <atomic>
@@ -8,12 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/buffer.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
+#include "rpc/shared_stream.h"
 
 namespace tandem::cli {
 
@@ -21,8 +23,8 @@ namespace tandem::cli {
 class RawMemory {
  public:
   RawMemory();
-  // One message.
-  rpc::Payload Gather();
+  // One message, in memory that `allocate` gives.
+  rpc::Payload Gather(absl::FunctionRef<std::shared_ptr<Buffer>(size_t)> allocate);
   // Copies it out, to where nobody looks.
   static void Take(const rpc::Payload& message);
 
@@ -42,7 +44,7 @@ class RawBytesService {
 
 class RawBytesClient {
  public:
-  explicit RawBytesClient(const std::vector<std::string>& addresses);
+  RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory);
 
   enum class Direction { PULL, PUSH };
   // Bytes per second through one stream to every server, each with `window` messages on their way, for so long. Unavailable and
@@ -50,8 +52,11 @@ class RawBytesClient {
   absl::StatusOr<double> Measure(Direction direction, int window, absl::Duration duration);
 
  private:
+  absl::StatusOr<std::unique_ptr<rpc::ClientStream>> Open(rpc::Channel& channel, const std::string& method, int window);
+
   RawMemory memory_;
   std::vector<std::unique_ptr<rpc::Channel>> channels_;
+  std::unique_ptr<rpc::SharedStreams> shared_;  // null: gRPC
 };
 
 }  // namespace tandem::cli

@@ -52,6 +52,7 @@ struct BenchPullPushOptions {
   std::vector<uint32_t> dims;      // empty: 64, 16 and 128
   std::vector<std::string> ids;    // uniform, zipf; empty: both where it says something
   std::vector<std::string> wires;  // f32, bf16, f16, int8; empty: f32, and bf16 and int8 where they say something
+  std::vector<std::string> paths;  // grpc, shm, all; empty: both where it says something
   int clients = 0;                 // 0: 2 for pull_push and pooled, else 1
   int servers = 1;
   int threads = 1;  // worker threads of a server

@@ -1,4 +1,6 @@
 // `tandem ps`: a parameter server. Holds its share of the tables until the job is over.
+#include <cstdio>
+
 #include "kernels/base/status_macros.h"
 #include "ps/service.h"
 #include "trainer/cli/commands.h"
@@ -18,6 +20,11 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
   rpc::Server server;
   service.Register(server);
   RETURN_IF_ERROR(server.Start(options.listen));
+  if (job.ps().transport() == ParameterServer::AUTO) {
+    if (const absl::Status shared = server.ServeSharedMemory(); !shared.ok()) {
+      std::fprintf(stderr, "[ps] rows go over gRPC alone: %s\n", std::string(shared.message()).c_str());
+    }
+  }
   // Parked calls of a failed job must not hold up the server's end.
   ASSIGN_OR_RETURN(client, Join(options, PS, job, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
   const rpc::Assignment& assignment = client->assignment();

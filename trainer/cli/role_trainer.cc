@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "ps/client_remote.h"
 #include "trainer/cli/client_of_job.h"
@@ -61,7 +62,7 @@ WireFormat WireOf(ParameterServer::Wire::Format format) {
   }
 }
 
-std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Job& job) {
+std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, const Job& job) {
   const rpc::Assignment& assignment = master.assignment();
   std::vector<std::string> addresses;
   for (const rpc::Member& member : assignment.MembersOf(PS)) addresses.push_back(member.address);
@@ -70,7 +71,19 @@ std::unique_ptr<ps::Client> MakeClient(const rpc::MasterClient& master, const Jo
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
                               .consistency = loop::ConsistencyOf(job),
-                              .wire = WireOf(job.ps().wire())});
+                              .wire = WireOf(job.ps().wire()),
+                              .shared_memory = job.ps().transport() == ParameterServer::AUTO});
+}
+
+// What the user should know if servers of this very host were not reached through shared memory; empty: nothing.
+std::string SharedMemoryNote(const ps::RemoteClient& client, const rpc::Assignment& assignment, const Job& job) {
+  int num_here = 0;
+  for (const rpc::Member& server : assignment.MembersOf(PS)) {
+    num_here += server.host == assignment.MembersOf(TRAINER)[assignment.rank].host;
+  }
+  if (job.ps().transport() != ParameterServer::AUTO || job.placement() != Job::PS || client.num_shared() >= num_here) return "";
+  return absl::StrCat("rows of ", num_here - client.num_shared(), " of ", num_here,
+                      " servers on this host went over gRPC: no memory could be shared with them");
 }
 
 // Trainers of one machine take its GPUs in the order of their ranks.
@@ -106,7 +119,9 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                       .size = num_trainers,
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
-  const std::unique_ptr<ps::Client> client = ClientOfJob(job, MakeClient(master, job), num_trainers);
+  auto remote = MakeClient(master, job);
+  const ps::RemoteClient& reached = *remote;  // inside `client`
+  const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(remote), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(client.get()));
@@ -126,6 +141,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                                     .stop_requested = SignalReceived,
                                                     .master = &master});
   RETURN_IF_ERROR(summary.status());
+  if (const std::string note = SharedMemoryNote(reached, assignment, job); output != nullptr && !note.empty()) output->Note(note);
   if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
   return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }

@@ -71,6 +71,7 @@ parallel {
 ps {
   threads: 1
   storage: F32
+  wire: F32
 }
 checkpoint {
   keep: 1
@@ -275,6 +276,7 @@ TEST(JobDefaultsTest, DependentDefaultsFollowTheirSource) {
   EXPECT_EQ(Load(kMinimal, {"optimizer.kind=ADAMW", "tables[item].weight_decay=0.1"}).tables(0).optimizer(), ADAMW);
   EXPECT_EQ(Load(kMinimal, {}).tables(0).storage(), ParameterServer::F32);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16"}).tables(0).storage(), ParameterServer::BF16);
+  EXPECT_EQ(Load(kMinimal, {"ps.wire=INT8"}).ps().wire(), ParameterServer::Wire::INT8);
   EXPECT_EQ(Load(kMinimal, {"ps.storage=BF16", "tables[item].storage=INT8"}).tables(0).storage(), ParameterServer::INT8);
   EXPECT_EQ(Load(kMinimal, {}, 4).parallel().dp(), 4);
   EXPECT_EQ(Load(kMinimal, {"ps.consistency=GEO"}).ps().geo_steps(), 10);

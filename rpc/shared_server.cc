@@ -1,0 +1,192 @@
+#include "rpc/shared_server.h"
+
+#include <cstring>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "rpc/grpc_bytes.h"
+#include "rpc/local_socket.h"
+#include "rpc/served_call.h"
+#include "rpc/shared_link.h"
+#include "rpc/shared_memory.h"
+#include "rpc/shared_protocol.h"
+
+namespace tandem::rpc {
+
+namespace {
+
+constexpr size_t kMaxUnanswered = 16;  // messages of a stream with its handler
+constexpr int kMaxPackets = 16;        // taken of one socket before others have their turn
+
+}  // namespace
+
+// One client's stream. Messages go to the handler as they come, replies go out in the order of the messages.
+class SharedServer::Stream : public SharedPoller::Member, public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(std::unique_ptr<LocalSocket> socket, std::shared_ptr<const HandlerMap> handlers, SharedMemoryOptions options,
+         std::shared_ptr<SharedPoller> poller)
+      : socket_(std::move(socket)), handlers_(std::move(handlers)), options_(options), poller_(std::move(poller)) {}
+
+  int fd() const override { return socket_->fd(); }
+  bool Step() override;
+  bool Rest() override { return link_ == nullptr || link_->Rest(TakesMessages()); }
+  bool OnReadable() override;
+  void End() override {
+    socket_->Shutdown();
+    if (link_ != nullptr) link_->End();
+  }
+
+ private:
+  // One message's place in the order of replies.
+  class Call : public ServedCall {
+   public:
+    Call(std::shared_ptr<Stream> stream, uint64_t number) : stream_(std::move(stream)), number_(number) {}
+    void Answer(absl::StatusOr<Payload> answer) override { stream_->Answer(number_, std::move(answer)); }
+    std::shared_ptr<Buffer> Allocate(size_t num_bytes) override { return stream_->link_->Allocate(num_bytes); }
+
+   private:
+    const std::shared_ptr<Stream> stream_;
+    const uint64_t number_;
+  };
+
+  // False: it is refused, and over.
+  bool Welcome(const std::string& hello);
+  absl::StatusOr<std::shared_ptr<SharedMemory>> Open(const std::string& hello);
+  void Answer(uint64_t number, absl::StatusOr<Payload> answer);
+  bool TakesMessages() {
+    absl::MutexLock lock(&mutex_);
+    return !ended_ && answers_.size() < kMaxUnanswered;
+  }
+
+  const std::shared_ptr<LocalSocket> socket_;
+  const std::shared_ptr<const HandlerMap> handlers_;
+  const SharedMemoryOptions options_;
+  const std::shared_ptr<SharedPoller> poller_;
+  std::shared_ptr<const Handler> handler_;
+  std::shared_ptr<SharedLink> link_;  // once welcomed; set before any message
+  absl::Mutex mutex_;                 // also over what is sent, which keeps the order
+  std::deque<std::optional<absl::StatusOr<Payload>>> answers_ ABSL_GUARDED_BY(mutex_);  // of messages from first_ on
+  uint64_t first_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // by an error reply
+};
+
+bool SharedServer::Stream::Step() {
+  if (link_ == nullptr) return false;
+  const absl::StatusOr<bool> sent = link_->Step();
+  if (!sent.ok()) link_->Close();
+  if (!sent.ok() || !TakesMessages()) return sent.ok() && *sent;
+  absl::StatusOr<std::optional<SharedMessage>> message = link_->Take();
+  if (!message.ok()) link_->Close();  // what it says cannot be trusted
+  if (!message.ok() || !message->has_value()) return *sent;
+  uint64_t number;
+  {
+    absl::MutexLock lock(&mutex_);
+    number = first_ + answers_.size();
+    answers_.emplace_back();
+  }
+  (*handler_)(std::move((**message).payload), MakeReply(std::make_shared<Call>(shared_from_this(), number)));
+  return true;
+}
+
+void SharedServer::Stream::Answer(uint64_t number, absl::StatusOr<Payload> answer) {
+  if (answer.ok() && answer->size() > size_t{kMaxMessageBytes}) {
+    answer = absl::ResourceExhaustedError(absl::StrCat("a reply of ", answer->size(), " bytes, the limit is ", kMaxMessageBytes));
+  }
+  bool was_full;
+  {
+    absl::MutexLock lock(&mutex_);
+    was_full = answers_.size() >= kMaxUnanswered;
+    answers_[number - first_] = std::move(answer);
+    for (; !answers_.empty() && answers_.front().has_value(); answers_.pop_front(), ++first_) {
+      if (ended_) continue;
+      absl::StatusOr<Payload>& next = *answers_.front();
+      ended_ = !next.ok();
+      if (next.ok()) link_->Send({*std::move(next)});
+      else link_->Send({Payload(std::string(next.status().message())), next.status().code()});
+    }
+  }
+  if (was_full) poller_->Wake();
+}
+
+bool SharedServer::Stream::OnReadable() {
+  std::string packet;
+  for (int i = 0; i < kMaxPackets; ++i) {
+    switch (socket_->Receive(&packet, kMaxPacketBytes)) {
+      case LocalSocket::Received::CLOSED: return false;
+      case LocalSocket::Received::NOTHING: return true;
+      case LocalSocket::Received::PACKET:
+        if (link_ == nullptr && !Welcome(packet)) return false;
+    }
+  }
+  return true;
+}
+
+bool SharedServer::Stream::Welcome(const std::string& hello) {
+  SharedWelcome welcome;
+  const auto memory = Open(hello);
+  if (memory.ok()) {
+    welcome.arena_bytes = options_.arena_bytes;
+    link_ = std::make_shared<SharedLink>(*memory, options_.arena_bytes, SharedLink::Side::SERVER, socket_);
+  }
+  std::string packet(reinterpret_cast<const char*>(&welcome), sizeof welcome);
+  if (!memory.ok()) absl::StrAppend(&packet, memory.status().message().substr(0, kMaxPacketBytes - sizeof welcome));
+  return socket_->Send(packet.data(), packet.size(), memory.ok() ? (*memory)->fd() : -1) && memory.ok();
+}
+
+absl::StatusOr<std::shared_ptr<SharedMemory>> SharedServer::Stream::Open(const std::string& hello) {
+  SharedHello header;
+  if (hello.size() < sizeof header) return absl::InvalidArgumentError("not a hello");
+  std::memcpy(&header, hello.data(), sizeof header);
+  if (header.magic != kSharedMagic || header.version != kSharedVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("version ", header.version, ", this server speaks ", kSharedVersion));
+  }
+  const std::string method = hello.substr(sizeof header);
+  const auto handler = handlers_->find(method);
+  if (handler == handlers_->end()) return absl::UnimplementedError(absl::StrCat("there is no stream ", method));
+  handler_ = handler->second;
+  return SharedMemory::CreateAnonymous(SharedLink::SegmentBytes(options_.arena_bytes));
+}
+
+class SharedServer::Listener : public SharedPoller::Member {
+ public:
+  Listener(std::unique_ptr<LocalSocket> socket, HandlerMap handlers, SharedMemoryOptions options,
+           std::shared_ptr<SharedPoller> poller)
+      : socket_(std::move(socket)),
+        handlers_(std::make_shared<const HandlerMap>(std::move(handlers))),
+        options_(options),
+        poller_(std::move(poller)) {}
+
+  int fd() const override { return socket_->fd(); }
+  bool Step() override { return false; }
+  bool Rest() override { return true; }
+  bool OnReadable() override {
+    if (auto accepted = socket_->Accept(); accepted != nullptr) {
+      poller_->Add(std::make_shared<Stream>(std::move(accepted), handlers_, options_, poller_));
+    }
+    return true;
+  }
+  void End() override {}
+
+ private:
+  const std::unique_ptr<LocalSocket> socket_;
+  const std::shared_ptr<const HandlerMap> handlers_;
+  const SharedMemoryOptions options_;
+  const std::shared_ptr<SharedPoller> poller_;
+};
+
+absl::StatusOr<std::unique_ptr<SharedServer>> SharedServer::Start(const std::string& address, HandlerMap streams,
+                                                                  SharedMemoryOptions options) {
+  TANDEM_CHECK(options.arena_bytes > 0 && options.arena_bytes % Extents::kUnit == 0) << options.arena_bytes;
+  ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, LocalSocket::Listen(SharedSocketName(address)));
+  std::unique_ptr<SharedServer> server(new SharedServer());
+  server->poller_->Add(std::make_shared<Listener>(std::move(socket), std::move(streams), options, server->poller_));
+  return server;
+}
+
+}  // namespace tandem::rpc

@@ -1,0 +1,33 @@
+// The streams of a server through shared memory: accepts clients of this host at a local socket, makes each stream its segment
+// and calls the same handlers as gRPC does, on one thread for all streams.
+// Thread rule: as Server. Destruction ends all streams; replies that come later do nothing.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "rpc/server.h"
+#include "rpc/shared_poller.h"
+
+namespace tandem::rpc {
+
+using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;  // by "/package.Service/Method"
+
+class SharedServer {
+ public:
+  // `address` is where the server listens. Unavailable if somebody serves it already.
+  static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address, HandlerMap streams,
+                                                             SharedMemoryOptions options);
+  ~SharedServer() { poller_->Stop(); }
+
+ private:
+  class Listener;
+  class Stream;
+  SharedServer() : poller_(std::make_shared<SharedPoller>("shared streams")) {}
+
+  const std::shared_ptr<SharedPoller> poller_;
+};
+
+}  // namespace tandem::rpc
