@@ -50,17 +50,23 @@ void AddRows(const BagPart& part, const float* rows, float* pooled) {
   }
 }
 
-void AddGradients(const BagPart& part, const void* of_bags, float* gradients) {
+void SumGradients(const BagPart& part, const void* of_bags, float* gradients) {
   std::vector<float> of_bag(part.dim);
   const char* next = static_cast<const char*>(of_bags);
-  size_t i = 0;
+  size_t i = 0, num_seen = 0;
   for (const uint32_t count : part.counts) {
     std::memcpy(of_bag.data(), next, part.dim * sizeof(float));
     next += part.dim * sizeof(float);
     for (const size_t end = i + count; i < end; ++i) {
       const float weight = WeightAt(part.weights, i);
       float* row = gradients + size_t{part.place[i]} * part.dim;
-      for (size_t column = 0; column < part.dim; ++column) row[column] += weight * of_bag[column];
+      const bool first = part.place[i] == num_seen;  // nothing is there yet
+      num_seen += first;
+      if (first) {
+        for (size_t column = 0; column < part.dim; ++column) row[column] = weight * of_bag[column];
+      } else {
+        for (size_t column = 0; column < part.dim; ++column) row[column] += weight * of_bag[column];
+      }
     }
   }
 }

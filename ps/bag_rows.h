@@ -29,7 +29,8 @@ struct BagPart {
 };
 // pooled [bags, dim] += the weighted rows [distinct, dim], in the order of the ids.
 void AddRows(const BagPart& part, const float* rows, float* pooled);
-// gradients [distinct, dim] += the weighted gradients of bags [bags, dim] (at any alignment), in the order of the ids.
-void AddGradients(const BagPart& part, const void* of_bags, float* gradients);
+// gradients [distinct, dim] = sums of the weighted gradients of bags [bags, dim] (at any alignment), in the order of the ids.
+// REQUIRES: `place` numbers the distinct ids in the order of their first places.
+void SumGradients(const BagPart& part, const void* of_bags, float* gradients);
 
 }  // namespace tandem::ps

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/buffer.h"
 #include "ps/bag_rows.h"
 
 namespace tandem::ps {
@@ -15,9 +16,10 @@ namespace {
 struct Pooled {
   DistinctIds distinct;
   std::vector<uint32_t> counts;
-  std::vector<float> rows;  // or their gradients
+  const std::shared_ptr<Buffer> memory;  // of rows, or their gradients
+  float* const rows = static_cast<float*>(memory->data());
 
-  Pooled(const Bags& bags, size_t dim) : distinct(FindDistinct(bags.ids.data(), bags.ids.size())), rows(distinct.ids.size() * dim) {
+  Pooled(const Bags& bags, size_t dim) : distinct(FindDistinct(bags.ids.data(), bags.ids.size())), memory(Buffer::Allocate(distinct.ids.size() * dim * sizeof(float))) {
     for (size_t bag = 0; bag < bags.size(); ++bag) {
       counts.push_back(static_cast<uint32_t>(bags.offsets[bag + 1] - bags.offsets[bag]));
     }
@@ -43,11 +45,11 @@ rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags
   const auto call = std::make_shared<Pooled>(bags, dim);
   const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
   const auto future = promise->future();
-  Pull(step, create, {{bags.table, call->distinct.ids, call->rows.data()}})
+  Pull(step, create, {{bags.table, call->distinct.ids, call->rows}})
       .OnReady([call, promise, bags, dim, pooled](const absl::StatusOr<rpc::Done>& pulled) {
         if (pulled.ok()) {
           std::fill(pooled, pooled + bags.size() * dim, 0.0f);
-          AddRows({call->distinct.place, call->counts, bags.weights, dim}, call->rows.data(), pooled);
+          AddRows({call->distinct.place, call->counts, bags.weights, dim}, call->rows, pooled);
           ScalePooled(bags, dim, pooled, pooled);
         }
         promise->Set(pulled);
@@ -60,8 +62,8 @@ rpc::Future<rpc::Done> Client::PushPooled(uint64_t step, uint32_t slice, const B
   const auto call = std::make_shared<Pooled>(bags, dim);
   std::vector<float> of_sums(bags.size() * dim);
   ScalePooled(bags, dim, gradients, of_sums.data());
-  AddGradients({call->distinct.place, call->counts, bags.weights, dim}, of_sums.data(), call->rows.data());
-  const auto future = Accumulate(step, slice, {{bags.table, call->distinct.ids, call->rows.data()}});
+  SumGradients({call->distinct.place, call->counts, bags.weights, dim}, of_sums.data(), call->rows);
+  const auto future = Accumulate(step, slice, {{bags.table, call->distinct.ids, call->rows}});
   future.OnReady([call](const absl::StatusOr<rpc::Done>&) {});
   return future;
 }

@@ -39,7 +39,9 @@ struct Received {
   std::vector<SegmentBags> segments;
   size_t num_values = 0;      // f32 numbers of all bags
   size_t num_row_values = 0;  // of all distinct rows
-  std::vector<float> rows;    // of the distinct ids, or their gradients
+  std::shared_ptr<Buffer> memory;  // of the distinct rows, or their gradients
+
+  float* rows(const SegmentBags& bags) const { return static_cast<float*>(memory->data()) + bags.first_row_value; }
 };
 
 // Takes `size` bytes off the front; false if there are not so many.
@@ -92,7 +94,7 @@ absl::Status TakeSegments(const TableHost& host, const Segments& segments, Recei
   }
   if (!ids.empty() || !counts.empty() || !weights.empty()) return Malformed("segments count less than there is");
   if (received->num_row_values > kMaxPooledRowBytes / sizeof(float)) return absl::InvalidArgumentError("too many rows in one message; cut it into several");
-  received->rows.resize(received->num_row_values);
+  received->memory = Buffer::Allocate(received->num_row_values * sizeof(float));
   return absl::OkStatus();
 }
 
@@ -117,7 +119,7 @@ absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version
   RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
   std::vector<PullPart> parts;
   for (const SegmentBags& bags : received->segments) {
-    parts.push_back({bags.table, bags.distinct.ids.size(), bags.distinct.ids.data(), received->rows.data() + bags.first_row_value});
+    parts.push_back({bags.table, bags.distinct.ids.size(), bags.distinct.ids.data(), received->rows(bags)});
   }
   std::optional<Caller> caller;
   if (request.header().sender().role() == TRAINER) caller = {request.header().sender().rank(), request.header().sender().incarnation()};
@@ -128,7 +130,7 @@ absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version
         const auto pooled = Buffer::Allocate(received->num_values * sizeof(float));
         std::memset(pooled->data(), 0, pooled->num_bytes());
         for (const SegmentBags& bags : received->segments) {
-          AddRows(bags.part(), received->rows.data() + bags.first_row_value, static_cast<float*>(pooled->data()) + bags.first_value);
+          AddRows(bags.part(), received->rows(bags), static_cast<float*>(pooled->data()) + bags.first_value);
         }
         PullPooledReply small;
         small.set_shard_map_version(shard_map_version);
@@ -155,8 +157,8 @@ absl::Status PooledCalls::Push(rpc::Payload& payload, const rpc::Reply& reply) c
   if (received->num_values * sizeof(float) != gradients.size()) return Malformed("gradients are not as long as segments say");
   std::vector<PushPart> parts;
   for (const SegmentBags& bags : received->segments) {
-    float* of_rows = received->rows.data() + bags.first_row_value;
-    AddGradients(bags.part(), gradients.data() + bags.first_value * sizeof(float), of_rows);
+    float* of_rows = received->rows(bags);
+    SumGradients(bags.part(), gradients.data() + bags.first_value * sizeof(float), of_rows);
     parts.push_back({bags.table, bags.distinct.ids.size(), bags.distinct.ids.data(), of_rows});
   }
   const Sender& sender = request.header().sender();
