@@ -2,9 +2,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "proto/worker.pb.h"
 #include "tests/trainer/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
 #include "trainer/remote/context_share.h"
+#include "trainer/remote/remote_call.h"
 
 namespace tandem {
 namespace {
@@ -183,6 +185,14 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() == 0; }));
   EXPECT_EQ(optimizer->Step(autograd, 1).status().code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(linear.Forward(autograd.frame(), {x_}).ok());
+  // A call that was on its way when the context ended.
+  ForwardRequest late;
+  trainer->Sign(&late);
+  late.mutable_context()->set_context(autograd.id());
+  late.mutable_context()->set_timeout_ms(1000);
+  late.set_object(linear.ref().object());
+  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", rpc::Payload(late.SerializeAsString()), Soon(), "late");
+  EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
