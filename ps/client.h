@@ -4,6 +4,7 @@
 // untouched until its future completes. Files take as long as they take: Save and Load have deadlines of their own.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +38,24 @@ struct PushSegment {
   const float* gradients = nullptr;
 };
 
+// What the weighted sum of a bag's rows is divided by: 1, how many there are, or the root of that. An empty bag is 0.
+enum class Pooling { SUM, MEAN, SQRT_N };
+inline double PoolingFactor(Pooling pooling, size_t count) {
+  if (pooling == Pooling::SUM || count == 0) return 1;
+  return 1 / (pooling == Pooling::MEAN ? static_cast<double>(count) : std::sqrt(static_cast<double>(count)));
+}
+
+// Bags of rows of one table: bag b has ids[offsets[b]] to ids[offsets[b + 1] - 1], none 0, any as often as it likes.
+struct Bags {
+  uint32_t table = 0;
+  Pooling pooling = Pooling::SUM;
+  absl::Span<const uint64_t> ids;
+  absl::Span<const uint64_t> offsets;  // bags + 1, from 0 to ids.size()
+  const float* weights = nullptr;      // [ids.size()]; null: all 1
+
+  size_t size() const { return offsets.size() - 1; }
+};
+
 // Whole rows of a dense table (TableSpec.dense): `values` [ids.size(), width]. A width is the table's dim or, with the optimizer's slots
 // behind the weights, all numbers of a row.
 struct RowsToAssign {
@@ -66,7 +85,7 @@ struct CommitArgs {
   bool flush = false;
 
   // 0 if there is none.
-  float RateOf(uint32_t table) const {
+  double RateOf(uint32_t table) const {
     for (const TableRateValue& rate : rates) {
       if (rate.table == table) return rate.learning_rate;
     }
@@ -81,6 +100,11 @@ struct HashResult {
 
 // What so many ids and their rows, or gradients, take.
 inline size_t CallBytes(size_t num_ids, size_t dim) { return num_ids * (sizeof(uint64_t) + dim * sizeof(float)); }
+
+// InvalidArgument if offsets do not rise from 0 to the number of ids, or an id is 0.
+absl::Status CheckBags(const Bags& bags);
+// to[b] = from[b] times the pooling factor of bag b; the same array will do.
+void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to);
 
 class Client {
  public:
@@ -98,6 +122,11 @@ class Client {
   virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
   // `slice` is this push's place in the step's summation order.
   virtual rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) = 0;
+  // A row for each bag, `pooled` [bags, dim], in the order of the ids. Tables that are elsewhere pool there: their parts of a bag are
+  // added in the order of the servers. By default rows are pulled and pooled here. `dim` is the table's.
+  virtual rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled);
+  // Accumulate, for the rows of bags whose gradients are [bags, dim].
+  virtual rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients);
   // Squared norm of the gradients that all trainers accumulated for `step`, summed per row. Unsigned fixed point, 64
   // fraction bits. Every trainer calls it, after its own Accumulate futures completed, or none does. In modes other than BSP (see
   // ConsistencySpec) it is of this trainer's gradients, and waits for nobody.

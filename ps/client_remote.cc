@@ -15,6 +15,7 @@
 #include "kernels/base/status_macros.h"
 #include "ps/message_cut.h"
 #include "ps/operation.h"
+#include "ps/pooled_cut.h"
 #include "ps/resending_stream.h"
 #include "ps/saturating.h"
 #include "ps/statistics.h"
@@ -272,6 +273,67 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
   return absl::OkStatus();
 }
 
+// The messages of a call with bags, and what a pull's brought back.
+struct PooledAnswers {
+  explicit PooledAnswers(std::vector<PooledMessage> cut)
+      : messages(std::move(cut)), parts(messages.size()), missing(messages.size()) {}
+
+  absl::Status Take(size_t number, size_t dim, Payload reply) {
+    std::vector<std::string_view> pieces;
+    if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
+    std::vector<float>& part = parts[number];
+    part.resize(messages[number].bags.size() * dim);
+    size_t num_bytes = 0;
+    for (const std::string_view piece : pieces) num_bytes += piece.size();
+    if (num_bytes != part.size() * sizeof(float)) {
+      return absl::InternalError(absl::StrCat("answered ", num_bytes, " bytes of bags, expected ", part.size() * sizeof(float)));
+    }
+    char* next = reinterpret_cast<char*>(part.data());
+    for (const std::string_view piece : pieces) next = std::copy(piece.begin(), piece.end(), next);
+    return absl::OkStatus();
+  }
+  void Sum(const Bags& bags, size_t dim, float* pooled) const {
+    for (size_t number = 0; number < messages.size(); ++number) {
+      const float* from = parts[number].data();
+      for (const uint32_t bag : messages[number].bags) {
+        for (size_t i = 0; i < dim; ++i) pooled[bag * dim + i] += *from++;
+      }
+    }
+    ScalePooled(bags, dim, pooled, pooled);
+  }
+
+  const std::vector<PooledMessage> messages;
+  std::vector<std::vector<float>> parts;  // [message]: one thread's each
+  std::atomic<size_t> missing;
+};
+
+BagSegment SegmentOf(uint32_t table, const PooledMessage& message) {
+  BagSegment segment;
+  segment.set_table(table);
+  segment.set_ids(message.ids.size());
+  segment.set_bags(message.bags.size());
+  segment.set_weighted(!message.weights.empty());
+  return segment;
+}
+
+template <class T>
+size_t SizeInBytes(const std::vector<T>& values) {
+  return values.size() * sizeof(T);
+}
+
+// Adds counts, weights and ids of the bags, in fields `first_field` and the two behind it. `owner` keeps the message alive.
+void AppendBags(Payload& payload, int first_field, const std::shared_ptr<const void>& owner, const PooledMessage& message) {
+  rpc::AppendBytesField(payload, first_field, message.counts.data(), SizeInBytes(message.counts), owner);
+  rpc::AppendBytesField(payload, first_field + 1, message.weights.data(), SizeInBytes(message.weights), owner);
+  rpc::AppendBytesField(payload, first_field + 2, message.ids.data(), SizeInBytes(message.ids), owner);
+}
+
+uint32_t CrcOfBags(const PooledMessage& message) {
+  const uint32_t counts = Crc32c(0, message.counts.data(), SizeInBytes(message.counts));
+  const uint32_t weights = Crc32c(counts, message.weights.data(), SizeInBytes(message.weights));
+  return Crc32c(weights, message.ids.data(), SizeInBytes(message.ids));
+}
+
 // One message's part of a call on rows of a dense table: rows [begin, end) of what its server owns.
 struct RowsMessage {
   const OwnedIds& owned;
@@ -353,12 +415,21 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
       };
       pulls.push_back(ResendingStream::Create(open("Pull"), timer));
       pushes.push_back(ResendingStream::Create(open("Push"), timer));
+      pooled_pulls.push_back(ResendingStream::Create(open("PullPooled"), timer));
+      pooled_pushes.push_back(ResendingStream::Create(open("PushPooled"), timer));
     }
   }
 
   template <class SegmentType>
   absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments);
   std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
+  // The bags in messages, and an operation that waits for the answers of all.
+  struct PooledPlan {
+    std::vector<PooledMessage> messages;
+    std::shared_ptr<Operation> operation;  // null: there is nothing to send
+  };
+  absl::StatusOr<PooledPlan> PlanPooled(std::string what, const Bags& bags, size_t dim, ConcurrentSpan span);
+  std::shared_ptr<Operation> Begin(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span);
   RequestHeader HeaderOf(const ConcurrentSpan& span) const {
     RequestHeader traced = header;
     traced.set_trace_id(span.trace_id());
@@ -385,8 +456,8 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   const std::shared_ptr<Timer> timer = std::make_shared<Timer>();
   std::shared_ptr<rpc::SharedStreams> shared;  // null: everything over gRPC
   std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
-  std::vector<std::shared_ptr<ResendingStream>> pulls, pushes;
-  std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;  // of each server's pulls, then of its pushes, when last opened
+  std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes;
+  std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;  // of each server's streams, in the order of their opening, when last opened
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
 };
 
@@ -413,13 +484,33 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
 
 std::shared_ptr<Operation> RemoteClient::Core::Start(std::string what, const Plan& plan, ConcurrentSpan span) {
   span.AddBytes(static_cast<double>(plan.num_bytes));
-  auto operation = std::make_shared<Operation>(std::move(what), plan.messages_of_server, std::move(span));
+  return Begin(std::move(what), plan.messages_of_server, std::move(span));
+}
+
+std::shared_ptr<Operation> RemoteClient::Core::Begin(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span) {
+  auto operation = std::make_shared<Operation>(std::move(what), std::move(messages_of_server), std::move(span));
   const std::weak_ptr<Operation> weak = operation;
   const Timer::Key key = timer->Schedule(absl::Now() + options.timeout, [weak, after = options.timeout] {
     if (const auto late = weak.lock()) late->TimeOut(after);
   });
   operation->future().OnReady([timer = timer, key](const absl::StatusOr<Done>&) { timer->Cancel(key); });
   return operation;
+}
+
+absl::StatusOr<RemoteClient::Core::PooledPlan> RemoteClient::Core::PlanPooled(std::string what, const Bags& bags, size_t dim,
+                                                                                ConcurrentSpan span) {
+  const auto spec = specs.find(bags.table);
+  if (spec == specs.end()) return absl::InvalidArgumentError(absl::StrCat("there is no table ", bags.table));
+  TANDEM_CHECK_EQ(spec->second.dim(), dim);
+  PooledPlan plan;
+  ASSIGN_OR_RETURN(plan.messages, CutBags(bags, router, dim, options.message_bytes));
+  std::vector<int> messages_of_server(channels.size());
+  for (const PooledMessage& message : plan.messages) {
+    ++messages_of_server[static_cast<size_t>(message.server)];
+    span.AddBytes(static_cast<double>(message.ids.size() * sizeof(uint64_t) + message.bags.size() * dim * sizeof(float)));
+  }
+  if (!plan.messages.empty()) plan.operation = Begin(std::move(what), std::move(messages_of_server), std::move(span));
+  return plan;
 }
 
 void RemoteClient::Core::CallEach(const char* method, std::string what, const std::vector<Payload>& requests,
@@ -595,6 +686,71 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
   return pushes_.emplace_back(operation->future());
 }
 
+Future<Done> RemoteClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+  const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull_pooled", step);
+  auto plan = core_->PlanPooled(absl::StrCat("pooled pull for step ", step), bags, dim, span);
+  if (!plan.ok()) return Future<Done>::Ready(plan.status());
+  std::fill(pooled, pooled + bags.size() * dim, 0.0f);
+  if (plan->operation == nullptr) return Future<Done>::Ready(Done());
+  const auto answers = std::make_shared<PooledAnswers>(std::move(plan->messages));
+  for (size_t number = 0; number < answers->messages.size(); ++number) {
+    const PooledMessage& message = answers->messages[number];
+    PullPooledRequest request;
+    *request.mutable_header() = core_->HeaderOf(span);
+    request.set_step(step);
+    request.set_create(create);
+    *request.add_segments() = SegmentOf(bags.table, message);
+    Payload payload(request.SerializeAsString());
+    AppendBags(payload, 13, answers, message);
+    core_->pooled_pulls[static_cast<size_t>(message.server)]->Send(
+        {std::move(payload), [operation = plan->operation] { return operation->wanted(); },
+         [operation = plan->operation, answers, number, server = message.server, bags, dim, pooled](absl::StatusOr<Payload> reply) {
+           if (!operation->Enter()) return;
+           absl::Status status = reply.status();
+           if (status.ok()) status = answers->Take(number, dim, *std::move(reply));
+           // Parts add up in the order of the messages, whatever came last.
+           if (status.ok() && answers->missing.fetch_sub(1) == 1) answers->Sum(bags, dim, pooled);
+           if (!status.ok()) status = Annotate(status, operation->what(), server);
+           operation->Leave(server, std::move(status));
+         }});
+  }
+  return plan->operation->future();
+}
+
+Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+  const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push_pooled", step);
+  auto plan = core_->PlanPooled(absl::StrCat("pooled push for step ", step), bags, dim, span);
+  if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
+  if (plan->operation == nullptr) return Future<Done>::Ready(Done());
+  std::vector<float> of_sums(bags.size() * dim);
+  ScalePooled(bags, dim, gradients, of_sums.data());
+  const auto answers = std::make_shared<PooledAnswers>(std::move(plan->messages));
+  for (const PooledMessage& message : answers->messages) {
+    PushPooledRequest request;
+    *request.mutable_header() = core_->HeaderOf(span);
+    request.set_sequence(next_sequence_++);
+    request.set_step(step);
+    request.set_slice(slice);
+    *request.add_segments() = SegmentOf(bags.table, message);
+    const auto of_bags = Buffer::Allocate(message.bags.size() * dim * sizeof(float));
+    float* next = static_cast<float*>(of_bags->data());
+    for (const uint32_t bag : message.bags) next = std::copy_n(of_sums.data() + bag * dim, dim, next);
+    request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
+    Payload payload(request.SerializeAsString());
+    AppendBags(payload, 12, answers, message);
+    rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
+    core_->pooled_pushes[static_cast<size_t>(message.server)]->Send(
+        {std::move(payload), [operation = plan->operation] { return operation->wanted(); },
+         [operation = plan->operation, server = message.server](const absl::StatusOr<Payload>& reply) {
+           if (!operation->Enter()) return;
+           absl::Status status = reply.status();
+           if (!status.ok()) status = Annotate(status, operation->what(), server);
+           operation->Leave(server, std::move(status));
+         }});
+  }
+  return pushes_.emplace_back(plan->operation->future());
+}
+
 Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
   const ConcurrentSpan span = TraceCall(SpanKind::COMMIT, "gradient_norm", step);
   GradientNormRequest request;
@@ -713,7 +869,12 @@ Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::stri
 
 int RemoteClient::num_shared() const {
   int count = 0;
-  for (size_t i = 0; i < core_->is_shared.size(); i += 2) count += *core_->is_shared[i] || *core_->is_shared[i + 1];
+  const size_t num_streams = core_->is_shared.size() / core_->channels.size();  // of a server
+  for (size_t i = 0; i < core_->is_shared.size(); i += num_streams) {
+    bool any = false;
+    for (size_t stream = i; stream < i + num_streams; ++stream) any |= *core_->is_shared[stream];
+    count += any;
+  }
   return count;
 }
 
@@ -750,6 +911,8 @@ Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const 
 void RemoteClient::Abort(absl::Status reason) {
   for (const auto& stream : core_->pulls) stream->Close(reason);
   for (const auto& stream : core_->pushes) stream->Close(reason);
+  for (const auto& stream : core_->pooled_pulls) stream->Close(reason);
+  for (const auto& stream : core_->pooled_pushes) stream->Close(reason);
   for (const auto& channel : core_->channels) channel->Abort(reason);
 }
 

@@ -35,6 +35,7 @@ class Router {
   static Router RoundRobin(int num_owners);
 
   int num_owners() const { return num_owners_; }
+  int OwnerOf(uint32_t table, uint64_t id) const { return owner_of_shard_[rpc::VirtualShard(table, id)]; }
   // The virtual shards of one owner, ascending, as few ranges as there can be.
   std::vector<ShardRange> ShardsOf(int owner) const;
   // `ids` are `count` little-endian u64 at any alignment. One entry per owner. InvalidArgument names table and id. Adds the

@@ -124,6 +124,8 @@ void EmbeddingService::Register(rpc::Server& server) {
   handle("Read", rpc::MethodKind::UNARY, &EmbeddingService::Read);
   handle("Pull", rpc::MethodKind::STREAM, &EmbeddingService::Pull);
   handle("Push", rpc::MethodKind::STREAM, &EmbeddingService::Push);
+  handle("PullPooled", rpc::MethodKind::STREAM, &EmbeddingService::PullPooled);
+  handle("PushPooled", rpc::MethodKind::STREAM, &EmbeddingService::PushPooled);
   handle("GradientNorm", rpc::MethodKind::UNARY, &EmbeddingService::GradientNorm);
   handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
   handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
@@ -325,6 +327,14 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
   host_.Accumulate({caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation}, parts, received,
                    ReplyEmpty(reply), request.header().trace_id());
   return absl::OkStatus();
+}
+
+void EmbeddingService::PullPooled(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = pooled_.Pull(payload, shard_map_version_, reply); !status.ok()) reply(status);
+}
+
+void EmbeddingService::PushPooled(rpc::Payload payload, rpc::Reply reply) {
+  if (absl::Status status = pooled_.Push(payload, reply); !status.ok()) reply(status);
 }
 
 void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {

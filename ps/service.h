@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "proto/embedding.pb.h"
+#include "ps/pooled_calls.h"
 #include "ps/table_host.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
@@ -22,8 +23,9 @@ inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
 class EmbeddingService {
  public:
   // Answers every call with Unavailable (come again) until Open: a server must listen before it can join a job.
-  explicit EmbeddingService(TableHost& host) : host_(host) {}
-  EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) : host_(host) {
+  explicit EmbeddingService(TableHost& host)
+      : host_(host), pooled_(host, [this](const RequestHeader& header) { return CheckHeader(header); }) {}
+  EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) : EmbeddingService(host) {
     Open(job_epoch, generation, shard_map_version);
   }
 
@@ -43,6 +45,8 @@ class EmbeddingService {
   void Read(rpc::Payload request, rpc::Reply reply);
   void Pull(rpc::Payload request, rpc::Reply reply);
   void Push(rpc::Payload request, rpc::Reply reply);
+  void PullPooled(rpc::Payload request, rpc::Reply reply);
+  void PushPooled(rpc::Payload request, rpc::Reply reply);
   void GradientNorm(rpc::Payload request, rpc::Reply reply);
   void Commit(rpc::Payload request, rpc::Reply reply);
   void Hash(rpc::Payload request, rpc::Reply reply);
@@ -67,6 +71,7 @@ class EmbeddingService {
                                        std::vector<size_t>* row_bytes) const;
 
   TableHost& host_;
+  const PooledCalls pooled_;
   std::atomic<uint32_t> generation_{0}, shard_map_version_{0};
   std::atomic<uint64_t> job_epoch_{0};  // 0: not open; set after the others
 };

@@ -5,6 +5,7 @@
 #include <tuple>
 
 namespace tandem::ps {
+
 void ValueGuardStatistics::NoteOffender(const Offender& offender) {
   const auto place = [](const Offender& o) { return std::tuple(o.step, o.trainer, o.id); };
   if (!first.has_value() || place(offender) < place(*first)) first = offender;

@@ -109,13 +109,19 @@ void Payload::JoinFirst() {
 
 void AppendBytesField(Payload& message, int field_number, const void* data, size_t size,
                       std::shared_ptr<const void> owner) {
+  Payload content;
+  content.Append(data, size, std::move(owner));
+  AppendBytesField(message, field_number, content);
+}
+
+void AppendBytesField(Payload& message, int field_number, const Payload& content) {
   TANDEM_CHECK_GE(field_number, 1);
-  if (size == 0) return;  // proto3 does not write a default value
+  if (content.size() == 0) return;  // proto3 does not write a default value
   std::string prefix;
   AppendVarint(static_cast<uint64_t>(field_number) << 3 | kLengthDelimited, &prefix);
-  AppendVarint(size, &prefix);
+  AppendVarint(content.size(), &prefix);
   message.Append(Payload(std::move(prefix)));
-  message.Append(data, size, std::move(owner));
+  message.Append(content);
 }
 
 bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split) {

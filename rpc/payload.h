@@ -42,6 +42,8 @@ class Payload {
 // AppendBytesField adds one such field after the already serialised small fields.
 void AppendBytesField(Payload& message, int field_number, const void* data, size_t size,
                       std::shared_ptr<const void> owner);
+// The same for content that lies in several pieces.
+void AppendBytesField(Payload& message, int field_number, const Payload& content);
 
 // A received message split into the serialised small fields and views of the bytes fields asked for.
 struct SplitMessage {

@@ -31,6 +31,9 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_option("--trainers", options.num_trainers, "trainers, i.e. data-parallel replicas")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  command.add_option("--workers", options.num_workers, "processes that host remote modules")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
   command.add_flag("--resume", options.resume, "go on from the newest checkpoint in --out");
   const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
@@ -53,17 +56,17 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
 }
 
 void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
-  command.add_option("--mode", options.modes, "pull_push, pull or push; default: all")
-      ->check(CLI::IsMember({"pull_push", "pull", "push"}))
-      ->type_name("pull_push|pull|push");
-  command.add_option("--clients", options.clients, "processes that pull and push; default: 2 for pull_push, else 1")
+  command.add_option("--mode", options.modes, "pull_push, pooled (bags of 26 ids, summed by the servers), pull or push; default: all")
+      ->check(CLI::IsMember({"pull_push", "pooled", "pull", "push"}))
+      ->type_name("pull_push|pooled|pull|push");
+  command.add_option("--clients", options.clients, "processes that pull and push; default: 2 for pull_push and pooled, else 1")
       ->check(CLI::Range(1, 256));
   command.add_option("--servers", options.servers, "parameter servers")->check(CLI::Range(1, 256))->capture_default_str();
   command.add_option("--threads", options.threads, "worker threads of a server")->check(CLI::Range(1, 64))->capture_default_str();
   command.add_option("--rows", options.rows, "rows of the table")->check(CLI::Range(2, 1 << 30))->capture_default_str();
   command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")->check(CLI::Range(1, 65536));
   command
-      .add_option("--batch", options.batch, "a client and step: samples of 26 ids for pull_push, distinct ids for pull and push")
+      .add_option("--batch", options.batch, "a client and step: samples of 26 ids for pull_push and pooled, distinct ids for pull and push")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
@@ -112,7 +115,7 @@ int main(int argc, char** argv) {
   launch_command->add_option("--master", launch.master, "the master's address; default: a free port")->type_name("HOST:PORT");
   launch_command->callback([&] { code = tandem::cli::Launch(launch); });
 
-  RoleOptions master_options, ps_options, trainer_options;  // each with defaults of its own
+  RoleOptions master_options, ps_options, trainer_options, worker_options;  // each with defaults of its own
   auto* master = app.add_subcommand("master", "run a job's master");
   AddRoleFlags(*master, master_options, true);
   master->callback([&] { code = tandem::cli::RunMaster(master_options); });
@@ -122,6 +125,9 @@ int main(int argc, char** argv) {
   auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
   AddRoleFlags(*trainer, trainer_options, false);
   trainer->callback([&] { code = tandem::cli::RunTrainer(trainer_options); });
+  auto* worker = app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
+  AddRoleFlags(*worker, worker_options, false);
+  worker->callback([&] { code = tandem::cli::RunWorker(worker_options); });
 
   tandem::cli::EvalOptions eval;
   auto* eval_command = app.add_subcommand(

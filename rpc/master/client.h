@@ -47,7 +47,7 @@ struct Assignment {
   uint32_t generation = 1;
   std::string job_token;
   ShardMap shard_map;
-  std::vector<Member> members;  // parameter servers by rank, then trainers by rank
+  std::vector<Member> members;  // parameter servers by rank, then trainers, then workers
 
   std::vector<Member> MembersOf(Role wanted) const;
 };

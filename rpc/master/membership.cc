@@ -11,11 +11,13 @@
 namespace tandem::rpc {
 namespace {
 
-const char* RoleName(Role role) { return role == PS ? "ps" : "trainer"; }
+constexpr Role kRoles[] = {PS, TRAINER, WORKER};
 
-// "2 trainers", "1 trainer", "2 PS"
+const char* RoleName(Role role) { return role == PS ? "ps" : role == TRAINER ? "trainer" : "worker"; }
+
+// "2 trainers", "1 worker", "2 PS"
 std::string Count(uint32_t count, Role role) {
-  return absl::StrCat(count, role == PS ? " PS" : count == 1 ? " trainer" : " trainers");
+  return role == PS ? absl::StrCat(count, " PS") : absl::StrCat(count, " ", RoleName(role), count == 1 ? "" : "s");
 }
 
 std::string HostPid(const Member& member) { return absl::StrCat(member.host, " pid ", member.pid); }
@@ -72,7 +74,9 @@ void Membership::On(const RegisterEvent& event) {
 
 absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
   const Role role = event.self.role;
-  if (role != PS && role != TRAINER) return absl::InvalidArgumentError("only PS and TRAINER processes register");
+  if (role != PS && role != TRAINER && role != WORKER) {
+    return absl::InvalidArgumentError("only PS, TRAINER and WORKER processes register");
+  }
   const uint32_t expected = Expected(role);
   if (event.job_fingerprint != options_.job_fingerprint) {
     return absl::FailedPreconditionError(absl::StrFormat(
@@ -136,9 +140,10 @@ void Membership::AssignRanks(Role role) {
 }
 
 void Membership::StartIfComplete() {
-  if (Registered(PS) < options_.num_ps || Registered(TRAINER) < options_.num_trainers) return;
-  AssignRanks(PS);
-  AssignRanks(TRAINER);
+  for (Role role : kRoles) {
+    if (Registered(role) < Expected(role)) return;
+  }
+  for (Role role : kRoles) AssignRanks(role);
   ranked_ = true;
   phase_ = Phase::RUNNING;
   for (Entry& entry : entries_) {
@@ -149,7 +154,7 @@ void Membership::StartIfComplete() {
 
 absl::Status Membership::RegistrationTimeout() {
   std::vector<std::string> counts, missing;
-  for (Role role : {PS, TRAINER}) {
+  for (Role role : kRoles) {
     const uint32_t registered = Registered(role), expected = Expected(role);
     if (registered == expected) continue;
     counts.push_back(absl::StrCat(registered, " of ", Count(expected, role)));
@@ -196,7 +201,7 @@ void Membership::On(const LeaveEvent& event) {
     const std::string name = MemberName(event.role, event.rank);
     if (!event.status.ok()) {
       Fail(absl::Status(event.status.code(), absl::StrCat(name, ": ", event.status.message())));
-    } else if (event.role == PS) {
+    } else if (event.role != TRAINER) {
       Fail(absl::UnavailableError(absl::StrCat(name, " (", HostPid(entry->member), ") left before the job was finished")));
     } else if (std::all_of(entries_.begin(), entries_.end(), [](auto& e) { return e.member.role != TRAINER || e.left; })) {
       phase_ = Phase::COMPLETED;
@@ -260,7 +265,7 @@ void Membership::TickStarted() {
                                                 now_ - silent->last_seen)));
   }
   if (phase_ == Phase::RUNNING) return;
-  const bool everybody_left = entries_.size() == options_.num_ps + options_.num_trainers &&
+  const bool everybody_left = entries_.size() == options_.num_ps + options_.num_trainers + options_.num_workers &&
                               std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.left; });
   ended_ = everybody_left || now_ - ended_at_ >= options_.linger_seconds;
 }

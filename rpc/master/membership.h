@@ -17,6 +17,7 @@ namespace tandem::rpc {
 struct MembershipOptions {
   uint32_t num_ps = 0;
   uint32_t num_trainers = 1;
+  uint32_t num_workers = 0;  // processes that host remote modules
   uint64_t job_fingerprint = 0;
   double register_timeout_seconds = 60;
   double heartbeat_timeout_seconds = 6;
@@ -67,7 +68,7 @@ class Membership {
 
   Phase phase() const { return phase_; }
   const absl::Status& failure() const { return failure_; }  // REQUIRES: phase FAILED
-  // Parameter servers by rank, then trainers by rank. REQUIRES: all have registered once.
+  // Parameter servers by rank, then trainers by rank, then workers by rank. REQUIRES: all have registered once.
   std::vector<Member> members() const;
   // The job has ended and every member has left, or has had the time to.
   bool ended() const { return ended_; }
@@ -92,7 +93,9 @@ class Membership {
   absl::Status CheckRegistration(const RegisterEvent& event) const;
   Entry* Find(const RegisterEvent& event);
   Entry* Find(Role role, uint32_t rank);
-  uint32_t Expected(Role role) const { return role == PS ? options_.num_ps : options_.num_trainers; }
+  uint32_t Expected(Role role) const {
+    return role == PS ? options_.num_ps : role == TRAINER ? options_.num_trainers : options_.num_workers;
+  }
   uint32_t Registered(Role role) const;
   void AssignRanks(Role role);
   void StartIfComplete();

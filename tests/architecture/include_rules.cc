@@ -39,7 +39,7 @@ const std::vector<Room>& Rooms() {
       {"trainer/optim", {"trainer/autograd"}},
       {"trainer/autograd", {"trainer/tensor"}},
       {"trainer/tensor", {"ps/client.h", "rpc", "kernels", "proto"}},
-      {"examples", {"trainer", "ps/client.h", "rpc"}},
+      {"examples", {"trainer", "ps/client.h", "rpc", "kernels/base/status_macros.h"}},
       {"tests", {"tests"}, true},
   };
   return *rooms;

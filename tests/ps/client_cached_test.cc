@@ -290,7 +290,7 @@ TEST(CachedClientTest, OwnUpdatesShowAsTheServersMadeThem) {
         ASSERT_TRUE(client->Pull(step, true, {{1, ids, rows.back().data()}}).Wait(Deadline()).ok());
         const auto gradients = MakeValues(step, 40 * 17);
         client->Accumulate(step, 0, {{1, ids, gradients.data()}});
-        ASSERT_TRUE(client->Commit({step, {{1, 0.1f}}, 0.25f, step == 8}).Wait(Deadline()).ok());
+        ASSERT_TRUE(client->Commit({step, {{1, 0.1}}, 0.25f, step == 8}).Wait(Deadline()).ok());
       }
       ASSERT_EQ(rows[0], rows[1]) << "optimizer " << optimizer << ", step " << step;
     }

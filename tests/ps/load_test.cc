@@ -106,7 +106,7 @@ TEST_F(LoadTest, StepCountsFromTheOneLoaded) {
   const support::TempFolder folder;
   EXPECT_TRUE(clients[0]->Save(kSaved, folder.path(), Deadline()).Wait(Deadline()).ok());
   const auto ahead = pull(kSaved + 2, again);
-  for (const auto& client : clients) client->Commit({kSaved + 1, {{1, 1.0f}, {2, 1.0f}, {3, 1.0f}}, 1, false});
+  for (const auto& client : clients) client->Commit({kSaved + 1, {{1, 1.0f}, {2, 1.0f}, {3, 1.0f}}, 1, /*skip=*/true});
   EXPECT_TRUE(ahead.Wait(Deadline()).ok());
   EXPECT_EQ(again, rows);
   EXPECT_EQ(clients[0]->Hash().Wait(Deadline())->hash, saved_hash_.hash);

@@ -205,7 +205,7 @@ TEST_P(SparseOptimizerTest, ManyStepsFollowTheReference) {
   }
 }
 
-// A checkpoint holds weights and slots, and nothing else.
+// A checkpoint holds weights and slots, and nothing else; state kept apart from its row is torn from it (dmlc/dgl#3561).
 TEST_P(SparseOptimizerTest, WeightsAndSlotsAreAllThereIs) {
   const auto optimizer = Make(19);
   Row stays(*optimizer, 19);

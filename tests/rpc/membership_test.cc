@@ -12,8 +12,9 @@ constexpr uint64_t kJob = 0xfeed;
 
 class Script {
  public:
-  Script(uint32_t num_ps, uint32_t num_trainers)
-      : options_{.num_ps = num_ps, .num_trainers = num_trainers, .job_fingerprint = kJob}, membership_(options_, 100) {}
+  Script(uint32_t num_ps, uint32_t num_trainers, uint32_t num_workers = 0)
+      : options_{.num_ps = num_ps, .num_trainers = num_trainers, .num_workers = num_workers, .job_fingerprint = kJob},
+        membership_(options_, 100) {}
 
   // Each returns the number of its call.
   uint64_t Register(double now, Role role, const std::string& host, int64_t pid, int index = -1, uint64_t job = kJob) {
@@ -289,6 +290,35 @@ TEST(MembershipTest, StrangersAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(script.Refusal(script.Beat(100, TRAINER, 1))));
   EXPECT_TRUE(absl::IsInvalidArgument(script.Refusal(script.Leave(100, PS, 0))));
   EXPECT_EQ(script->phase(), Phase::RUNNING);
+}
+
+TEST(MembershipTest, WorkersCountAsMembersAndMayNotLeaveFirst) {
+  Script script(0, 1, 2);
+  script.Register(100, TRAINER, "a", 1);
+  const uint64_t second = script.Register(100, WORKER, "b", 3, /*index=*/1);
+  script.Tick(100.5);
+  EXPECT_EQ(script->phase(), Phase::REGISTERING);
+  const uint64_t third = script.Register(100.6, WORKER, "b", 4, /*index=*/2);
+  EXPECT_EQ(script.Refusal(third).message(), "worker index 2 does not exist: this job has 2 workers");
+  const uint64_t first = script.Register(100.7, WORKER, "b", 5);
+  EXPECT_EQ(script->phase(), Phase::RUNNING);
+  EXPECT_EQ(script.Rank(second), 1);
+  EXPECT_EQ(script.Rank(first), 0);
+  EXPECT_EQ(script->members().back().role, WORKER);
+  script.Leave(101, WORKER, 0);
+  EXPECT_EQ(script->phase(), Phase::FAILED);
+  EXPECT_EQ(script->failure().message(), "worker-0 (b pid 5) left before the job was finished");
+}
+
+TEST(MembershipTest, AMissingWorkerIsNamed) {
+  Script script(0, 1, 1);
+  script.Register(100, TRAINER, "a", 1);
+  for (double now = 100; now < 161; now += 0.5) {
+    script.Register(now, TRAINER, "a", 1);
+    script.Tick(now);
+  }
+  EXPECT_EQ(script->phase(), Phase::FAILED);
+  EXPECT_EQ(script->failure().message(), "only 0 of 1 worker registered within 60 s: missing worker-0");
 }
 
 }  // namespace

@@ -22,6 +22,8 @@ FaultProxy::FaultProxy(const std::string& target, const FaultPlan& plan)
       methods_({{"CreateTables", rpc::MethodKind::UNARY},
                 {"Pull", rpc::MethodKind::STREAM},
                 {"Push", rpc::MethodKind::STREAM},
+                {"PullPooled", rpc::MethodKind::STREAM},
+                {"PushPooled", rpc::MethodKind::STREAM},
                 {"GradientNorm", rpc::MethodKind::UNARY},
                 {"Commit", rpc::MethodKind::UNARY},
                 {"Hash", rpc::MethodKind::UNARY},

@@ -32,17 +32,17 @@ Counts CountOccurrences(const PullPushCase& bench, absl::Span<const uint64_t> id
 }  // namespace
 
 size_t IdsPerStep(const PullPushCase& bench) {
-  return bench.batch() * (bench.mode() == PullPushCase::PULL_PUSH ? kSampleIds : 1);
+  return bench.batch() * (HasSamples(bench) ? kSampleIds : 1);
 }
 
 std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client) {
   IdSource source(bench.rows(), bench.ids() == PullPushCase::ZIPF ? IdDistribution::ZIPF : IdDistribution::UNIFORM, client);
   std::vector<std::vector<uint64_t>> batches(kNumBatches);
   for (size_t b = 0; b < kNumBatches; ++b) {
-    ps::RowIndex seen(bench.mode() == PullPushCase::PULL_PUSH ? 0 : IdsPerStep(bench));
+    ps::RowIndex seen(HasSamples(bench) ? 0 : IdsPerStep(bench));
     while (batches[b].size() < IdsPerStep(bench)) {
       const uint64_t id = source.Next(b);
-      if (bench.mode() == PullPushCase::PULL_PUSH || seen.FindOrInsert(id, 0).second) batches[b].push_back(id);
+      if (HasSamples(bench) || seen.FindOrInsert(id, 0).second) batches[b].push_back(id);
     }
   }
   return batches;
@@ -67,11 +67,12 @@ std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint
     float* row = rows.data() + i * dim;
     for (uint64_t step = 0; step < num_steps; ++step) {
       uint32_t count = 0;
-      for (const auto& of_client : counts) count += of_client[step % kNumBatches][i];
+      for (const auto& of_client : counts) count += std::min(of_client[step % kNumBatches][i], kMostCounted);
       if (count == 0) continue;
       for (uint32_t column = 0; column < dim; ++column) {
-        const float size = static_cast<float>(count) * pattern[ids[i] % 4 + column];
-        row[column] -= bench.mode() == PullPushCase::PUSH ? PushSign(step) * size : std::copysign(size, row[column]);
+        const uint64_t first = bench.mode() == PullPushCase::POOLED ? 0 : ids[i] % 4;
+        const float size = static_cast<float>(count) * pattern[first + column];
+        row[column] -= bench.mode() == PullPushCase::PULL_PUSH ? std::copysign(size, row[column]) : PushSign(step) * size;
       }
     }
   }

@@ -14,17 +14,25 @@
 namespace tandem::cli {
 
 inline constexpr int kNumBatches = 8;     // of a client; steps take them in turn
-inline constexpr size_t kSampleIds = 26;  // looked up for a sample in PULL_PUSH, as in Criteo's data
+inline constexpr size_t kSampleIds = 26;  // looked up for a sample, as in Criteo's data
+
+// Whether a batch is samples, whose ids may come again, or distinct ids.
+inline bool HasSamples(const PullPushCase& bench) {
+  return bench.mode() == PullPushCase::PULL_PUSH || bench.mode() == PullPushCase::POOLED;
+}
 
 size_t IdsPerStep(const PullPushCase& bench);
-// A client's batches: with duplicates in PULL_PUSH, distinct otherwise.
+// A client's batches.
 std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client);
 
 // A row's weights before the first step.
 inline float FirstWeight(uint64_t id, uint32_t column) { return static_cast<float>((id * 7 + column) % 17) - 8.0f; }
+// Of an id's occurrences in a batch so many count: gradients up to 256 are exact in bf16 and f16 too.
+inline constexpr uint32_t kMostCounted = 64;
 // How much one occurrence of an id adds to its gradient: 1 to 4. The numbers of row `id` begin at GradientPattern(dim)[id % 4].
 std::vector<float> GradientPattern(uint32_t dim);
-// Step `step` (from 0) pushes this sign times the pattern in PUSH, where no weight is known.
+// Step `step` (from 0) pushes this sign times the pattern in PUSH and POOLED, where no weight is known; in POOLED the one from 0 on, which
+// is that of a bag.
 inline float PushSign(uint64_t step) { return step / kNumBatches % 2 == 0 ? 1.0f : -1.0f; }
 
 // The rows of `ids` after so many steps of all clients: [ids.size(), dim].

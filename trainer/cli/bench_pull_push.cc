@@ -18,6 +18,7 @@
 #include "rpc/server.h"
 #include "trainer/cli/bench_figures.h"
 #include "trainer/cli/bench_pull_push_roles.h"
+#include "trainer/cli/bench_batches.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/signals.h"
@@ -67,7 +68,12 @@ struct Measured {
 };
 
 const char* ModeName(const PullPushCase& bench) {
-  return bench.mode() == PullPushCase::PULL ? "pull" : bench.mode() == PullPushCase::PUSH ? "push" : "pull_push";
+  switch (bench.mode()) {
+    case PullPushCase::PULL: return "pull";
+    case PullPushCase::PUSH: return "push";
+    case PullPushCase::POOLED: return "pooled";
+    default: return "pull_push";
+  }
 }
 const char* PathName(const PullPushCase& bench) { return bench.path() == PullPushCase::SHM ? "shm" : "grpc"; }
 const char* IdsName(const PullPushCase& bench) { return bench.ids() == PullPushCase::ZIPF ? "zipf" : "uniform"; }
@@ -210,10 +216,11 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
                                       const std::string& ids, const std::string& wire, const std::string& path) {
   PullPushCase bench;
   bench.set_path(path == "shm" ? PullPushCase::SHM : PullPushCase::GRPC);
-  bench.set_mode(mode == "pull" ? PullPushCase::PULL : mode == "push" ? PullPushCase::PUSH : PullPushCase::PULL_PUSH);
-  bench.set_clients(options.clients > 0                       ? static_cast<uint32_t>(options.clients)
-                    : bench.mode() == PullPushCase::PULL_PUSH ? 2
-                                                              : 1);
+  bench.set_mode(mode == "pull"     ? PullPushCase::PULL
+                 : mode == "push"   ? PullPushCase::PUSH
+                 : mode == "pooled" ? PullPushCase::POOLED
+                                    : PullPushCase::PULL_PUSH);
+  bench.set_clients(options.clients > 0 ? static_cast<uint32_t>(options.clients) : HasSamples(bench) ? 2 : 1);
   bench.set_servers(static_cast<uint32_t>(options.servers));
   bench.set_threads(options.threads);
   bench.set_rows(options.rows);
@@ -226,7 +233,10 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   bench.set_steps(options.steps);
   bench.set_seconds(options.seconds);
   bench.set_repetitions(options.repetitions);
-  if (bench.mode() != PullPushCase::PULL_PUSH && bench.batch() > bench.rows() / 2) {
+  if (bench.mode() == PullPushCase::POOLED && bench.wire() != WIRE_F32) {
+    return absl::InvalidArgumentError(absl::StrCat("--wire ", wire, " with --mode pooled, whose sums travel in f32; allowed: f32"));
+  }
+  if (!HasSamples(bench) && bench.batch() > bench.rows() / 2) {
     return absl::InvalidArgumentError(absl::StrCat("--batch ", bench.batch(), " with --mode ", mode,
                                                    ", which takes that many distinct ids of --rows ", bench.rows(),
                                                    "; allowed: half of them"));
@@ -242,13 +252,14 @@ bool Wanted(const std::vector<std::string>& paths, const char* path, bool by_def
 absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<PullPushCase> plan;
-  for (const std::string& mode : or_all(options.modes, std::vector<std::string>{"pull_push", "pull", "push"})) {
+  for (const std::string& mode : or_all(options.modes, std::vector<std::string>{"pull_push", "pooled", "pull", "push"})) {
     for (const uint32_t dim : or_all(options.dims, std::vector<uint32_t>{64, 16, 128})) {
       for (const std::string& ids : or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})) {
         // Other dims say how bytes and rows share the cost; for that one kind of ids is enough.
         if (options.dims.empty() && options.ids.empty() && dim != 64 && ids == "zipf") continue;
         for (const std::string& wire : or_all(options.wires, std::vector<std::string>{"f32", "bf16", "int8"})) {
           if (options.wires.empty() && wire != "f32" && (dim != 64 || ids == "zipf")) continue;
+          if (options.modes.empty() && mode == "pooled" && wire != "f32") continue;
           for (const char* path : {"grpc", "shm"}) {
             if (!Wanted(options.paths, path, dim == 64 && wire == "f32")) continue;
             ASSIGN_OR_RETURN(const PullPushCase bench, MakeCase(options, mode, dim, ids, wire, path));

@@ -106,7 +106,7 @@ void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
 void PullPushClient::MakeGradients() {
   const size_t dim = bench_.dim();
   for (size_t i = 0; i < lookup_.ids.size(); ++i) {
-    const float count = static_cast<float>(lookup_.counts[i]);
+    const float count = static_cast<float>(std::min(lookup_.counts[i], kMostCounted));
     const float *row = lookup_.rows.data() + i * dim, *pattern = pattern_.data() + lookup_.ids[i] % 4;
     float* gradient = gradients_.data() + i * dim;
     for (size_t column = 0; column < dim; ++column) gradient[column] = std::copysign(count * pattern[column], row[column]);
@@ -133,7 +133,28 @@ absl::Status PullPushClient::Push(const float* gradients, absl::FunctionRef<void
   return Wait(committed);
 }
 
+absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
+  const std::vector<uint64_t>& batch = batches_[num_steps_ % kNumBatches];
+  const ps::Bags bags{.table = kTable, .ids = batch, .offsets = offsets_};
+  const double bytes =
+      static_cast<double>(batch.size() * sizeof(uint64_t) + bags.size() * (sizeof(uint32_t) + bench_.dim() * sizeof(float)));
+  Stopwatch watch;
+  RETURN_IF_ERROR(Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), lookup_.rows.data())));
+  times->set_pull_seconds(times->pull_seconds() + watch.Lap());
+  times->set_pull_bytes(times->pull_bytes() + bytes);
+  const float* gradients = ready_gradients_[PushSign(num_steps_) < 0 ? 1 : 0].data();
+  const auto pushed = client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients);
+  const auto committed = client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}});
+  RETURN_IF_ERROR(Wait(pushed));
+  RETURN_IF_ERROR(Wait(committed));
+  times->set_push_seconds(times->push_seconds() + watch.Lap());
+  times->set_push_bytes(times->push_bytes() + bytes);
+  ++num_steps_;
+  return absl::OkStatus();
+}
+
 absl::Status PullPushClient::Step(bool another_follows, PullPushRepetition* times) {
+  if (bench_.mode() == PullPushCase::POOLED) return StepPooled(times);
   const size_t number = num_steps_ % kNumBatches;
   Stopwatch watch;
   if (!pulled_ahead_) LookUp(num_steps_, &lookup_);
@@ -253,6 +274,14 @@ absl::StatusOr<PullPushFigures> PullPushClient::Run() {
       for (const uint64_t id : batch) {
         for (uint32_t column = 0; column < bench_.dim(); ++column) ready.push_back(sign * pattern_[id % 4 + column]);
       }
+    }
+  }
+  if (bench_.mode() == PullPushCase::POOLED) {
+    for (size_t offset = 0; offset <= IdsPerStep(bench_); offset += kSampleIds) offsets_.push_back(offset);
+    lookup_.rows.resize(bench_.batch() * bench_.dim());
+    for (const float sign : {1.0f, -1.0f}) {
+      auto& ready = ready_gradients_.emplace_back();
+      for (size_t i = 0; i < bench_.batch() * bench_.dim(); ++i) ready.push_back(sign * pattern_[i % bench_.dim()]);
     }
   }
   gradients_.resize(IdsPerStep(bench_) * bench_.dim());

@@ -47,6 +47,7 @@ class PullPushClient {
   void StartPull(uint64_t step, Lookup* lookup);
   // Pushes gradients for lookup_.ids and commits; `meanwhile` runs before the wait for both.
   absl::Status Push(const float* gradients, absl::FunctionRef<void()> meanwhile);
+  absl::Status StepPooled(PullPushRepetition* times);
   // One timed step of the mode; adds to `times`. Where another follows its rows are pulled behind this step's commit, as the training
   // loop does: the servers hold the pull back until the commit is applied.
   absl::Status Step(bool another_follows, PullPushRepetition* times);
@@ -65,7 +66,8 @@ class PullPushClient {
   uint64_t next_step_ = 1;  // of the tables
   uint64_t num_steps_ = 0;  // of this case, warm-up included
   std::vector<std::vector<uint64_t>> batches_;
-  std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1
+  std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1; POOLED: of any batch's bags
+  std::vector<uint64_t> offsets_;                    // POOLED
   std::vector<uint64_t> sorted_, scratch_;
   Lookup lookup_, next_;
   bool pulled_ahead_ = false;     // lookup_ is on its way

@@ -22,7 +22,7 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   std::vector<std::string> arguments{role, options.job_path, "--master", master};
   const std::string listen = std::string(role) == "master" ? master : "127.0.0.1:0";
   arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps), "--trainers",
-                                     absl::StrCat(options.num_trainers), "--out", options.out});
+                                     absl::StrCat(options.num_trainers), "--workers", absl::StrCat(options.num_workers), "--out", options.out});
   if (options.resume) arguments.push_back("--resume");
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
   if (options.log_format == loop::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
@@ -36,6 +36,9 @@ absl::Status StartRoles(const RunOptions& options, Supervisor& supervisor) {
   RETURN_IF_ERROR(supervisor.Start("master-0", RoleArguments("master", options, master, -1)));
   for (int i = 0; i < options.num_ps; ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments("ps", options, master, i)));
+  }
+  for (int i = 0; i < options.num_workers; ++i) {
+    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("worker-", i), RoleArguments("worker", options, master, i)));
   }
   for (int i = 0; i < options.num_trainers; ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i), RoleArguments("trainer", options, master, i)));

@@ -52,7 +52,8 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
 
 int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status& status) {
   if (client == nullptr) {
-    const std::string name = index >= 0 ? rpc::MemberName(role, static_cast<uint32_t>(index)) : role == PS ? "ps" : "trainer";
+    const std::string name = index >= 0 ? rpc::MemberName(role, static_cast<uint32_t>(index))
+                             : role == PS ? "ps" : role == TRAINER ? "trainer" : "worker";
     return ReportRoleError(name, status, false);
   }
   const absl::Status job_failure = client->failure();

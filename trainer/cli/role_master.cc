@@ -16,6 +16,7 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
   rpc::MembershipOptions membership;
   membership.num_ps = static_cast<uint32_t>(options.num_ps);
   membership.num_trainers = static_cast<uint32_t>(options.num_trainers);
+  membership.num_workers = static_cast<uint32_t>(options.num_workers);
   membership.job_fingerprint = JobFingerprint(job);
   membership.register_timeout_seconds = job.runtime().timeout_seconds();
   rpc::MasterService service(membership);

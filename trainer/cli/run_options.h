@@ -15,6 +15,7 @@ struct RunOptions {
   loop::LogFormat log_format = loop::LogFormat::TEXT;
   int num_ps = 1;
   int num_trainers = 1;
+  int num_workers = 0;  // processes that host remote modules
   bool local = false;
   bool resume = false;  // go on from the newest checkpoint in `out`
   std::string master;  // host:port; launch picks a port when empty

@@ -12,6 +12,11 @@ void DistAutogradContext::Push(uint32_t table, std::shared_ptr<const std::vector
   pushes_.push_back({std::move(ids), std::move(gradients), client_->Accumulate(step_, slice_, {segment})});
 }
 
+void DistAutogradContext::PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients) {
+  auto pushed = client_->PushPooled(step_, slice_, bags, static_cast<size_t>(gradients.dim(1)), gradients.data<float>());
+  pushes_.push_back({std::move(owner), std::move(gradients), std::move(pushed)});
+}
+
 void DistAutogradContext::AwaitPushes(Context& context) {
   for (Pushed& pushed : pushes_) {
     context.Fail(pushed.done.Wait(context.deadline()).status());

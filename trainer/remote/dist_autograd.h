@@ -22,12 +22,14 @@ class DistAutogradContext {
   uint64_t step() const { return step_; }
   // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged.
   void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients);
+  // Sends gradients [bags, dim] of bags whose arrays `owner` keeps alive.
+  void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
   // Waits until every push is acknowledged; the first failure fails the context.
   void AwaitPushes(Context& context);
 
  private:
   struct Pushed {
-    std::shared_ptr<const std::vector<uint64_t>> ids;
+    std::shared_ptr<const void> ids;  // and whatever else belongs to them
     Tensor gradients;
     rpc::Future<rpc::Done> done;
   };

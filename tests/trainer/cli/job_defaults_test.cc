@@ -182,6 +182,7 @@ TEST(JobDefaultsTest, GivenValuesStay) {
                                          "ps.consistency=BSP",
                                          "ps.threads=21",
                                          "ps.storage=BF16",
+                                         "ps.wire=F16",
                                          "checkpoint.keep=22",
                                          "checkpoint.timeout_seconds=20.5",
                                          "runtime.threads=23",
@@ -248,6 +249,7 @@ parallel {
 ps {
   threads: 21
   storage: BF16
+  wire: F16
 }
 checkpoint {
   keep: 22

@@ -1,0 +1,174 @@
+#include "ps/pooled_calls.h"
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/buffer.h"
+#include "kernels/base/crc32c.h"
+#include "kernels/base/status_macros.h"
+#include "ps/bag_rows.h"
+#include "ps/service.h"
+
+namespace tandem::ps {
+
+namespace {
+
+absl::Status Malformed(const char* what) { return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what)); }
+
+// One segment of a message, taken apart.
+struct SegmentBags {
+  uint32_t table = 0;
+  size_t dim = 0;
+  DistinctIds distinct;
+  std::vector<uint32_t> counts;
+  const void* weights = nullptr;  // in the message
+  size_t first_value = 0;         // of its bags among the message's
+  size_t first_row_value = 0;     // of its distinct rows among those of all segments
+
+  BagPart part() const { return {distinct.place, counts, weights, dim}; }
+};
+
+// A message's bags. The payload is alive as long as this.
+struct Received {
+  rpc::Payload payload;
+  rpc::SplitMessage split;  // counts, weights, ids and, of a push, gradients
+  std::vector<SegmentBags> segments;
+  size_t num_values = 0;      // f32 numbers of all bags
+  size_t num_row_values = 0;  // of all distinct rows
+  std::shared_ptr<Buffer> memory;  // of the distinct rows, or their gradients
+
+  float* rows(const SegmentBags& bags) const { return static_cast<float*>(memory->data()) + bags.first_row_value; }
+};
+
+// Takes `size` bytes off the front; false if there are not so many.
+bool Take(std::string_view* bytes, uint64_t count, size_t each, const char** taken) {
+  if (count > bytes->size() / each) return false;
+  *taken = bytes->data();
+  bytes->remove_prefix(count * each);
+  return true;
+}
+
+bool HasPadding(const char* ids, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t id;
+    std::memcpy(&id, ids + i * sizeof id, sizeof id);
+    if (id == 0) return true;
+  }
+  return false;
+}
+
+template <class Segments>
+absl::Status TakeSegments(const TableHost& host, const Segments& segments, Received* received) {
+  std::string_view counts = received->split.bytes_fields[0], weights = received->split.bytes_fields[1],
+                   ids = received->split.bytes_fields[2];
+  for (const BagSegment& segment : segments) {
+    SegmentBags bags;
+    bags.table = segment.table();
+    ASSIGN_OR_RETURN(bags.dim, host.Dim(segment.table()));
+    const char *its_ids = nullptr, *its_counts = nullptr, *its_weights = nullptr;
+    if (!Take(&ids, segment.ids(), sizeof(uint64_t), &its_ids) || !Take(&counts, segment.bags(), sizeof(uint32_t), &its_counts) ||
+        (segment.weighted() && !Take(&weights, segment.ids(), sizeof(float), &its_weights))) {
+      return Malformed("segments count more than there is");
+    }
+    bags.weights = its_weights;
+    bags.counts.resize(segment.bags());
+    if (segment.bags() > 0) std::memcpy(bags.counts.data(), its_counts, segment.bags() * sizeof(uint32_t));
+    uint64_t counted = 0;
+    for (const uint32_t count : bags.counts) counted += count;
+    if (counted != segment.ids()) return Malformed("bags have another number of ids than their segment");
+    bags.first_value = received->num_values;
+    received->num_values += segment.bags() * bags.dim;
+    // Counts are bounded by the bytes that came and a dim by 2^16: no overflow before the limit says no.
+    if (received->num_values > kMaxMessageBytes / sizeof(float) || segment.ids() * bags.dim > kMaxPooledRowBytes / sizeof(float)) {
+      return absl::InvalidArgumentError("too many rows in one message; cut it into several");
+    }
+    if (HasPadding(its_ids, segment.ids())) return absl::InvalidArgumentError("id 0 is padding, never a row");
+    bags.distinct = FindDistinct(its_ids, segment.ids());
+    bags.first_row_value = received->num_row_values;
+    received->num_row_values += bags.distinct.ids.size() * bags.dim;
+    received->segments.push_back(std::move(bags));
+  }
+  if (!ids.empty() || !counts.empty() || !weights.empty()) return Malformed("segments count less than there is");
+  if (received->num_row_values > kMaxPooledRowBytes / sizeof(float)) return absl::InvalidArgumentError("too many rows in one message; cut it into several");
+  received->memory = Buffer::Allocate(received->num_row_values * sizeof(float));
+  return absl::OkStatus();
+}
+
+template <class Request>
+absl::StatusOr<Request> Receive(rpc::Payload& payload, const std::vector<int>& fields, const PooledCalls::CheckHeader& check,
+                                Received* received) {
+  received->payload = std::move(payload);
+  Request request;
+  if (!rpc::SplitBytesFields(received->payload.Flatten(), fields, &received->split) ||
+      !request.ParseFromString(received->split.small_fields)) {
+    return Malformed("not a protobuf message");
+  }
+  RETURN_IF_ERROR(check(request.header()));
+  return request;
+}
+
+}  // namespace
+
+absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version, const rpc::Reply& reply) const {
+  const auto received = std::make_shared<Received>();
+  ASSIGN_OR_RETURN(const auto request, Receive<PullPooledRequest>(payload, {13, 14, 15}, check_, received.get()));
+  RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
+  std::vector<PullPart> parts;
+  for (const SegmentBags& bags : received->segments) {
+    parts.push_back({bags.table, bags.distinct.ids.size(), bags.distinct.ids.data(), received->rows(bags)});
+  }
+  std::optional<Caller> caller;
+  if (request.header().sender().role() == TRAINER) caller = {request.header().sender().rank(), request.header().sender().incarnation()};
+  host_.Pull(
+      caller, request.step(), request.create(), parts,
+      [received, reply, shard_map_version](absl::Status status) {
+        if (!status.ok()) return reply(status);
+        const auto pooled = Buffer::Allocate(received->num_values * sizeof(float));
+        std::memset(pooled->data(), 0, pooled->num_bytes());
+        for (const SegmentBags& bags : received->segments) {
+          AddRows(bags.part(), received->rows(bags), static_cast<float*>(pooled->data()) + bags.first_value);
+        }
+        PullPooledReply small;
+        small.set_shard_map_version(shard_map_version);
+        rpc::Payload message(small.SerializeAsString());
+        rpc::AppendBytesField(message, 15, pooled->data(), pooled->num_bytes(), pooled);
+        reply(std::move(message));
+      },
+      request.header().trace_id());
+  return absl::OkStatus();
+}
+
+absl::Status PooledCalls::Push(rpc::Payload& payload, const rpc::Reply& reply) const {
+  const auto received = std::make_shared<Received>();
+  ASSIGN_OR_RETURN(const auto request, Receive<PushPooledRequest>(payload, {12, 13, 14, 15}, check_, received.get()));
+  uint32_t crc = 0;
+  for (const std::string_view bytes : received->split.bytes_fields) crc = Crc32c(crc, bytes.data(), bytes.size());
+  if (crc != request.payload_crc32c()) {
+    return absl::InvalidArgumentError(absl::StrCat("payload checksum of push ", request.sequence(), " of trainer ",
+                                                   request.header().sender().rank(), " is ", crc, ", the message says ",
+                                                   request.payload_crc32c(), ": damaged on its way"));
+  }
+  RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
+  const std::string_view gradients = received->split.bytes_fields[3];
+  if (received->num_values * sizeof(float) != gradients.size()) return Malformed("gradients are not as long as segments say");
+  std::vector<PushPart> parts;
+  for (const SegmentBags& bags : received->segments) {
+    float* of_rows = received->rows(bags);
+    SumGradients(bags.part(), gradients.data() + bags.first_value * sizeof(float), of_rows);
+    parts.push_back({bags.table, bags.distinct.ids.size(), bags.distinct.ids.data(), of_rows});
+  }
+  const Sender& sender = request.header().sender();
+  host_.Accumulate({sender.rank(), request.step(), request.slice(), request.sequence(), sender.incarnation()}, parts, received,
+                   [reply](absl::Status status) {
+                     if (status.ok()) reply(rpc::Payload(PushReply().SerializeAsString()));
+                     else reply(status);
+                   },
+                   request.header().trace_id());
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::ps

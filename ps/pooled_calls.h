@@ -1,0 +1,29 @@
+// PullPooled and PushPooled of tandem.EmbeddingService over a host: bags of ids become a pull, or a push, of their distinct rows, which
+// the host knows as any other; so waiting for a step, exactly-once and the order of sums are those of rows.
+// Thread rule: as EmbeddingService, which checks the headers.
+#pragma once
+
+#include <functional>
+
+#include "proto/embedding.pb.h"
+#include "ps/table_host.h"
+#include "rpc/payload.h"
+#include "rpc/server.h"
+
+namespace tandem::ps {
+
+class PooledCalls {
+ public:
+  using CheckHeader = std::function<absl::Status(const RequestHeader&)>;
+  PooledCalls(TableHost& host, CheckHeader check) : host_(host), check_(std::move(check)) {}
+
+  // Refused input is told by the return value, before anything is done; everything else by `reply`.
+  absl::Status Pull(rpc::Payload& payload, uint32_t shard_map_version, const rpc::Reply& reply) const;
+  absl::Status Push(rpc::Payload& payload, const rpc::Reply& reply) const;
+
+ private:
+  TableHost& host_;
+  const CheckHeader check_;
+};
+
+}  // namespace tandem::ps

@@ -1,0 +1,42 @@
+// Workers as processes: `tandem worker` in a job, and the hybrid example, whose worker hosts the embedding bag of two trainers.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "tests/cluster/small_job.h"
+
+namespace tandem::cluster {
+namespace {
+
+constexpr double kDeadlineSeconds = 60;
+
+TEST(WorkerRoleTest, JoinsTheJobAndEndsWithIt) {
+  SmallJob job;
+  const support::Ended ended = job.Launch("run", {"--workers", "2"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  job.ExpectNothingLeft();
+}
+
+TEST(WorkerRoleTest, AKilledWorkerFailsTheJobByName) {
+  SmallJob job;
+  const auto launch = job.Start("launch", "run", {"--workers", "1", "--set", "train.max_steps=0", "--set", "train.max_epochs=10000000"});
+  ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [&] { return job.HasLoggedAStep("run"); }));
+  kill(job.Role("worker-0").pid, SIGKILL);
+  const support::Ended ended = launch->Wait(kDeadlineSeconds);
+  EXPECT_NE(ended.exit_code, 0);
+  EXPECT_NE(ended.err.find("worker-0"), std::string::npos) << ended.err;
+  job.ExpectNothingLeft();
+}
+
+// pytorch/pytorch#60440: DDP with a remote embedding and Adagrad fails; pytorch/examples#780: the example hangs above one trainer.
+TEST(HybridRpcTest, TwoTrainersUnderDdpTrainARemoteEmbeddingBagWithAdagrad) {
+  const support::TempFolder folder;
+  support::Process example(folder.path(), {TANDEM_HYBRID_RPC});
+  const support::Ended ended = example.Wait(kDeadlineSeconds);
+  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.err;
+  EXPECT_NE(ended.out.find("step 300  loss "), std::string::npos) << ended.out;
+  EXPECT_TRUE(support::ProcessesMentioning("hybrid_rpc").empty());
+}
+
+}  // namespace
+}  // namespace tandem::cluster

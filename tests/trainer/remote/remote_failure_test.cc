@@ -1,0 +1,243 @@
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "proto/worker.pb.h"
+#include "tests/trainer/gradient_check.h"
+#include "tests/trainer/remote/remote_hosts.h"
+#include "trainer/remote/context_share.h"
+#include "trainer/remote/remote_call.h"
+
+namespace tandem {
+namespace {
+
+using namespace testing;
+
+std::string TextOf(const absl::Status& status) { return std::string(status.message()); }
+
+class RemoteFailureTest : public RemoteHosts {
+ protected:
+  const Variable x_ = Variable::Leaf(RandomTensor(Shape{2, 2}, 1), "x");
+};
+
+TEST_F(RemoteFailureTest, AForwardThatHangsEndsAtTheContextsDeadlineEverywhere) {
+  const auto first = StartHost(true, 0), second = StartHost(true, 1), trainer = StartHost(false, 0);
+  const RemoteModule hang = Make(*trainer, *second, "Hang", "");
+  const RemoteModule relay = Make(*trainer, *first, "Relay", RelayTo(hang));
+  Context context(StepOptions());
+  const absl::Time begun = absl::Now();
+  RemoteContext autograd(*trainer, context, {.timeout = absl::Milliseconds(150)});
+  const auto outputs = relay.Forward(autograd.frame(), {x_});
+  EXPECT_EQ(outputs.status().code(), absl::StatusCode::kDeadlineExceeded) << outputs.status();
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(3));
+  EXPECT_NE(TextOf(context.status()).find("of Relay at " + first->address()), std::string::npos) << context.status();
+  EXPECT_TRUE(Eventually([&] { return first->LiveContexts() + second->LiveContexts() == 0; }));
+}
+
+TEST_F(RemoteFailureTest, ABackwardPassThatHangsEndsAtTheDeadlineAndNamesPeerAndCall) {
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
+  const RemoteModule hang = Make(*trainer, *worker, "Hang", "backward=1");
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context, {.timeout = absl::Milliseconds(200)});
+  const auto outputs = hang.Forward(autograd.frame(), {x_});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  autograd.Backward((*outputs)[0]);
+  EXPECT_EQ(context.status().code(), absl::StatusCode::kDeadlineExceeded) << context.status();
+  EXPECT_NE(TextOf(context.status()).find("gradients of outputs of call"), std::string::npos) << context.status();
+  EXPECT_NE(TextOf(context.status()).find(worker->address()), std::string::npos) << context.status();
+  EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() + trainer->LiveContexts() == 0; }));
+}
+
+TEST_F(RemoteFailureTest, AFailureBehindAWorkerEndsTheContextAtAllAndSaysWhere) {
+  const auto first = StartHost(true, 0), second = StartHost(true, 1), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *second, "Linear", "in=5 out=1 dtype=f64");
+  const RemoteModule relay = Make(*trainer, *first, "Relay", RelayTo(linear));
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context);
+  const auto outputs = relay.Forward(autograd.frame(), {x_});
+  EXPECT_EQ(outputs.status().code(), absl::StatusCode::kInvalidArgument);
+  // Both ends of the way are in it.
+  EXPECT_NE(TextOf(outputs.status()).find(first->address()), std::string::npos) << outputs.status();
+  EXPECT_NE(TextOf(outputs.status()).find("of Linear at " + second->address()), std::string::npos) << outputs.status();
+  // What comes later returns at once, with the first failure.
+  EXPECT_EQ(relay.Forward(autograd.frame(), {x_}).status(), context.status());
+  autograd.Backward(x_);
+  EXPECT_TRUE(Eventually([&] { return first->LiveContexts() + second->LiveContexts() + trainer->LiveContexts() == 0; }));
+}
+
+// A worker in a process of its own, told over a pipe what to do: to be killed.
+class KilledWorker {
+ public:
+  // Forks before any thread of this process matters to the child: the child starts its host anew.
+  explicit KilledWorker(const std::string& kind) {
+    int to_parent[2];
+    EXPECT_EQ(pipe(to_parent), 0);
+    pid_ = fork();
+    if (pid_ == 0) {
+      close(to_parent[0]);
+      execl("/proc/self/exe", "remote_worker", kind.c_str(), std::to_string(to_parent[1]).c_str(), nullptr);
+      _exit(1);
+    }
+    close(to_parent[1]);
+    char buffer[64] = {};
+    EXPECT_GT(read(to_parent[0], buffer, sizeof buffer - 1), 0);
+    close(to_parent[0]);
+    address_ = buffer;
+  }
+  ~KilledWorker() { Kill(); }
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+  void Stop() { kill(pid_, SIGSTOP); }
+  const std::string& address() const { return address_; }
+
+ private:
+  pid_t pid_ = 0;
+  std::string address_;
+};
+
+// pytorch/pytorch#41665: the loss of a peer waits for the whole timeout.
+TEST_F(RemoteFailureTest, AKilledWorkerEndsTheBackwardPassLongBeforeItsDeadline) {
+  KilledWorker worker("worker");
+  const auto trainer = StartHost(false, 0), bystander = StartHost(true, 1);
+  auto hang = RemoteModule::Create(*trainer, worker.address(), "Hang", "backward=1", Soon());
+  ASSERT_TRUE(hang.ok()) << hang.status();
+  const RemoteModule linear = Make(*trainer, *bystander, "Linear", "in=2 out=2 dtype=f64");
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context, {.timeout = absl::Seconds(20)});
+  const auto through = linear.Forward(autograd.frame(), {x_});
+  ASSERT_TRUE(through.ok()) << through.status();
+  const auto outputs = hang->Forward(autograd.frame(), *through);
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  const absl::Time begun = absl::Now();
+  std::thread killer([&] {
+    EXPECT_TRUE(Eventually([&] { return trainer->traffic().gradients > 0; }));
+    worker.Kill();
+  });
+  autograd.Backward((*outputs)[0]);
+  killer.join();
+  EXPECT_EQ(context.status().code(), absl::StatusCode::kUnavailable) << context.status();
+  EXPECT_NE(TextOf(context.status()).find(worker.address()), std::string::npos) << context.status();
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+  // The worker that lives hears of it without being asked.
+  EXPECT_TRUE(Eventually([&] { return bystander->LiveContexts() == 0; }));
+}
+
+TEST_F(RemoteFailureTest, AStoppedWorkerIsLostAfterALease) {
+  KilledWorker worker("worker");
+  const auto trainer = StartHost(false, 0, absl::Milliseconds(300));
+  auto hang = RemoteModule::Create(*trainer, worker.address(), "Hang", "backward=1", Soon());
+  ASSERT_TRUE(hang.ok()) << hang.status();
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context, {.timeout = absl::Seconds(20)});
+  const auto outputs = hang->Forward(autograd.frame(), {x_});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  worker.Stop();
+  const absl::Time begun = absl::Now();
+  autograd.Backward((*outputs)[0]);
+  EXPECT_EQ(context.status().code(), absl::StatusCode::kUnavailable) << context.status();
+  EXPECT_NE(TextOf(context.status()).find("has said nothing for 300ms"), std::string::npos) << context.status();
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+}
+
+TEST_F(RemoteFailureTest, AKilledTrainersContextsAndReferencesAreGoneAfterALease) {
+  const auto worker = StartHost(true, 0, absl::Milliseconds(300)), behind = StartHost(true, 1, absl::Milliseconds(300));
+  setenv("REMOTE_TEST_WORKERS", (worker->address() + " " + behind->address()).c_str(), 1);
+  KilledWorker trainer("trainer");  // opens a context over both workers and hangs in a call
+  EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() == 1 && behind->LiveContexts() == 1 && hanging_ == 1; }));
+  EXPECT_EQ(worker->NumObjects() + behind->NumObjects(), 2u);
+  trainer.Kill();
+  EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() + behind->LiveContexts() == 0; }));
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() + behind->NumObjects() == 0; }));
+}
+
+// pytorch/pytorch#63247: shutdown takes a fixed five seconds.
+TEST_F(RemoteFailureTest, AHostEndsAtOnceThoughACallHangsInItAndTheCallerLearnsIt) {
+  auto worker = StartHost(true, 0);
+  const auto trainer = StartHost(false, 0);
+  {
+    const RemoteModule hang = Make(*trainer, *worker, "Hang", "");
+    Context context(StepOptions());
+    RemoteContext autograd(*trainer, context);
+    auto pending = hang.ForwardAsync(autograd.frame(), {x_});
+    ASSERT_TRUE(Eventually([&] { return hanging_ == 1; }));
+    const absl::Time begun = absl::Now();
+    worker.reset();
+    const auto outputs = pending.Await();
+    EXPECT_LT(absl::Now() - begun, absl::Seconds(2));
+    EXPECT_FALSE(outputs.ok());
+    EXPECT_TRUE(Eventually([&] { return !autograd.frame().share()->status().ok(); }));
+  }
+  EXPECT_EQ(trainer->LiveContexts(), 0u);
+}
+
+TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64");
+  const auto optimizer = Optimizer(*trainer, linear.Parameters());
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context);
+  ASSERT_TRUE(linear.Forward(autograd.frame(), {x_}).ok());
+  trainer->EndContext(autograd.id(), absl::OkStatus());
+  EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() == 0; }));
+  EXPECT_EQ(optimizer->Step(autograd, 1).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_FALSE(linear.Forward(autograd.frame(), {x_}).ok());
+  // A call that was on its way when the context ended.
+  ForwardRequest late;
+  trainer->Sign(&late);
+  late.mutable_context()->set_context(autograd.id());
+  late.mutable_context()->set_timeout_ms(1000);
+  late.set_object(linear.ref().object());
+  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", rpc::Payload(late.SerializeAsString()), Soon(), "late");
+  EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(worker->LiveContexts(), 0u);
+}
+
+// What the other processes of these tests do until they are killed.
+class OtherProcess : public RemoteFailureTest {
+ public:
+  void TestBody() override {}
+  void Worker(int address_pipe) {
+    const auto worker = StartHost(true, 0);
+    Tell(address_pipe, worker->address());
+    pause();
+  }
+  void Trainer(int address_pipe) {
+    const std::string workers = getenv("REMOTE_TEST_WORKERS");
+    const std::string worker = workers.substr(0, workers.find(' ')), behind = workers.substr(workers.find(' ') + 1);
+    const auto trainer = StartHost(false, 0, absl::Milliseconds(300));
+    auto hang = RemoteModule::Create(*trainer, behind, "Hang", "", Soon());
+    auto relay = RemoteModule::Create(*trainer, worker, "Relay", RelayTo(*hang), Soon());
+    Context context(StepOptions());
+    RemoteContext autograd(*trainer, context);
+    Tell(address_pipe, trainer->address());
+    relay->Forward(autograd.frame(), {x_}).status().IgnoreError();
+    pause();
+  }
+
+ private:
+  static void Tell(int pipe, const std::string& text) {
+    if (write(pipe, text.data(), text.size()) < 0) _exit(1);
+    close(pipe);
+  }
+};
+
+}  // namespace
+
+int RunOtherProcess(const std::string& kind, int address_pipe) {
+  OtherProcess process;
+  if (kind == "worker") process.Worker(address_pipe);
+  else process.Trainer(address_pipe);
+  return 0;
+}
+
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::string(argv[0]) == "remote_worker") return tandem::RunOtherProcess(argv[1], std::stoi(argv[2]));
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,143 @@
+// Hosts of one process that talk over loopback, with the built-in layers and modules for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "trainer/autograd/ops/ops.h"
+#include "trainer/remote/layer_modules.h"
+#include "trainer/remote/remote_context.h"
+#include "trainer/remote/remote_module.h"
+#include "trainer/remote/remote_optimizer.h"
+
+namespace tandem::testing {
+
+using remote::Frame;
+using remote::Host;
+using remote::RemoteContext;
+using remote::RemoteModule;
+using remote::RemoteOptimizer;
+using remote::RemoteRef;
+
+inline absl::Time Soon(double seconds = 20) { return absl::Now() + absl::Seconds(seconds); }
+
+// Waits for what comes by itself, by a deadline.
+template <class Condition>
+bool Eventually(Condition condition, double seconds = 10) {
+  const absl::Time end = Soon(seconds);
+  while (!condition()) {
+    if (absl::Now() > end) return false;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  return true;
+}
+
+// x -> 2 x, y -> 3 y: two outputs that depend on an input each.
+class TwoModule : public remote::Module {
+ public:
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    return std::vector<Variable>{ops::Scale(frame.context(), inputs[0], 2), ops::Scale(frame.context(), inputs[1], 3)};
+  }
+};
+
+// Calls a module of another process: `owner` and `object` are its arguments; then doubles.
+class RelayModule : public remote::Module {
+ public:
+  RelayModule(std::string owner, uint64_t object) : owner_(std::move(owner)), object_(object) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    auto ref = RemoteRef::Adopt(frame.host(), owner_, object_, Soon());
+    if (!ref.ok()) return ref.status();
+    const RemoteModule behind(*std::move(ref));
+    auto outputs = behind.Forward(frame, {inputs.begin(), inputs.end()});
+    if (!outputs.ok()) return outputs.status();
+    for (Variable& output : *outputs) output = ops::Scale(frame.context(), output, 2);
+    return outputs;
+  }
+
+ private:
+  const std::string owner_;
+  const uint64_t object_;
+};
+
+// Answers when its context fails, or with the input when it is let go. In `backward` mode its backward pass does so.
+class HangingModule : public remote::Module {
+ public:
+  HangingModule(bool backward, std::atomic<int>* entered) : backward_(backward), entered_(entered) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    if (backward_) {
+      class Never : public Node {
+       public:
+        Never(uint64_t sequence, std::shared_ptr<Node> input, std::atomic<int>* entered)
+            : Node("never", sequence, {std::move(input)}, {}), entered_(entered) {}
+        void BackwardInput(Context&, const Tensor&, Complete) override { ++*entered_; }
+
+       private:
+        std::atomic<int>* const entered_;
+      };
+      return std::vector<Variable>{
+          Variable(inputs[0].value(), std::make_shared<Never>(frame.context().NextNode(), inputs[0].node(), entered_))};
+    }
+    ++*entered_;
+    while (frame.status().ok()) absl::SleepFor(absl::Milliseconds(2));
+    return frame.status();
+  }
+
+ private:
+  const bool backward_;
+  std::atomic<int>* const entered_;
+};
+
+class RemoteHosts : public ::testing::Test {
+ protected:
+  RemoteHosts() {
+    remote::AddLayers(registry_);
+    registry_.Add("Two", [](remote::ModuleArguments&, ParameterSet&) { return std::make_unique<TwoModule>(); });
+    registry_.Add("Relay", [](remote::ModuleArguments& arguments, ParameterSet&) {
+      const std::string owner = arguments.Text("owner", "");
+      return std::make_unique<RelayModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
+    });
+    registry_.Add("Hang", [this](remote::ModuleArguments& arguments, ParameterSet&) {
+      return std::make_unique<HangingModule>(arguments.Integer("backward", 0, 1, 0) == 1, &hanging_);
+    });
+  }
+
+  // A trainer, or a worker with modules.
+  std::unique_ptr<Host> StartHost(bool is_worker, uint32_t rank, absl::Duration lease = absl::Seconds(6)) {
+    auto host = Host::Start({.is_worker = is_worker, .rank = rank, .job_epoch = 7, .pool = &pool_,
+                             .modules = is_worker ? &registry_ : nullptr, .lease = lease});
+    EXPECT_TRUE(host.ok()) << host.status();
+    return host.ok() ? *std::move(host) : nullptr;
+  }
+  static RemoteModule Make(Host& user, const Host& owner, const std::string& module, const std::string& arguments) {
+    auto made = RemoteModule::Create(user, owner.address(), module, arguments, Soon());
+    EXPECT_TRUE(made.ok()) << made.status();
+    return *std::move(made);
+  }
+  static std::string RelayTo(const RemoteModule& module) {
+    return "owner=" + module.ref().owner() + " object=" + std::to_string(module.ref().object());
+  }
+  Context::Options StepOptions(uint64_t step = 1) { return {.stream = &stream_, .seed = 3, .step = step, .deadline = Soon()}; }
+  static std::unique_ptr<RemoteOptimizer> Optimizer(Host& host, const std::vector<remote::RemoteParameter>& parameters,
+                                                    optim::DenseOptions options = {.kind = optim::Kind::SGD}) {
+    auto optimizer = RemoteOptimizer::Create(host, options, parameters, Soon());
+    EXPECT_TRUE(optimizer.ok()) << optimizer.status();
+    return *std::move(optimizer);
+  }
+  static std::vector<Tensor> ValuesOf(const RemoteModule& module) {
+    auto values = module.ref().Fetch(Soon());
+    EXPECT_TRUE(values.ok()) << values.status();
+    return *std::move(values);
+  }
+
+  ThreadPool pool_{1};
+  Stream stream_{&pool_};
+  remote::ModuleRegistry registry_;
+  std::atomic<int> hanging_{0};
+};
+
+}  // namespace tandem::testing

@@ -1,0 +1,37 @@
+// `tandem worker`: hosts remote modules for the job's trainers until the job is over.
+#include "kernels/base/status_macros.h"
+#include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/job_config.h"
+#include "trainer/cli/member.h"
+#include "trainer/cli/signals.h"
+#include "trainer/remote/host.h"
+#include "trainer/remote/layer_modules.h"
+
+namespace tandem::cli {
+
+namespace {
+
+absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
+  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
+  ThreadPool pool(job.runtime().threads());
+  remote::ModuleRegistry modules;
+  remote::AddLayers(modules);
+  // It must listen before it can join, and refuses calls until it has joined.
+  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.is_worker = true, .listen = options.listen, .pool = &pool, .modules = &modules}));
+  ASSIGN_OR_RETURN(client, Join(options, WORKER, job, host->address(), [](absl::Status) {}));
+  host->Open(client->assignment().rank, client->assignment().job_epoch);
+  const SignalWatch watch([] { return true; }, [&client] { client->Leave(SignalStatus()).IgnoreError(); });
+  const absl::Status status = client->WaitForCompletion();
+  return ReceivedSignal() != 0 ? SignalStatus() : status;
+}
+
+}  // namespace
+
+int RunWorker(const RoleOptions& options) {
+  std::unique_ptr<rpc::MasterClient> client;
+  const absl::Status status = Serve(options, client);
+  return LeaveJob(WORKER, options.index, client.get(), status);
+}
+
+}  // namespace tandem::cli

@@ -1,0 +1,106 @@
+// What a Host is inside; host.cc has its life, its calls and its contexts, host_service.cc what it does for others.
+// Thread rule: as stated per member.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/worker.pb.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
+#include "trainer/remote/host.h"
+#include "trainer/remote/owned_objects.h"
+#include "trainer/remote/task_threads.h"
+
+namespace tandem::remote {
+
+// Calls that block, and passes, at a time.
+inline constexpr size_t kMaxTasks = 256;
+inline constexpr size_t kMaxContexts = 1 << 16;
+// How many contexts that are over are remembered, to refuse what comes late.
+inline constexpr size_t kMaxOver = 4096;
+
+struct Host::State {
+  State(const HostOptions& options, Host* host);
+
+  uint64_t number() const { return rank | (options.is_worker ? uint64_t{0x8000} : 0); }
+
+  // A peer as this process sees it.
+  struct Peer {
+    std::shared_ptr<rpc::Channel> channel;
+    absl::Time last_heard;
+    absl::Time last_beat = absl::InfinitePast();
+    uint64_t process = 0;  // 0: unknown
+    bool beating = false;  // a beat is on its way
+  };
+  // A process that called.
+  struct User {
+    std::string address;
+    absl::Time expires;
+    std::set<uint64_t> contexts;
+  };
+
+  std::shared_ptr<rpc::Channel> Link(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex);
+
+  // host_service.cc
+  void Register();
+  absl::Status Meet(const Caller& caller);
+  absl::StatusOr<std::shared_ptr<ContextShare>> Enter(const ContextInfo& info, const Caller& caller);
+  absl::StatusOr<OwnedObject> Find(uint64_t object, const char* what) const;
+  void Create(rpc::Payload payload, rpc::Reply reply);
+  void Hold(rpc::Payload payload, rpc::Reply reply);
+  void Drop(rpc::Payload payload, rpc::Reply reply);
+  void Beat(rpc::Payload payload, rpc::Reply reply);
+  void Fetch(rpc::Payload payload, rpc::Reply reply);
+  void Forward(rpc::Payload payload, rpc::Reply reply);
+  absl::StatusOr<rpc::Payload> RunForward(rpc::Payload& payload);
+  void Gradient(rpc::Payload payload, rpc::Reply reply);
+  void CreateOptimizer(rpc::Payload payload, rpc::Reply reply);
+  void Step(rpc::Payload payload, rpc::Reply reply);
+  void End(rpc::Payload payload, rpc::Reply reply);
+  void WorkerStatistics(rpc::Payload payload, rpc::Reply reply);
+  // Replies with what `task` returns, from a thread of its own.
+  void Later(rpc::Reply reply, std::function<absl::StatusOr<rpc::Payload>()> task);
+
+  // host.cc
+  void Watch();  // the watcher's thread
+  void SendBeats(absl::Time now);
+  void ForgetSilent(absl::Time now);
+  // The contexts that know this peer end with `reason`.
+  void LosePeer(const std::string& address, const absl::Status& reason);
+
+  const HostOptions options;
+  Host* const host;
+  const uint64_t process;  // this run
+  std::atomic<uint32_t> rank;
+  std::atomic<uint64_t> job_epoch;  // 0: not open; set after the rank
+  std::string address;
+  std::atomic<uint64_t> calls{0}, gradients{0}, gradient_arrays{0}, gradient_bytes{0};
+  std::atomic<uint64_t> next_call;
+
+  mutable absl::Mutex mutex;
+  std::map<std::string, Peer> peers ABSL_GUARDED_BY(mutex);
+  std::map<uint64_t, User> users ABSL_GUARDED_BY(mutex);  // by process
+  std::map<uint64_t, std::shared_ptr<ContextShare>> contexts ABSL_GUARDED_BY(mutex);
+  std::map<uint64_t, absl::Status> over ABSL_GUARDED_BY(mutex);  // contexts that ended lately, and how
+  std::deque<uint64_t> over_order ABSL_GUARDED_BY(mutex);
+  OwnedObjects objects ABSL_GUARDED_BY(mutex);
+  std::map<Reference, uint64_t> references ABSL_GUARDED_BY(mutex);  // from here, counted
+  std::set<uint64_t> holds_in_flight ABSL_GUARDED_BY(mutex);
+  uint64_t next_sequence ABSL_GUARDED_BY(mutex) = 1;
+  size_t farewells ABSL_GUARDED_BY(mutex) = 0;  // ends and drops on their way
+  bool closing ABSL_GUARDED_BY(mutex) = false;  // nothing begins any more
+  bool closed ABSL_GUARDED_BY(mutex) = false;   // no call is made any more
+
+  TaskThreads tasks{kMaxTasks};
+  rpc::Server server;
+  std::thread watcher;
+};
+
+}  // namespace tandem::remote

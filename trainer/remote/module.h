@@ -1,0 +1,74 @@
+// What a process hosts for others: modules, made by a name that its registry knows and arguments in text. A module is its
+// constructor's choice of parameters and a Forward that gets them as leaves of the call at hand, so that calls of several contexts
+// share values and never gradients.
+// Thread rule: Forward runs on any number of threads at a time; a module keeps no state of a call. A registry is filled first, then used.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "trainer/autograd/parameter.h"
+
+namespace tandem::remote {
+
+class Frame;
+
+class Module {
+ public:
+  virtual ~Module() = default;
+  // `parameters` in the order of the set. Inputs come from another process: what does not fit is InvalidArgument, never a CHECK.
+  virtual absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable> parameters,
+                                                        absl::Span<const Variable> inputs) = 0;
+};
+
+// "in=16 out=4": values by name. A value that is missing, malformed or out of its range is noted, as is one that nobody asked for.
+class ModuleArguments {
+ public:
+  static absl::StatusOr<ModuleArguments> Parse(const std::string& text);
+
+  int64_t Integer(const std::string& name, int64_t least, int64_t most);  // required
+  int64_t Integer(const std::string& name, int64_t least, int64_t most, int64_t otherwise);
+  double Number(const std::string& name, double otherwise);
+  std::string Text(const std::string& name, const std::string& otherwise);
+  std::vector<int64_t> Integers(const std::string& name, int64_t least, int64_t most);  // "16,32,4"; required
+  // One of `choices`, the first if it is not given: its place.
+  int Choice(const std::string& name, const std::vector<std::string>& choices);
+  // The first thing noted. After all that may be given was asked for.
+  absl::Status status() const;
+
+ private:
+  void Note(const std::string& what);
+  // False, and noted if it is required, where there is none.
+  bool Take(const std::string& name, bool required, std::string* value);
+  int64_t InRange(const std::string& name, const std::string& text, int64_t least, int64_t most);
+
+  std::map<std::string, std::string> values_;  // not asked for yet
+  std::string asked_;                          // names, for the error
+  absl::Status noted_;
+};
+
+class ModuleRegistry {
+ public:
+  // Adds the module's parameters to the set.
+  using Constructor = std::function<absl::StatusOr<std::unique_ptr<Module>>(ModuleArguments& arguments, ParameterSet& parameters)>;
+
+  // REQUIRES: the name is new.
+  void Add(const std::string& name, Constructor constructor);
+
+  struct Made {
+    std::unique_ptr<ParameterSet> parameters;
+    std::unique_ptr<Module> module;
+  };
+  // Beside its own, every module takes `seed` (0) and `dtype` (f32 or f64) of its parameters. InvalidArgument says what is wrong.
+  absl::StatusOr<Made> Make(const std::string& name, const std::string& arguments) const;
+
+ private:
+  std::map<std::string, Constructor> constructors_;
+};
+
+}  // namespace tandem::remote

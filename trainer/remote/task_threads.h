@@ -1,0 +1,39 @@
+// Threads for work that may wait on other processes: a task that blocks must never keep another from running, or two processes that
+// call each other would wait for ever. So there is a thread for every task in flight, kept for the next one, up to a limit.
+// Thread rule: Run from any thread; Stop once, not from a task.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+
+namespace tandem::remote {
+
+class TaskThreads {
+ public:
+  explicit TaskThreads(size_t max_threads) : max_threads_(max_threads) {}
+  ~TaskThreads() { Stop(); }
+  TaskThreads(const TaskThreads&) = delete;
+  TaskThreads& operator=(const TaskThreads&) = delete;
+
+  // False, and the task does not run, if all threads are busy or it was stopped.
+  bool Run(std::function<void()> task);
+  // Waits for the tasks in flight.
+  void Stop();
+
+ private:
+  void Work();
+
+  const size_t max_threads_;
+  absl::Mutex mutex_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  size_t num_idle_ ABSL_GUARDED_BY(mutex_) = 0;  // waiting threads, less tasks that wait for them
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tandem::remote
