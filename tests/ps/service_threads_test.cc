@@ -1,5 +1,5 @@
-// Many threads on one service core without a network: trainers in every consistency mode, others that only look, and an end in the middle
-// of it. What is counted must come out exactly; the sanitizers (tests/README.md) see to the rest.
+// Many threads on one service core without a network: trainers in every consistency mode, others that only look, and an end in
+// the middle of it. What is counted must come out exactly; the sanitizers (tests/README.md) see to the rest.
 #include <atomic>
 #include <functional>
 #include <numeric>

@@ -1,6 +1,6 @@
 // What ThreadSanitizer must know of Abseil's locks, which a distribution's library, built without it, does not tell. These
-// definitions come before the library's, for every caller in the process; each does what the library's does (the next symbol of its
-// name) and says which mutex it takes or gives back. So an order that a mutex makes is seen, what no mutex orders is still
+// definitions come before the library's, for every caller in the process; each does what the library's does (the next symbol of
+// its name) and says which mutex it takes or gives back. So an order that a mutex makes is seen, what no mutex orders is still
 // reported (report_test.cc), and nothing is suppressed.
 // Blind spot: conditions, which the library runs on whatever thread, are not checked themselves.
 #include <dlfcn.h>
