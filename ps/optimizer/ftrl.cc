@@ -32,7 +32,7 @@ void SparseFtrl::Apply(float* weights, float* slots, const float* gradient, uint
   float* const squares = slots + dim;
   float* const last_rate = slots + size_t{2} * dim;
   const float inverse = 1 / rate, last_inverse = *last_rate > 0 ? 1 / *last_rate : 0;
-  const auto [beta, l1, l2, group_l1, initial] = options_;
+  const float beta = options_.beta, l1 = options_.l1, l2 = options_.l2, group_l1 = options_.group_l1;
   kernels::Vectorised([=] {
 #pragma GCC ivdep
     for (uint32_t i = 0; i < dim; ++i) {

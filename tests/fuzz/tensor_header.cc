@@ -33,7 +33,8 @@ std::vector<std::string> Seeds() {
   header.tensors = {{"layer.weight", DType::F32, {2, 3}, 0, 24}, {"layer \"b\"", DType::BF16, {4}, 24, 32}};
   header.tensors.push_back({"", DType::I64, {}, 32, 40});
   header.metadata = {{"format", "pt"}, {"caf\xc3\xa9", "\n\t\\"}};
-  const char* const escapes = R"({"a":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"__metadata__":{"k":"\u00e9\ud83d\ude00"}})";
+  const char* const escapes =
+      R"({"a":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},"__metadata__":{"k":"\u00e9\ud83d\ude00"}})";
   return {std::string("\x28\0\0\0", 4) + checkpoint::PrintHeader(header), std::string(4, '\0') + "{}",
           std::string("\x04\0\0\0", 4) + escapes};
 }

@@ -1,5 +1,6 @@
 // A parameter server as its .proto describes it, in maps and vectors: what it answers to each call, and what its rows then are.
-// Written without ps/, to compare with it; only a row's first weights come from there. Rows are f32 and LAZY, optimizers SGD and Adagrad.
+// Written without ps/, to compare with it; only a row's first weights come from there. Rows are f32 and LAZY, optimizers SGD
+// and Adagrad.
 // A call has a number; what completes it may be a later call.
 // Thread rule: one thread.
 #pragma once

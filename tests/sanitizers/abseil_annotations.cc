@@ -1,6 +1,6 @@
 // What ThreadSanitizer must know of Abseil's locks, which a distribution's library, built without it, does not tell. These
-// definitions come before the library's, for every caller in the process; each does what the library's does (the next symbol of its
-// name) and says which mutex it takes or gives back. So an order that a mutex makes is seen, what no mutex orders is still
+// definitions come before the library's, for every caller in the process; each does what the library's does (the next symbol of
+// its name) and says which mutex it takes or gives back. So an order that a mutex makes is seen, what no mutex orders is still
 // reported (report_test.cc), and nothing is suppressed.
 // Blind spot: conditions, which the library runs on whatever thread, are not checked themselves.
 #include <dlfcn.h>
@@ -47,24 +47,59 @@ class Next {
   std::atomic<void*> found_{nullptr};
 };
 
-// A wait gives the mutex back first. REQUIRES: it is held for writing.
-class GivenBack {
+// The library calls its own functions by way of ours: only the outermost tells of the mutex.
+class Call {
+ protected:
+  Call() : outermost_(depth++ == 0) {}
+  ~Call() { --depth; }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  const bool outermost_;
+
+ private:
+  static inline constinit thread_local int depth = 0;
+};
+
+// A call that gives the mutex back and takes it again. REQUIRES: it is held for writing.
+class Waiting : Call {
  public:
-  explicit GivenBack(absl::Mutex* mutex) : mutex_(mutex) {
+  explicit Waiting(absl::Mutex* mutex) : mutex_(mutex) {
+    if (!outermost_) return;
     __tsan_mutex_pre_unlock(mutex_, 0);
     __tsan_mutex_post_unlock(mutex_, 0);
     __tsan_mutex_pre_lock(mutex_, 0);
   }
-  ~GivenBack() { __tsan_mutex_post_lock(mutex_, 0, 0); }
+  ~Waiting() {
+    if (outermost_) __tsan_mutex_post_lock(mutex_, 0, 0);
+  }
 
  private:
   absl::Mutex* const mutex_;
 };
 
-class Taken {
+class Releasing : Call {
  public:
-  Taken(absl::Mutex* mutex, unsigned flags) : mutex_(mutex), flags_(flags) { __tsan_mutex_pre_lock(mutex_, flags_); }
-  ~Taken() { __tsan_mutex_post_lock(mutex_, flags_, 0); }
+  Releasing(absl::Mutex* mutex, unsigned flags) : mutex_(mutex), flags_(flags) {
+    if (outermost_) __tsan_mutex_pre_unlock(mutex_, flags_);
+  }
+  ~Releasing() {
+    if (outermost_) __tsan_mutex_post_unlock(mutex_, flags_);
+  }
+
+ private:
+  absl::Mutex* const mutex_;
+  const unsigned flags_;
+};
+
+class Taking : Call {
+ public:
+  Taking(absl::Mutex* mutex, unsigned flags) : mutex_(mutex), flags_(flags) {
+    if (outermost_) __tsan_mutex_pre_lock(mutex_, flags_);
+  }
+  ~Taking() {
+    if (outermost_) __tsan_mutex_post_lock(mutex_, flags_, 0);
+  }
   // Of a try: whether it was successful.
   bool Tried(bool taken) {
     if (!taken) flags_ |= __tsan_mutex_try_lock_failed;
@@ -98,87 +133,85 @@ Mutex::~Mutex() {
 
 void Mutex::Lock() {
   TANDEM_NEXT(Mutex, Lock, void(Mutex*));
-  const Taken taken(this, 0);
+  const Taking taking(this, 0);
   real(this);
 }
 void Mutex::ReaderLock() {
   TANDEM_NEXT(Mutex, ReaderLock, void(Mutex*));
-  const Taken taken(this, __tsan_mutex_read_lock);
+  const Taking taking(this, __tsan_mutex_read_lock);
   real(this);
 }
 void Mutex::Unlock() {
   TANDEM_NEXT(Mutex, Unlock, void(Mutex*));
-  __tsan_mutex_pre_unlock(this, 0);
+  const Releasing releasing(this, 0);
   real(this);
-  __tsan_mutex_post_unlock(this, 0);
 }
 void Mutex::ReaderUnlock() {
   TANDEM_NEXT(Mutex, ReaderUnlock, void(Mutex*));
-  __tsan_mutex_pre_unlock(this, __tsan_mutex_read_lock);
+  const Releasing releasing(this, __tsan_mutex_read_lock);
   real(this);
-  __tsan_mutex_post_unlock(this, __tsan_mutex_read_lock);
 }
 bool Mutex::TryLock() {
   TANDEM_NEXT(Mutex, TryLock, bool(Mutex*));
-  Taken taken(this, __tsan_mutex_try_lock);
-  return taken.Tried(real(this));
+  Taking taking(this, __tsan_mutex_try_lock);
+  return taking.Tried(real(this));
 }
 bool Mutex::ReaderTryLock() {
   TANDEM_NEXT(Mutex, ReaderTryLock, bool(Mutex*));
-  Taken taken(this, __tsan_mutex_try_read_lock);
-  return taken.Tried(real(this));
+  Taking taking(this, __tsan_mutex_try_read_lock);
+  return taking.Tried(real(this));
 }
 
 void Mutex::LockWhen(const Condition& condition) {
   TANDEM_NEXT(Mutex, LockWhen, void(Mutex*, const Condition&));
-  const Taken taken(this, 0);
+  const Taking taking(this, 0);
   real(this, condition);
 }
 bool Mutex::LockWhenWithTimeout(const Condition& condition, Duration timeout) {
   TANDEM_NEXT(Mutex, LockWhenWithTimeout, bool(Mutex*, const Condition&, Duration));
-  const Taken taken(this, 0);
+  const Taking taking(this, 0);
   return real(this, condition, timeout);
 }
 bool Mutex::LockWhenWithDeadline(const Condition& condition, Time deadline) {
   TANDEM_NEXT(Mutex, LockWhenWithDeadline, bool(Mutex*, const Condition&, Time));
-  const Taken taken(this, 0);
+  const Taking taking(this, 0);
   return real(this, condition, deadline);
 }
 void Mutex::ReaderLockWhen(const Condition& condition) {
   TANDEM_NEXT(Mutex, ReaderLockWhen, void(Mutex*, const Condition&));
-  const Taken taken(this, __tsan_mutex_read_lock);
+  const Taking taking(this, __tsan_mutex_read_lock);
   real(this, condition);
 }
 
 void Mutex::Await(const Condition& condition) {
   TANDEM_NEXT(Mutex, Await, void(Mutex*, const Condition&));
-  const GivenBack given_back(this);
+  const Waiting waiting(this);
   real(this, condition);
 }
 bool Mutex::AwaitWithTimeout(const Condition& condition, Duration timeout) {
   TANDEM_NEXT(Mutex, AwaitWithTimeout, bool(Mutex*, const Condition&, Duration));
-  const GivenBack given_back(this);
+  const Waiting waiting(this);
   return real(this, condition, timeout);
 }
 bool Mutex::AwaitWithDeadline(const Condition& condition, Time deadline) {
   TANDEM_NEXT(Mutex, AwaitWithDeadline, bool(Mutex*, const Condition&, Time));
-  const GivenBack given_back(this);
+  const Waiting waiting(this);
   return real(this, condition, deadline);
 }
 
 void CondVar::Wait(Mutex* mutex) {
   TANDEM_NEXT(CondVar, Wait, void(CondVar*, Mutex*));
-  const GivenBack given_back(mutex);
+  const Waiting waiting(mutex);
   real(this, mutex);
 }
 bool CondVar::WaitWithTimeout(Mutex* mutex, Duration timeout) {
   TANDEM_NEXT(CondVar, WaitWithTimeout, bool(CondVar*, Mutex*, Duration));
-  const GivenBack given_back(mutex);
+  const Waiting waiting(mutex);
   return real(this, mutex, timeout);
 }
 bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
   TANDEM_NEXT(CondVar, WaitWithDeadline, bool(CondVar*, Mutex*, Time));
-  const GivenBack given_back(mutex);
+  const Waiting waiting(mutex);
   return real(this, mutex, deadline);
 }
 

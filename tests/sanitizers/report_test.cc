@@ -112,6 +112,10 @@ TEST_F(ThreadSanitizerTest, IsSilentAboutWaitsNotificationsAndReaders) {
     const auto has_started = [&started] { return started; };
     mutex_.LockWhen(absl::Condition(&has_started));
     ++number_;
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&has_started), absl::Seconds(10))) std::abort();
+    ++number_;
+    mutex_.Unlock();
+    if (!mutex_.LockWhenWithTimeout(absl::Condition(&has_started), absl::Seconds(10))) std::abort();
     mutex_.Unlock();
     another_.Unlock();
     written.WaitForNotification();
