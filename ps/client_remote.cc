@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/buffer.h"
@@ -94,6 +95,7 @@ struct Plan {
   WireFormat wire = WIRE_F32;
   std::vector<uint32_t> dims;                // [segment]
   std::vector<uint64_t> seeds;               // [segment], of its table
+  std::vector<char> dense;                   // [segment]: of a dense table
   std::vector<size_t> row_bytes;             // [segment], of one row as it travels
   std::vector<CutMessage> messages;
   std::vector<int> messages_of_server;
@@ -152,8 +154,22 @@ GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segment
 
 // The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
 // them. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
+// What rounding has kept back of each row of dense tables, which the next push adds.
+class Residuals {
+ public:
+  float* Of(uint32_t table, uint64_t id, uint32_t dim) {
+    std::vector<float>& residual = rows_[{table, id}];
+    residual.resize(dim);
+    return residual.data();
+  }
+
+ private:
+  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows_;
+};
+
 std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw,
-                                        const std::vector<PushSegment>& segments, ResendingStream& stream, uint32_t* crc) {
+                                        const std::vector<PushSegment>& segments, Residuals& residuals, ResendingStream& stream,
+                                        uint32_t* crc) {
   auto gradients = stream.Allocate(message.row_bytes);
   char* next = static_cast<char*>(gradients->data());
   const char* summed = next;  // up to here `crc` is taken: in pieces that the nearest cache still has
@@ -169,6 +185,8 @@ std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& mess
       const float* const gradient = segments[range.segment].gradients + (owned.positions.empty() ? i : owned.positions[i]) * dim;
       if (plan.wire == WIRE_F32) {
         std::memcpy(next, gradient, row_bytes);
+      } else if (plan.dense[range.segment] != 0) {
+        EncodeWithResidual(plan.wire, gradient, dim, residuals.Of(segments[range.segment].table, owned.ids[i], dim), next);
       } else {
         const RandomKey key{plan.seeds[range.segment] ^ kRoundingSalt, owned.ids[i]};
         EncodeGradient(plan.wire, gradient, dim, key, draw, next);
@@ -459,6 +477,7 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes;
   std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;  // of each server's streams, in the order of their opening, when last opened
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
+  Residuals residuals;                  // the caller's thread's
 };
 
 template <class SegmentType>
@@ -473,6 +492,7 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
     plan->split.push_back(std::move(owned));
     plan->dims.push_back(spec->second.dim());
     plan->seeds.push_back(spec->second.seed());
+    plan->dense.push_back(spec->second.dense());
     plan->row_bytes.push_back(WireBytes(plan->wire, spec->second.dim()));
     plan->num_bytes += segment.ids.size() * (sizeof(uint64_t) + plan->row_bytes.back());
   }
@@ -670,7 +690,8 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     request.set_gradients_format((*plan)->wire);
     const GatheredIds ids = GatherIds(**plan, message, segments, &request);
     uint32_t crc = Crc32c(0, ids.buffer->data(), ids.num_bytes);
-    const auto gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, *core_->pushes[server], &crc);
+    const auto gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, core_->residuals, *core_->pushes[server],
+                                           &crc);
     request.set_payload_crc32c(crc);
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);

@@ -43,7 +43,7 @@ class BenchPullPushTest : public testing::Test {
 
 TEST_F(BenchPullPushTest, EveryModeWireAndPathIsMeasuredCheckedAndWritten) {
   const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50", "--ids",
-                            "zipf", "--wire", "f32", "bf16", "--path", "all", "--steps", "3", "--repetitions", "2"});
+                            "zipf", "--wire", "f32", "bf16", "--path", "all", "--steps", "3", "--repetitions", "1"});
   const support::Ended ended = bench->Wait(kDeadlineSeconds);
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
   EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;

@@ -149,6 +149,29 @@ TEST_P(DenseTableTest, HashAndSaveLeaveThemOut) {
   for (const SavedFile& file : *files) EXPECT_EQ(file.name().find("table2"), std::string::npos) << file.name();
 }
 
+// A gradient that bf16 cannot hold, pushed again and again: what rounding keeps back comes with the next one.
+TEST(DenseTableWireTest, ErrorsOfRoundingDoNotAddUp) {
+  PsCluster cluster(2, 2);
+  RemoteClientOptions options{absl::Seconds(30), 256};
+  options.wire = WIRE_BF16;
+  const auto client = cluster.MakeClient(0, 1, options);
+  TableSpec spec = MakeTableSpec(1, kDim, SPARSE_SGD);
+  spec.set_dense(true);
+  ASSERT_TRUE(client->CreateTables({spec}, absl::Seconds(30)).ok());
+  const std::vector<uint64_t> ids = Chunks(kRows);
+  const std::vector<float> gradients(kRows * kDim, 1 + 0x1p-10f);
+  std::vector<float> values(kRows * kDim);
+  ASSERT_TRUE(client->Assign({1, ids, kDim, values.data()}, Deadline()).ok());
+  constexpr uint64_t kSteps = 64;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    ASSERT_TRUE(client->Accumulate(step, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client->Commit({step, {{1, 1}}, 1, false}).Wait(Deadline()).ok());
+  }
+  ASSERT_TRUE(client->Read({1, ids, kDim, values.data()}, Deadline()).ok());
+  // Rounded one by one the gradients would be 1 and their sum 64.
+  for (const float value : values) ASSERT_NEAR(value, -(kSteps + kSteps * 0x1p-10), 0x1p-8);
+}
+
 INSTANTIATE_TEST_SUITE_P(Servers, DenseTableTest, testing::Values(0, 1, 2, 3),
                          [](const auto& info) { return info.param == 0 ? std::string("Local") : std::to_string(info.param); });
 

@@ -63,11 +63,12 @@ std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint
   }
   if (bench.mode() == PullPushCase::PULL) return rows;
   const Counts counts = CountOccurrences(bench, ids);
+  const uint32_t most = bench.mode() == PullPushCase::POOLED ? ~uint32_t{0} : kMostCounted;  // every place in a bag counts
   for (size_t i = 0; i < ids.size(); ++i) {
     float* row = rows.data() + i * dim;
     for (uint64_t step = 0; step < num_steps; ++step) {
       uint32_t count = 0;
-      for (const auto& of_client : counts) count += std::min(of_client[step % kNumBatches][i], kMostCounted);
+      for (const auto& of_client : counts) count += std::min(of_client[step % kNumBatches][i], most);
       if (count == 0) continue;
       for (uint32_t column = 0; column < dim; ++column) {
         const uint64_t first = bench.mode() == PullPushCase::POOLED ? 0 : ids[i] % 4;

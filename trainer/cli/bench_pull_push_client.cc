@@ -230,12 +230,22 @@ absl::StatusOr<PullPushRepetition> PullPushClient::Repeat(PullPushFigures* figur
   return repetition;
 }
 
-// What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded them: of some that were looked up and some drawn from all; in PULL, where no gradient
-// shows what was pulled, of the last pull too.
+// What a pull shows of such rows.
+void PullPushClient::RoundAsPulled(absl::Span<float> rows) const {
+  std::vector<char> wire(ps::WireBytes(bench_.wire(), bench_.dim()));
+  for (float* row = rows.data(); row != rows.data() + rows.size(); row += bench_.dim()) {
+    ps::EncodeRow(bench_.wire(), row, bench_.dim(), wire.data());
+    ps::DecodeRow(bench_.wire(), wire.data(), bench_.dim(), row);
+  }
+}
+
+// What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded what was pushed: of some that
+// were looked up and some drawn from all; in PULL, where no gradient shows what was pulled, of the last pull too.
 absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   const auto compare = [this](const std::vector<uint64_t>& ids, const std::vector<float>& rows) -> std::string {
     if (bench_.wire() == WIRE_INT8) return "";
-    const std::vector<float> expected = ExpectedRows(bench_, ids, num_steps_);
+    std::vector<float> expected = ExpectedRows(bench_, ids, num_steps_);
+    RoundAsPulled(absl::MakeSpan(expected));
     for (size_t i = 0; i < expected.size(); ++i) {
       if (rows[i] == expected[i]) continue;
       return absl::StrCat("row ", ids[i / bench_.dim()], " column ", i % bench_.dim(), " is ", rows[i], ", the steps add up to ",

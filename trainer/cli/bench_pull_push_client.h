@@ -54,6 +54,7 @@ class PullPushClient {
   absl::StatusOr<uint64_t> ChooseSteps();
   absl::StatusOr<PullPushRepetition> Repeat(PullPushFigures* figures);
   absl::Status MeasureRaw(PullPushRepetition* repetition);
+  void RoundAsPulled(absl::Span<float> rows) const;
   absl::StatusOr<std::string> FindWrongRow();
 
   const PullPushCase& bench_;
