@@ -70,7 +70,7 @@ enum class Fault { NONE, JOB, GENERATION, ID_ZERO, ID_TWICE, TABLE, COUNT, TRUNC
 class Sequence {
  public:
   explicit Sequence(int seed) : random_(static_cast<uint64_t>(seed)), model_(MakeTables(), 1 + Draw(3), DrawConsistency()) {
-    for (uint64_t i = 0; i < 12; ++i) pool_.push_back(i < 6 ? i + 1 : random_() | 1);
+    for (uint64_t i = 0; i < 8; ++i) pool_.push_back(i < 4 ? i + 1 : random_() | 1);
     trainers_.resize(model_.num_trainers());
     Start();
   }
@@ -78,9 +78,9 @@ class Sequence {
   void Run() {
     for (int i = 0; i < kCallsPerSequence && !testing::Test::HasFailure(); ++i) {
       const uint32_t drawn = Draw(1000);
-      if (drawn < 300) Pull();
-      else if (drawn < 600) Push();
-      else if (drawn < 660) Norm();
+      if (drawn < 240) Pull();
+      else if (drawn < 640) Push();
+      else if (drawn < 680) Norm();
       else if (drawn < 930) Commit();
       else if (drawn < 940) SaveAndLoad();
       else Compare();
@@ -285,7 +285,7 @@ class Sequence {
       push.slice = Draw(4);
       if (known) {
         uint64_t& next = trainers_[push.caller.trainer].next_sequence;
-        if (Chance(3)) next += 300;
+        if (Chance(6)) next += 253 + Draw(4);  // to where windows end
         push.sequence = Chance(98) ? next++ : 0;
       }
       push.segments = DrawSegments();
