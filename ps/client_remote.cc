@@ -240,28 +240,25 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
   }
   size_t expected = 0, widest = 0;
   bool unasked = false;
-  const char* next_version = versions.data();
-  const auto take_version = [&next_version] {
-    uint32_t version;
-    std::memcpy(&version, next_version, sizeof(version));
-    next_version += sizeof(version);
-    return version;
-  };
+  // What is checked is what is used: the server may still write to the memory in which they came.
+  std::vector<uint32_t> own_versions(message.num_ids);
+  if (!own_versions.empty()) std::memcpy(own_versions.data(), versions.data(), versions.size());
+  auto next_version = own_versions.begin();
   ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, uint32_t dim) {
     const size_t row_bytes = WireBytes(plan.wire, dim);
     widest = std::max(widest, row_bytes);
-    if (take_version() != 0) expected += row_bytes;
+    if (*next_version++ != 0) expected += row_bytes;
     else unasked |= segment.versions == nullptr || segment.versions[place] == 0;
   });
   if (const size_t answered = TotalBytes(pieces); unasked || answered != expected) {
     return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", expected,
                                             unasked ? ", and left out rows that nobody has" : ""));
   }
-  next_version = versions.data();
+  next_version = own_versions.begin();
   PieceReader rows(pieces);
   std::vector<char> joined(widest);
   ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, uint32_t dim) {
-    const uint32_t version = take_version();
+    const uint32_t version = *next_version++;
     if (segment.versions != nullptr) segment.versions[place] = version;
     if (version == 0) return;
     DecodeRow(plan.wire, rows.Next(WireBytes(plan.wire, dim), joined.data()), dim, segment.rows + place * dim);
