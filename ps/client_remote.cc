@@ -154,17 +154,35 @@ GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segment
 
 // The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
 // them. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
-// What rounding has kept back of each row of dense tables, which the next push adds.
+// What rounding has kept back of each row of dense tables, which the next push adds. A step that is skipped leaves it as it was.
 class Residuals {
  public:
+  // To be added to, and replaced by what is kept back now.
   float* Of(uint32_t table, uint64_t id, uint32_t dim) {
-    std::vector<float>& residual = rows_[{table, id}];
-    residual.resize(dim);
-    return residual.data();
+    Row& row = rows_[{table, id}];
+    row.kept.resize(dim);
+    if (row.next.empty()) {
+      row.next = row.kept;
+      open_.push_back({table, id});
+    }
+    return row.next.data();
+  }
+  void EndStep(bool skipped) {
+    for (const Key& key : open_) {
+      Row& row = rows_[key];
+      if (!skipped) row.kept.swap(row.next);
+      row.next.clear();
+    }
+    open_.clear();
   }
 
  private:
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows_;
+  using Key = std::pair<uint32_t, uint64_t>;  // table, id
+  struct Row {
+    std::vector<float> kept, next;  // next: of the open step; empty if it was not pushed to
+  };
+  absl::flat_hash_map<Key, Row> rows_;
+  std::vector<Key> open_;
 };
 
 std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw,
@@ -797,6 +815,7 @@ Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
 }
 
 Future<Done> RemoteClient::Commit(const CommitArgs& args) {
+  core_->residuals.EndStep(args.skip);
   const ConcurrentSpan span = TraceCall(SpanKind::COMMIT, "commit", args.step);
   CommitRequest request;
   *request.mutable_header() = core_->HeaderOf(span);
