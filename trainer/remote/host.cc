@@ -273,8 +273,8 @@ void Host::State::SendBeats(absl::Time now) {
     }
     for (auto& [target, what] : targets) {
       Peer& peer = peers[target];
-      // Who was no peer lately had no reason to speak.
-      if (now - peer.last_beat > options.lease) peer.last_heard = now;
+      // Who was no peer lately had no reason to speak; a beat that is on its way was one.
+      if (!peer.beating && now - peer.last_beat > options.lease) peer.last_heard = now;
       what.due = !peer.beating && now - peer.last_beat >= options.lease / 3;
       if (!what.due) continue;
       peer.beating = true;
