@@ -232,7 +232,8 @@ void Host::Release(const Reference& reference) {
     TANDEM_CHECK(found != state_->references.end()) << "object " << reference.object << " is released more often than held";
     if (--found->second > 0) return;
     state_->references.erase(found);
-    request.set_sequence(state_->next_sequence++);
+    // A hold of the object that is on its way, and came first, must outlive the drop. What a drop spares, a beat or the lease's end frees.
+    request.set_sequence(state_->SettledSequence());
     ++state_->farewells;
   }
   Sign(&request);
@@ -242,6 +243,8 @@ void Host::Release(const Reference& reference) {
     --state_->farewells;
   });
 }
+
+uint64_t Host::State::SettledSequence() { return holds_in_flight.empty() ? next_sequence++ : *holds_in_flight.begin(); }
 
 void Host::State::Watch() {
   const absl::Duration turn = std::min(options.lease / 6, absl::Milliseconds(200));
@@ -266,7 +269,7 @@ void Host::State::SendBeats(absl::Time now) {
   uint64_t sequence;
   {
     absl::MutexLock lock(&mutex);
-    sequence = holds_in_flight.empty() ? next_sequence++ : *holds_in_flight.begin();
+    sequence = SettledSequence();
     for (const auto& [reference, count] : references) targets[reference.owner].objects.push_back(reference.object);
     for (const auto& [id, share] : contexts) {
       for (const std::string& peer : share->peers()) targets[peer];

@@ -69,6 +69,8 @@ struct Host::State {
   void Later(rpc::Reply reply, std::function<absl::StatusOr<rpc::Payload>()> task);
 
   // host.cc
+  // Of the creations and holds before it, all have had their answer.
+  uint64_t SettledSequence() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Watch();  // the watcher's thread
   void SendBeats(absl::Time now);
   void ForgetSilent(absl::Time now);
