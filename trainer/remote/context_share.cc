@@ -6,7 +6,9 @@
 
 namespace tandem::remote {
 
-std::string ContextShare::name() const { return absl::StrCat("context ", id_ >> 48, ".", id_ & ((uint64_t{1} << 48) - 1)); }
+std::string ContextShare::NameOf(uint64_t id) {
+  return absl::StrCat("context ", id >> 48, ".", id & ((uint64_t{1} << 48) - 1));
+}
 
 absl::Status ContextShare::Add(std::shared_ptr<Frame> frame) {
   absl::MutexLock lock(&mutex_);

@@ -131,23 +131,26 @@ std::shared_ptr<ContextShare> Host::BeginContext(absl::Time deadline) {
 }
 
 void Host::EndContext(uint64_t id, const absl::Status& status, const std::string& told_by) {
+  const absl::Status reason = status.ok() ? absl::CancelledError(absl::StrCat(ContextShare::NameOf(id), " is over")) : status;
   std::shared_ptr<ContextShare> share;
   {
     absl::MutexLock lock(&state_->mutex);
-    const auto found = state_->contexts.find(id);
-    if (found == state_->contexts.end()) return;
-    share = std::move(found->second);
-    state_->contexts.erase(found);
-    for (auto& [process, user] : state_->users) user.contexts.erase(id);
-    state_->over[id] = status.ok() ? absl::CancelledError(absl::StrCat(share->name(), " is over")) : status;
+    // One that is not known here may have a call on its way to here, which must not begin it anew.
+    if (!state_->over.emplace(id, reason).second) return;
     state_->over_order.push_back(id);
     if (state_->over_order.size() > kMaxOver) {
       state_->over.erase(state_->over_order.front());
       state_->over_order.pop_front();
     }
+    const auto found = state_->contexts.find(id);
+    if (found == state_->contexts.end()) return;
+    share = std::move(found->second);
+    state_->contexts.erase(found);
+    for (auto& [process, user] : state_->users) user.contexts.erase(id);
   }
+  // Its peers are complete only then.
+  share->End(reason);
   const std::vector<std::string> peers = share->peers();
-  share->End(status.ok() ? absl::CancelledError(absl::StrCat(share->name(), " is over")) : status);
   for (const std::string& peer : peers) {
     if (peer == told_by) continue;
     EndRequest request;

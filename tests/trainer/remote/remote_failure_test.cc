@@ -196,6 +196,21 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
+TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64");
+  const uint64_t id = trainer->NextCall();
+  worker->EndContext(id, absl::AbortedError("the trainer gave up"), trainer->address());
+  ForwardRequest late;
+  trainer->Sign(&late);
+  late.mutable_context()->set_context(id);
+  late.mutable_context()->set_timeout_ms(1000);
+  late.set_object(linear.ref().object());
+  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", rpc::Payload(late.SerializeAsString()), Soon(), "late");
+  EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(worker->LiveContexts(), 0u);
+}
+
 // What the other processes of these tests do until they are killed.
 class OtherProcess : public RemoteFailureTest {
  public:
