@@ -290,24 +290,31 @@ void Frame::TakeGradients(ModuleGradients* sum) {
 }
 
 absl::Status Frame::ArriveInputs(GradientBundle bundle) {
-  std::vector<std::shared_ptr<SendNode>> sends;
+  std::vector<std::pair<std::shared_ptr<SendNode>, Tensor>> sends;
   {
     absl::MutexLock lock(&mutex_);
     const auto made = calls_.find(bundle.call);
-    if (made == calls_.end() || !made->second.waiting) {
+    const bool known = made != calls_.end();
+    // FAST serves the calls that a module made and whose outputs it dropped, too: nothing comes of inputs that no output depends on.
+    std::vector<size_t> taken;
+    for (size_t i = 0; i < bundle.places.size(); ++i) {
+      if (bundle.gradients[i].defined() || (known && made->second.inputs.count(bundle.places[i]) > 0)) taken.push_back(i);
+    }
+    if (taken.empty()) return absl::OkStatus();
+    if (!known || !made->second.waiting) {
       return absl::NotFoundError(absl::StrCat("no gradients of call ", bundle.call, " are expected"));
     }
-    for (size_t i = 0; i < bundle.places.size(); ++i) {
+    for (const size_t i : taken) {
       const auto send = made->second.inputs.find(bundle.places[i]);
       if (send == made->second.inputs.end()) {
         return absl::InvalidArgumentError(absl::StrCat("input ", bundle.places[i], " of call ", bundle.call, " takes no gradient"));
       }
       RETURN_IF_ERROR(send->second->Check(bundle.gradients[i]));
-      sends.push_back(send->second);
+      sends.emplace_back(send->second, std::move(bundle.gradients[i]));
     }
     made->second.waiting = false;
   }
-  for (size_t i = 0; i < sends.size(); ++i) sends[i]->Arrive(std::move(bundle.gradients[i]));
+  for (auto& [send, gradient] : sends) send->Arrive(std::move(gradient));
   return absl::OkStatus();
 }
 

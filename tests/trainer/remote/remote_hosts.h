@@ -64,6 +64,25 @@ class RelayModule : public remote::Module {
   const uint64_t object_;
 };
 
+// Calls a module of another process with each of its inputs, and drops what came of the second.
+class RelayAndDropModule : public remote::Module {
+ public:
+  RelayAndDropModule(std::string owner, uint64_t object) : owner_(std::move(owner)), object_(object) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    auto ref = RemoteRef::Adopt(frame.host(), owner_, object_, Soon());
+    if (!ref.ok()) return ref.status();
+    const RemoteModule behind(*std::move(ref));
+    auto outputs = behind.Forward(frame, {inputs[0]});
+    const auto dropped = behind.Forward(frame, {inputs[1]});
+    if (!dropped.ok()) return dropped.status();
+    return outputs;
+  }
+
+ private:
+  const std::string owner_;
+  const uint64_t object_;
+};
+
 // Answers when its context fails, or with the input when it is let go. In `backward` mode its backward pass does so.
 class HangingModule : public remote::Module {
  public:
@@ -100,6 +119,10 @@ class RemoteHosts : public ::testing::Test {
     registry_.Add("Relay", [](remote::ModuleArguments& arguments, ParameterSet&) {
       const std::string owner = arguments.Text("owner", "");
       return std::make_unique<RelayModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
+    });
+    registry_.Add("RelayAndDrop", [](remote::ModuleArguments& arguments, ParameterSet&) {
+      const std::string owner = arguments.Text("owner", "");
+      return std::make_unique<RelayAndDropModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
     });
     registry_.Add("Hang", [this](remote::ModuleArguments& arguments, ParameterSet&) {
       return std::make_unique<HangingModule>(arguments.Integer("backward", 0, 1, 0) == 1, &hanging_);
