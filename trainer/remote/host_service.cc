@@ -226,7 +226,12 @@ absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
   absl::Status status = outputs.status();
   if (status.ok()) status = frame->status();
   std::vector<Tensor> values;
-  for (size_t i = 0; status.ok() && i < outputs->size(); ++i) values.push_back((*outputs)[i].value());
+  for (size_t i = 0; status.ok() && i < outputs->size(); ++i) {
+    const Variable& output = (*outputs)[i];
+    // Where no pass will come, parameters are held until the frame goes, and the reply may leave later: it has no part in their memory.
+    const bool held = share != nullptr && output.requires_gradient();
+    values.push_back(held ? output.value() : output.value().Clone());
+  }
   if (status.ok()) status = CheckArrays(values);
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(object.module->name(), ": ", status.message()));
   ForwardReply message;
