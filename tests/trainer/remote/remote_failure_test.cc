@@ -196,6 +196,14 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
+TEST_F(RemoteFailureTest, AnObjectThatItsCallerNoLongerAwaitsIsFreedThoughItsMakingTookLongerThanTheLease) {
+  const auto worker = StartHost(true, 0, absl::Milliseconds(100)), trainer = StartHost(false, 0);
+  const auto slow = RemoteModule::Create(*trainer, worker->address(), "Slow", "making=300", Soon(0.05));
+  EXPECT_EQ(slow.status().code(), absl::StatusCode::kDeadlineExceeded) << slow.status();
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 0; }, 3));
+}
+
 TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64");

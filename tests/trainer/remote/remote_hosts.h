@@ -111,6 +111,19 @@ class HangingModule : public remote::Module {
   std::atomic<int>* const entered_;
 };
 
+// x -> x, which takes its time.
+class SlowModule : public remote::Module {
+ public:
+  explicit SlowModule(absl::Duration forward) : forward_(forward) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame&, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    absl::SleepFor(forward_);
+    return std::vector<Variable>{inputs.begin(), inputs.end()};
+  }
+
+ private:
+  const absl::Duration forward_;
+};
+
 class RemoteHosts : public ::testing::Test {
  protected:
   RemoteHosts() {
@@ -123,6 +136,10 @@ class RemoteHosts : public ::testing::Test {
     registry_.Add("RelayAndDrop", [](remote::ModuleArguments& arguments, ParameterSet&) {
       const std::string owner = arguments.Text("owner", "");
       return std::make_unique<RelayAndDropModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
+    });
+    registry_.Add("Slow", [](remote::ModuleArguments& arguments, ParameterSet&) {  // milliseconds
+      absl::SleepFor(absl::Milliseconds(arguments.Integer("making", 0, 1000, 0)));
+      return std::make_unique<SlowModule>(absl::Milliseconds(arguments.Integer("forward", 0, 1000, 0)));
     });
     registry_.Add("Hang", [this](remote::ModuleArguments& arguments, ParameterSet&) {
       return std::make_unique<HangingModule>(arguments.Integer("backward", 0, 1, 0) == 1, &hanging_);
