@@ -40,7 +40,18 @@ std::shared_ptr<rpc::Channel> Host::State::Link(const std::string& peer_address)
     peer.last_heard = absl::Now();
     if (closed) peer.channel->Abort(absl::CancelledError("this process's host was closed"));
   }
+  ++peer.calls;
   return peer.channel;
+}
+
+void Host::State::Unlink(const std::string& peer_address, bool heard) {
+  absl::MutexLock lock(&mutex);
+  const auto peer = peers.find(peer_address);
+  if (peer == peers.end()) return;  // the host is closed
+  --peer->second.calls;
+  if (!heard) return;
+  peer->second.last_heard = absl::Now();
+  peer->second.silent = false;
 }
 
 Host::Host(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -175,13 +186,9 @@ void Host::Call(const std::string& address, const char* method, rpc::Payload req
   const rpc::CallOptions options{std::max(deadline - absl::Now(), absl::Milliseconds(1)), /*idempotent=*/false};
   channel->Call(absl::StrCat(kService, method), std::move(request), options)
       .OnReady([this, address, what = std::move(what), answer = std::move(answer)](const absl::StatusOr<rpc::Payload>& reply) {
+        state_->Unlink(address, reply.ok());
         if (!reply.ok()) {
           return answer(absl::Status(reply.status().code(), absl::StrCat(what, ": ", reply.status().message())));
-        }
-        {
-          absl::MutexLock lock(&state_->mutex);
-          const auto peer = state_->peers.find(address);
-          if (peer != state_->peers.end()) peer->second.last_heard = absl::Now();
         }
         answer(*reply);
       });
@@ -317,7 +324,6 @@ void Host::State::SendBeats(absl::Time now) {
 void Host::State::ForgetSilent(absl::Time now) {
   std::vector<std::pair<uint64_t, absl::Status>> ended;
   OwnedObjects::Freed freed;
-  std::vector<std::string> silent;
   {
     absl::MutexLock lock(&mutex);
     for (auto user = users.begin(); user != users.end();) {
@@ -329,7 +335,8 @@ void Host::State::ForgetSilent(absl::Time now) {
         ended.emplace_back(id, absl::UnavailableError(absl::StrCat("the process at ", user->second.address, " has said nothing to ",
                                                                    address, " for ", absl::FormatDuration(options.lease))));
       }
-      silent.push_back(user->second.address);
+      const auto peer = peers.find(user->second.address);
+      if (peer != peers.end()) peer->second.silent = true;
       for (OwnedObject& object : objects.Forget(user->first)) freed.push_back(std::move(object));
       user = users.erase(user);
     }
@@ -340,15 +347,33 @@ void Host::State::ForgetSilent(absl::Time now) {
     }
   }
   for (const auto& [id, status] : ended) host->EndContext(id, status);
-  // Addresses of processes that are gone do not come back: their channels go.
-  std::vector<std::shared_ptr<rpc::Channel>> unused;  // ended outside the lock
+  TakeUnused().clear();  // ended outside the lock
+}
+
+std::vector<std::shared_ptr<rpc::Channel>> Host::State::TakeUnused() {
+  // Addresses of processes that are gone do not come back. A silent one may just have no reason to speak, and yet serve.
+  std::vector<std::shared_ptr<rpc::Channel>> unused;
   absl::MutexLock lock(&mutex);
-  for (const std::string& gone : silent) {
-    const auto peer = peers.find(gone);
-    if (peer == peers.end() || peer->second.beating) continue;
+  const auto needs = [&](const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    for (const auto& [reference, count] : references) {
+      if (reference.owner == peer) return true;
+    }
+    for (const auto& [id, share] : contexts) {
+      const std::vector<std::string> known = share->peers();
+      if (std::find(known.begin(), known.end(), peer) != known.end()) return true;
+    }
+    return false;
+  };
+  for (auto peer = peers.begin(); peer != peers.end();) {
+    const Peer& state = peer->second;
+    if (!state.silent || state.beating || state.calls > 0 || needs(peer->first)) {
+      ++peer;
+      continue;
+    }
     unused.push_back(std::move(peer->second.channel));
-    peers.erase(peer);
+    peer = peers.erase(peer);
   }
+  return unused;
 }
 
 void Host::State::LosePeer(const std::string& peer, const absl::Status& reason) {

@@ -38,6 +38,8 @@ struct Host::State {
     absl::Time last_beat = absl::InfinitePast();
     uint64_t process = 0;  // 0: unknown
     bool beating = false;  // a beat is on its way
+    size_t calls = 0;      // on their way
+    bool silent = false;   // called here once, and then not for a lease
   };
   // A process that called.
   struct User {
@@ -46,7 +48,9 @@ struct Host::State {
     std::set<uint64_t> contexts;
   };
 
+  // For a call, which ends with Unlink.
   std::shared_ptr<rpc::Channel> Link(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex);
+  void Unlink(const std::string& address, bool heard) ABSL_LOCKS_EXCLUDED(mutex);
 
   // host_service.cc
   void Register();
@@ -77,6 +81,8 @@ struct Host::State {
   void Watch();  // the watcher's thread
   void SendBeats(absl::Time now);
   void ForgetSilent(absl::Time now);
+  // Takes the channels of silent peers that nothing here needs.
+  std::vector<std::shared_ptr<rpc::Channel>> TakeUnused() ABSL_LOCKS_EXCLUDED(mutex);
   // The contexts that know this peer end with `reason`.
   void LosePeer(const std::string& address, const absl::Status& reason);
 

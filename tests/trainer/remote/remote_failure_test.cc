@@ -196,6 +196,23 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
+TEST_F(RemoteFailureTest, ALongCallOutsideContextsOutlivesTheSilenceOfAPeerThatSpokeInAContext) {
+  const auto worker = StartHost(true, 0, absl::Milliseconds(150)), trainer = StartHost(false, 0, absl::Milliseconds(150));
+  const RemoteModule slow = Make(*trainer, *worker, "Slow", "forward=400"), quick = Make(*trainer, *worker, "Slow", "");
+  for (int round = 0; round < 3; ++round) {  // the silence may end while a beat of the trainer's is on its way
+    {
+      Context context(StepOptions());
+      RemoteContext autograd(*trainer, context);
+      const auto outputs = quick.Forward(autograd.frame(), {x_});
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      autograd.Backward((*outputs)[0]);
+      ASSERT_TRUE(context.status().ok()) << context.status();
+    }
+    const auto outputs = slow.Evaluate({x_.value()}, Soon());
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+  }
+}
+
 TEST_F(RemoteFailureTest, AnObjectThatItsCallerNoLongerAwaitsIsFreedThoughItsMakingTookLongerThanTheLease) {
   const auto worker = StartHost(true, 0, absl::Milliseconds(100)), trainer = StartHost(false, 0);
   const auto slow = RemoteModule::Create(*trainer, worker->address(), "Slow", "making=300", Soon(0.05));
