@@ -1,5 +1,6 @@
 #include "trainer/remote/context_share.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,6 +70,8 @@ uint64_t ContextShare::Step(HostedOptimizer& optimizer, double learning_rate, do
     absl::MutexLock lock(&mutex_);
     for (const auto& [call, frame] : called_) frames.push_back(frame);
   }
+  // Numbers of nested calls depend on which task of their caller's process came first.
+  std::stable_sort(frames.begin(), frames.end(), [](const auto& a, const auto& b) { return a->order() < b->order(); });
   absl::MutexLock lock(&gradients_mutex_);
   for (const auto& frame : frames) frame->TakeGradients(&gradients_);
   return optimizer.Step(gradients_, learning_rate, gradient_scale, stream);

@@ -49,10 +49,12 @@ void RecvNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
 Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, Context* context)
     : host_(host), share_(std::move(share)), call_(0), context_(context) {}
 
-Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::string caller, const Context::Options& options)
+Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::vector<uint64_t> order, std::string caller,
+             const Context::Options& options)
     : host_(host),
       share_(std::move(share)),
       call_(call),
+      order_(std::move(order)),
       caller_(std::move(caller)),
       own_stream_(std::make_unique<Stream>(&host->pool())),
       own_context_([&] {
@@ -63,6 +65,12 @@ Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std
       context_(own_context_.get()) {}
 
 Frame::~Frame() = default;
+
+std::vector<uint64_t> Frame::NextOrder() {
+  std::vector<uint64_t> order = order_;
+  order.push_back(num_calls_++);
+  return order;
+}
 
 void Frame::Fail(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);

@@ -226,7 +226,8 @@ absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
   step.training = share != nullptr;
   step.deadline = share != nullptr ? share->deadline() : absl::Now() + absl::Milliseconds(static_cast<int64_t>(
                                                              std::min<uint64_t>(request.context().timeout_ms(), 86'400'000)));
-  const auto frame = std::make_shared<Frame>(host, share, request.call(), request.caller().address(), step);
+  std::vector<uint64_t> order(request.order().begin(), request.order().end());
+  const auto frame = std::make_shared<Frame>(host, share, request.call(), std::move(order), request.caller().address(), step);
   if (share != nullptr) RETURN_IF_ERROR(share->Add(frame));
   HostedModule::Leaves leaves = object.module->Snapshot();
   const std::vector<Variable> parameters = leaves.parameters;

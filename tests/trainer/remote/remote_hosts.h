@@ -45,16 +45,19 @@ class TwoModule : public remote::Module {
   }
 };
 
-// Calls a module of another process: `owner` and `object` are its arguments; then doubles.
+// Calls a module of another process, once `after` other relays have done so: `owner` and `object` are its arguments; then doubles.
 class RelayModule : public remote::Module {
  public:
-  RelayModule(std::string owner, uint64_t object) : owner_(std::move(owner)), object_(object) {}
+  RelayModule(std::string owner, uint64_t object, int after, std::atomic<int>* relayed)
+      : owner_(std::move(owner)), object_(object), after_(after), relayed_(relayed) {}
   absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
     auto ref = RemoteRef::Adopt(frame.host(), owner_, object_, Soon());
     if (!ref.ok()) return ref.status();
     const RemoteModule behind(*std::move(ref));
+    if (!Eventually([&] { return *relayed_ >= after_; })) return absl::DeadlineExceededError("no others relay");
     auto outputs = behind.Forward(frame, {inputs.begin(), inputs.end()});
     if (!outputs.ok()) return outputs.status();
+    ++*relayed_;
     for (Variable& output : *outputs) output = ops::Scale(frame.context(), output, 2);
     return outputs;
   }
@@ -62,6 +65,8 @@ class RelayModule : public remote::Module {
  private:
   const std::string owner_;
   const uint64_t object_;
+  const int after_;
+  std::atomic<int>* const relayed_;
 };
 
 // Calls a module of another process with each of its inputs, and drops what came of the second.
@@ -129,9 +134,10 @@ class RemoteHosts : public ::testing::Test {
   RemoteHosts() {
     remote::AddLayers(registry_);
     registry_.Add("Two", [](remote::ModuleArguments&, ParameterSet&) { return std::make_unique<TwoModule>(); });
-    registry_.Add("Relay", [](remote::ModuleArguments& arguments, ParameterSet&) {
+    registry_.Add("Relay", [this](remote::ModuleArguments& arguments, ParameterSet&) {
       const std::string owner = arguments.Text("owner", "");
-      return std::make_unique<RelayModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
+      const auto object = static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30));
+      return std::make_unique<RelayModule>(owner, object, static_cast<int>(arguments.Integer("after", 0, 100, 0)), &relayed_);
     });
     registry_.Add("RelayAndDrop", [](remote::ModuleArguments& arguments, ParameterSet&) {
       const std::string owner = arguments.Text("owner", "");
@@ -177,7 +183,7 @@ class RemoteHosts : public ::testing::Test {
   ThreadPool pool_{1};
   Stream stream_{&pool_};
   remote::ModuleRegistry registry_;
-  std::atomic<int> hanging_{0};
+  std::atomic<int> hanging_{0}, relayed_{0};
 };
 
 }  // namespace tandem::testing

@@ -159,5 +159,25 @@ TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
   }
 }
 
+TEST_F(RemoteOptimizerTest, GradientsOfNestedCallsAreSummedInTheOrderOfTheProgramWhicheverCameFirst) {
+  const auto middle = StartHost(true, 0), worker = StartHost(true, 1), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=1 out=1 dtype=f64");
+  const auto optimizer = Optimizer(*trainer, linear.Parameters());
+  const RemoteModule last = Make(*trainer, *middle, "Relay", RelayTo(linear) + " after=2"),
+                     prompt = Make(*trainer, *middle, "Relay", RelayTo(linear));
+  const auto input = [](double x) { return Variable::Constant(Tensor::FromVector<double>({x}, Shape{1, 1})); };
+  const double before = ValuesOf(linear)[0].At(0);
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context);
+  auto pending = last.ForwardAsync(autograd.frame(), {input(1)});
+  const auto second = prompt.Forward(autograd.frame(), {input(1e16)}), third = prompt.Forward(autograd.frame(), {input(-1e16)});
+  const auto first = pending.Await();
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  autograd.Backward(ops::Add(context, ops::Add(context, (*first)[0], (*second)[0]), (*third)[0]));
+  ASSERT_TRUE(optimizer->Step(autograd, 1).ok());
+  // (2 + 2e16) - 2e16 in f64; in the order of arrival it were 2.
+  EXPECT_EQ(ValuesOf(linear)[0].At(0), before);
+}
+
 }  // namespace
 }  // namespace tandem
