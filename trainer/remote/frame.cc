@@ -303,7 +303,7 @@ absl::Status Frame::ArriveInputs(GradientBundle bundle) {
     absl::MutexLock lock(&mutex_);
     const auto made = calls_.find(bundle.call);
     const bool known = made != calls_.end();
-    // FAST serves the calls that a module made and whose outputs it dropped, too: nothing comes of inputs that no output depends on.
+    // FAST serves calls whose outputs their module dropped, too. Nothing comes of inputs that its own outputs do not depend on.
     std::vector<size_t> taken;
     for (size_t i = 0; i < bundle.places.size(); ++i) {
       if (bundle.gradients[i].defined() || (known && made->second.inputs.count(bundle.places[i]) > 0)) taken.push_back(i);

@@ -242,7 +242,8 @@ void Host::Release(const Reference& reference) {
     TANDEM_CHECK(found != state_->references.end()) << "object " << reference.object << " is released more often than held";
     if (--found->second > 0) return;
     state_->references.erase(found);
-    // A hold of the object that is on its way, and came first, must outlive the drop. What a drop spares, a beat or the lease's end frees.
+    // A hold of the object that is on its way may come first, and must outlive the drop. What a drop spares goes with a beat or
+    // with the lease.
     request.set_sequence(state_->SettledSequence());
     ++state_->farewells;
   }

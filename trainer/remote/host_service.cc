@@ -239,7 +239,7 @@ absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
   std::vector<Tensor> values;
   for (size_t i = 0; status.ok() && i < outputs->size(); ++i) {
     const Variable& output = (*outputs)[i];
-    // Where no pass will come, parameters are held until the frame goes, and the reply may leave later: it has no part in their memory.
+    // Without a pass to come, parameters are held until the frame goes. The reply may leave later: it shares no memory with them.
     const bool held = share != nullptr && output.requires_gradient();
     values.push_back(held ? output.value() : output.value().Clone());
   }

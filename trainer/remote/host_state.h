@@ -56,7 +56,7 @@ struct Host::State {
   void Register();
   absl::Status Meet(const Caller& caller);
   User& Renew(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // The caller is the first holder. It may have been forgotten while the object was made, and would never be again: its lease begins anew.
+  // The caller is the first holder. Its lease begins anew: forgotten while the object was made, it would never be again.
   uint64_t Own(OwnedObject object, const Caller& caller, uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex);
   absl::StatusOr<std::shared_ptr<ContextShare>> Enter(const ContextInfo& info, const Caller& caller);
   absl::StatusOr<OwnedObject> Find(uint64_t object, const char* what) const;

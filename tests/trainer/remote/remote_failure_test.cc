@@ -231,7 +231,8 @@ TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
   late.mutable_context()->set_context(id);
   late.mutable_context()->set_timeout_ms(1000);
   late.set_object(linear.ref().object());
-  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", rpc::Payload(late.SerializeAsString()), Soon(), "late");
+  rpc::Payload message(late.SerializeAsString());
+  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", std::move(message), Soon(), "late");
   EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }

@@ -45,7 +45,7 @@ class TwoModule : public remote::Module {
   }
 };
 
-// Calls a module of another process, once `after` other relays have done so: `owner` and `object` are its arguments; then doubles.
+// Calls a module of another process, once `after` relays have done so, and doubles. `owner` and `object` are its arguments too.
 class RelayModule : public remote::Module {
  public:
   RelayModule(std::string owner, uint64_t object, int after, std::atomic<int>* relayed)
