@@ -173,6 +173,16 @@ Future<Done> CachedClient::Accumulate(uint64_t step, uint32_t slice, std::vector
   return Future<Done>::Ready(Done());
 }
 
+Future<Done> CachedClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+  if (!options_.shows_own()) return client().PullPooled(step, create, bags, dim, pooled);
+  return Client::PullPooled(step, create, bags, dim, pooled);
+}
+
+Future<Done> CachedClient::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+  if (!options_.shows_own()) return client().PushPooled(step, slice, bags, dim, gradients);
+  return Client::PushPooled(step, slice, bags, dim, gradients);
+}
+
 Future<absl::uint128> CachedClient::GradientNorm(uint64_t step) {
   if (options_.write_bound == 0) return client().GradientNorm(step);
   absl::MutexLock lock(&cache_->mutex);

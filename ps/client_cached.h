@@ -42,6 +42,9 @@ class CachedClient : public ForwardingClient {
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   // With a write bound they are checked here and sent by the commit.
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  // With a bound rows are pulled, or pushed to, one by one and pooled here.
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;
+  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override;
   // With a write bound: of this trainer's gradients.
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;

@@ -154,17 +154,35 @@ GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segment
 
 // The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
 // them. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
-// What rounding has kept back of each row of dense tables, which the next push adds.
+// What rounding has kept back of each row of dense tables, which the next push adds. A step that is skipped leaves it as it was.
 class Residuals {
  public:
+  // To be added to, and replaced by what is kept back now.
   float* Of(uint32_t table, uint64_t id, uint32_t dim) {
-    std::vector<float>& residual = rows_[{table, id}];
-    residual.resize(dim);
-    return residual.data();
+    Row& row = rows_[{table, id}];
+    row.kept.resize(dim);
+    if (row.next.empty()) {
+      row.next = row.kept;
+      open_.push_back({table, id});
+    }
+    return row.next.data();
+  }
+  void EndStep(bool skipped) {
+    for (const Key& key : open_) {
+      Row& row = rows_[key];
+      if (!skipped) row.kept.swap(row.next);
+      row.next.clear();
+    }
+    open_.clear();
   }
 
  private:
-  absl::flat_hash_map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows_;
+  using Key = std::pair<uint32_t, uint64_t>;  // table, id
+  struct Row {
+    std::vector<float> kept, next;  // next: of the open step; empty if it was not pushed to
+  };
+  absl::flat_hash_map<Key, Row> rows_;
+  std::vector<Key> open_;
 };
 
 std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw,
@@ -240,28 +258,25 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
   }
   size_t expected = 0, widest = 0;
   bool unasked = false;
-  const char* next_version = versions.data();
-  const auto take_version = [&next_version] {
-    uint32_t version;
-    std::memcpy(&version, next_version, sizeof(version));
-    next_version += sizeof(version);
-    return version;
-  };
+  // What is checked is what is used: the server may still write to the memory in which they came.
+  std::vector<uint32_t> own_versions(message.num_ids);
+  if (!own_versions.empty()) std::memcpy(own_versions.data(), versions.data(), versions.size());
+  auto next_version = own_versions.begin();
   ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, uint32_t dim) {
     const size_t row_bytes = WireBytes(plan.wire, dim);
     widest = std::max(widest, row_bytes);
-    if (take_version() != 0) expected += row_bytes;
+    if (*next_version++ != 0) expected += row_bytes;
     else unasked |= segment.versions == nullptr || segment.versions[place] == 0;
   });
   if (const size_t answered = TotalBytes(pieces); unasked || answered != expected) {
     return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", expected,
                                             unasked ? ", and left out rows that nobody has" : ""));
   }
-  next_version = versions.data();
+  next_version = own_versions.begin();
   PieceReader rows(pieces);
   std::vector<char> joined(widest);
   ForEachId(plan, message, segments, [&](const PullSegment& segment, size_t place, uint32_t dim) {
-    const uint32_t version = take_version();
+    const uint32_t version = *next_version++;
     if (segment.versions != nullptr) segment.versions[place] = version;
     if (version == 0) return;
     DecodeRow(plan.wire, rows.Next(WireBytes(plan.wire, dim), joined.data()), dim, segment.rows + place * dim);
@@ -800,6 +815,7 @@ Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
 }
 
 Future<Done> RemoteClient::Commit(const CommitArgs& args) {
+  core_->residuals.EndStep(args.skip);
   const ConcurrentSpan span = TraceCall(SpanKind::COMMIT, "commit", args.step);
   CommitRequest request;
   *request.mutable_header() = core_->HeaderOf(span);

@@ -1,5 +1,6 @@
 #include "ps/pooled_calls.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -52,15 +53,6 @@ bool Take(std::string_view* bytes, uint64_t count, size_t each, const char** tak
   return true;
 }
 
-bool HasPadding(const char* ids, uint64_t count) {
-  for (uint64_t i = 0; i < count; ++i) {
-    uint64_t id;
-    std::memcpy(&id, ids + i * sizeof id, sizeof id);
-    if (id == 0) return true;
-  }
-  return false;
-}
-
 template <class Segments>
 absl::Status TakeSegments(const TableHost& host, const Segments& segments, Received* received) {
   std::string_view counts = received->split.bytes_fields[0], weights = received->split.bytes_fields[1],
@@ -86,8 +78,13 @@ absl::Status TakeSegments(const TableHost& host, const Segments& segments, Recei
     if (received->num_values > kMaxMessageBytes / sizeof(float) || segment.ids() * bags.dim > kMaxPooledRowBytes / sizeof(float)) {
       return absl::InvalidArgumentError("too many rows in one message; cut it into several");
     }
-    if (HasPadding(its_ids, segment.ids())) return absl::InvalidArgumentError("id 0 is padding, never a row");
-    bags.distinct = FindDistinct(its_ids, segment.ids());
+    // What is checked is what is used: the sender may still write to the memory in which they came.
+    std::vector<uint64_t> own_ids(segment.ids());
+    if (!own_ids.empty()) std::memcpy(own_ids.data(), its_ids, own_ids.size() * sizeof(uint64_t));
+    if (std::find(own_ids.begin(), own_ids.end(), 0) != own_ids.end()) {
+      return absl::InvalidArgumentError("id 0 is padding, never a row");
+    }
+    bags.distinct = FindDistinct(own_ids.data(), own_ids.size());
     bags.first_row_value = received->num_row_values;
     received->num_row_values += bags.distinct.ids.size() * bags.dim;
     received->segments.push_back(std::move(bags));

@@ -108,6 +108,9 @@ absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Ca
     return absl::FailedPreconditionError(
         absl::StrCat("pull for step ", step, ", but step ", OwnClock(caller), " is applied: its rows are gone"));
   }
+  if (step > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("pull for step ", step, "; steps count from 1 to 2^32 - 1"));
+  }
   begun_ = true;
   return AdmitWaitingPull(caller, step) ? PullVerdict::NOW : PullVerdict::LATER;
 }

@@ -25,7 +25,10 @@ std::optional<uint64_t> FindNonFinite(const void* ids, const WireRows& gradients
   size_t wrong = count;
   gradients.ForEachRun(count, [&](size_t first, const char* rows, size_t num_rows) {
     if (wrong != count || AllFinite(format, rows, num_rows, dim)) return;
-    for (wrong = first; AllFinite(format, rows + (wrong - first) * row_bytes, 1, dim);) ++wrong;
+    // Rows that a sender can still write to may have become finite since: then the first is named.
+    size_t i = 0;
+    while (i < num_rows && AllFinite(format, rows + i * row_bytes, 1, dim)) ++i;
+    wrong = first + i % num_rows;
   });
   if (wrong == count) return std::nullopt;
   uint64_t id;

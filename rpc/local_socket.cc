@@ -112,7 +112,7 @@ LocalSocket::Received LocalSocket::Receive(std::string* packet, size_t max_bytes
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   if (passed != nullptr) {
     message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    message.msg_controllen = CMSG_LEN(sizeof(int));  // no room for a second one, which nobody would close
   }
   ssize_t received;
   do {

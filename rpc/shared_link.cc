@@ -128,6 +128,14 @@ void SharedLink::Release(uint32_t slot, size_t held_bytes) {
 }
 
 absl::StatusOr<std::optional<SharedMessage>> SharedLink::Take() {
+  // What follows a fragment that was refused is no message either.
+  if (!refused_.ok()) return refused_;
+  absl::StatusOr<std::optional<SharedMessage>> message = TakeNext();
+  refused_ = message.status();
+  return message;
+}
+
+absl::StatusOr<std::optional<SharedMessage>> SharedLink::TakeNext() {
   while (true) {
     std::optional<LaneReceiver::Fragment> fragment;
     {

@@ -53,6 +53,7 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
   void Ring();
   // `held_bytes`: 0 for one that was copied.
   void Release(uint32_t slot, size_t held_bytes);
+  absl::StatusOr<std::optional<SharedMessage>> TakeNext();
   absl::Status AddFragment(const LaneReceiver::Fragment& fragment);
   void Copy(const LaneReceiver::Fragment& fragment);
 
@@ -76,6 +77,7 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
   size_t message_bytes_ = 0, num_taken_ = 0;
   int num_fragments_ = 0;
   std::shared_ptr<Buffer> rest_;  // once fragments are copied: for all that follow
+  absl::Status refused_;          // why nothing is taken any more
 };
 
 }  // namespace tandem::rpc

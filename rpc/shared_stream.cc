@@ -1,5 +1,7 @@
 #include "rpc/shared_stream.h"
 
+#include <unistd.h>
+
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -7,6 +9,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
@@ -68,7 +71,10 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
   // Sends what the window allows; one thread at a time does so, and holds no lock while it copies.
   void Pump();
   bool TakeReply(SharedLink& link);
+  // Takes `fd`.
   absl::Status OnWelcome(const std::string& packet, int fd);
+  // Streams to this server take another way from now on.
+  void RememberRefusal();
 
   const std::string address_, method_;
   const size_t window_;
@@ -182,10 +188,7 @@ bool SharedStreams::Stream::OnReadable() {
       case LocalSocket::Received::PACKET:
         if (!welcome) continue;
         if (const absl::Status status = OnWelcome(packet, fd); !status.ok()) {
-          {
-            absl::MutexLock lock(&refusals_->mutex);
-            refusals_->addresses.insert(address_);
-          }
+          RememberRefusal();
           Break(absl::UnavailableError(absl::StrCat("no shared memory: ", status.message())));
           return false;
         }
@@ -195,6 +198,9 @@ bool SharedStreams::Stream::OnReadable() {
 }
 
 absl::Status SharedStreams::Stream::OnWelcome(const std::string& packet, int fd) {
+  absl::Cleanup unused = [fd] {
+    if (fd >= 0) close(fd);
+  };
   SharedWelcome welcome;
   if (packet.size() < sizeof welcome) return absl::DataLossError("not a welcome");
   std::memcpy(&welcome, packet.data(), sizeof welcome);
@@ -203,14 +209,21 @@ absl::Status SharedStreams::Stream::OnWelcome(const std::string& packet, int fd)
   if (welcome.arena_bytes == 0 || welcome.arena_bytes % Extents::kUnit != 0 || welcome.arena_bytes > size_t{1} << 40) {
     return absl::DataLossError(absl::StrCat("arenas of ", welcome.arena_bytes, " bytes"));
   }
+  std::move(unused).Cancel();
   ASSIGN_OR_RETURN(std::shared_ptr<SharedMemory> memory, SharedMemory::Adopt(fd, SharedLink::SegmentBytes(welcome.arena_bytes)));
   absl::MutexLock lock(&mutex_);
   link_ = std::make_shared<SharedLink>(std::move(memory), welcome.arena_bytes, SharedLink::Side::CLIENT, socket_);
   return absl::OkStatus();
 }
 
+void SharedStreams::Stream::RememberRefusal() {
+  absl::MutexLock lock(&refusals_->mutex);
+  refusals_->addresses.insert(address_);
+}
+
 void SharedStreams::Stream::End() {
   const std::shared_ptr<SharedLink> link = this->link();
+  if (link == nullptr && !broken()) RememberRefusal();
   // The server's last word may be an error that lies in the segment.
   while (link != nullptr && TakeReply(*link)) {
   }

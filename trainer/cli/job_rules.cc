@@ -313,6 +313,12 @@ void CheckKeptRows(const Job& job, Limits* limits) {
   limits->Between("ps.read_bound", ps.read_bound(), 0, kMaxReadBound);
   limits->Between("ps.write_bound", ps.write_bound(), 0, kMaxWriteBound);
   limits->Between("ps.cache_rows", ps.cache_rows(), 0, kMaxCacheRows);
+  const bool keeps_own_rows = ps.consistency() == GEO || ps.read_bound() > 0 || ps.write_bound() > 0;
+  for (int i = 0; keeps_own_rows && i < job.tables_size(); ++i) {
+    // Updates that a trainer shows, or merges, before servers see them are not clipped as servers clip.
+    if (job.tables(i).max_row_norm() <= 0) continue;
+    limits->Refuse(absl::StrCat("tables[", i, "].max_row_norm"), job.tables(i).max_row_norm(), absl::StrCat("0", with, " and a bound"));
+  }
   if (ps.consistency() != GEO) return;
   if (ps.cache_rows() != 0) limits->Refuse("ps.cache_rows", ps.cache_rows(), absl::StrCat("0", with));
   for (int i = 0; i < job.tables_size(); ++i) {

@@ -464,6 +464,7 @@ absl::Status Replica::SaveCheckpoint() {
     if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));
     RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
     dense_.DropServedSlots();
+    if (served_ && !pending_.empty()) served_->ShowWeights();  // the next step's, as other ranks have them
   }
   // No server may apply a commit of the next step before it has written; waiting here also keeps the writing out of that step's deadline.
   return Barrier("checkpoint", CheckpointTimeout());

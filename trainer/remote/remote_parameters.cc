@@ -126,6 +126,11 @@ absl::Status RemoteParameters::AwaitWeights(absl::Time deadline) {
   if (!pulled_.valid()) return absl::OkStatus();
   RETURN_IF_ERROR(pulled_.Wait(deadline).status());
   pulled_ = rpc::Future<rpc::Done>();
+  ShowWeights();
+  return absl::OkStatus();
+}
+
+void RemoteParameters::ShowWeights() {
   for (const auto& table : tables_) {
     size_t begin = 0;  // of the bucket's chunks
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
@@ -139,7 +144,6 @@ absl::Status RemoteParameters::AwaitWeights(absl::Time deadline) {
       begin += bucket.memory->num_bytes();
     }
   }
-  return absl::OkStatus();
 }
 
 void RemoteParameters::Enter(Context& context, DistAutogradContext& autograd) {

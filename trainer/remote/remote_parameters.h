@@ -41,6 +41,8 @@ class RemoteParameters {
   void Pull(uint64_t step);
   // Waits for what Pull asked for, and makes it the parameters' values, shadows included.
   absl::Status AwaitWeights(absl::Time deadline);
+  // Likewise once more, after a Read, whose values have not been rounded on the wire. REQUIRES: AwaitWeights.
+  void ShowWeights();
 
   // A step: its weights are there and its gradients go where `autograd` collects pushes.
   void Enter(Context& context, DistAutogradContext& autograd);
