@@ -90,6 +90,26 @@ TEST(DdpTest, GradientsAreThoseOfTheWholeBatchForAnyReplicasBucketsAndPasses) {
   }
 }
 
+TEST(DdpTest, AParameterThatTheLastPassDoesNotReachIsSummedAllTheSame) {
+  const std::vector<double> serial = SerialGradients();
+  OnRanks(2, [&](int rank, comm::ProcessGroup& group) {
+    StepFixture fixture;
+    Context context(fixture.Options());
+    Model model;
+    auto ddp = parallel::Ddp::Create(&model.parameters, &group, &fixture.stream(), {});
+    ASSERT_TRUE(ddp.ok()) << ddp.status();
+    (*ddp)->BeginStep(2);
+    (*ddp)->BeginPass(0);
+    Backward(context, model.Loss(context, rank * kRows / 2, (rank + 1) * kRows / 2));
+    (*ddp)->BeginPass(1);
+    const Variable hidden = Variable::Constant(RandomTensor(Shape{4, 5}, 2, kType));
+    Backward(context, ops::Linear(context, hidden, model.second, Variable()));
+    (*ddp)->Finish(context);
+    ASSERT_TRUE(context.status().ok()) << context.status();
+    for (int64_t e = 0; e < 15; ++e) EXPECT_NEAR(model.first.leaf().gradient().At(e), serial[static_cast<size_t>(e)], 1e-12);
+  });
+}
+
 TEST(DdpTest, AReplicaWithoutRowsTakesPartWithZeros) {
   const std::vector<double> serial = SerialGradients();
   OnRanks(2, [&](int rank, comm::ProcessGroup& group) {

@@ -41,12 +41,12 @@ absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(const P
     }
     bucket.view = ArrayView(bucket.memory->data(), parameters.dtype(), Shape{static_cast<int64_t>(size / element)});
     kernels::Fill(bucket.view, 0, *stream);  // the gaps between gradients travel too
-    for (const Member& member : bucket.members) {
-      Parameter* const parameter = member.parameter;
-      LeafNode& leaf = parameter->variable.leaf();
-      leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, parameter->shape, parameters.dtype()));
-      leaf.set_hook([made = made.get(), b, parameter](Context& context) {
-        if (made->last_pass_) made->OnGradient(context, b, parameter);
+    for (size_t m = 0; m < bucket.members.size(); ++m) {
+      const Member& member = bucket.members[m];
+      LeafNode& leaf = member.parameter->variable.leaf();
+      leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape, parameters.dtype()));
+      leaf.set_hook([made = made.get(), b, m](Context& context) {
+        if (made->last_pass_) made->OnGradient(context, b, m);
       });
     }
   }
@@ -63,23 +63,31 @@ void GradientBuckets::BeginStep(int num_passes) {
   num_passes_ = num_passes;
   for (Bucket& bucket : buckets_) {
     bucket.missing = static_cast<int>(bucket.members.size());
-    for (const Member& member : bucket.members) member.parameter->variable.leaf().ClearGradient();
+    for (Member& member : bucket.members) {
+      member.parameter->variable.leaf().ClearGradient();
+      member.complete = false;
+    }
   }
 }
 
-void GradientBuckets::OnGradient(Context& context, size_t number, Parameter* parameter) {
-  LeafNode& leaf = parameter->variable.leaf();
+void GradientBuckets::OnGradient(Context& context, size_t number, size_t m) {
+  Member& member = buckets_[number].members[m];
+  LeafNode& leaf = member.parameter->variable.leaf();
   if (!leaf.has_gradient()) {  // no path from this replica's loss: it contributes zeros, and still takes part
     leaf.AcceptStorage();
     kernels::Fill(leaf.gradient().view(), 0, *stream_);
   }
-  TANDEM_CHECK_GT(buckets_[number].missing, 0) << parameter->name << " had two gradients in one pass";
+  TANDEM_CHECK(!member.complete) << member.parameter->name << " had two gradients in one pass";
+  member.complete = true;
   if (--buckets_[number].missing == 0) on_complete_(context, number);
 }
 
 void GradientBuckets::AcceptGradients() {
   for (Bucket& bucket : buckets_) {
-    for (const Member& member : bucket.members) member.parameter->variable.leaf().AcceptStorage();
+    for (Member& member : bucket.members) {
+      member.parameter->variable.leaf().AcceptStorage();
+      member.complete = true;
+    }
     bucket.missing = 0;
   }
 }
@@ -87,8 +95,8 @@ void GradientBuckets::AcceptGradients() {
 void GradientBuckets::Finish(Context& context) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     if (buckets_[b].missing == 0) continue;
-    for (const Member& member : buckets_[b].members) {
-      if (!member.parameter->variable.leaf().has_gradient()) OnGradient(context, b, member.parameter);
+    for (size_t m = 0; m < buckets_[b].members.size(); ++m) {
+      if (!buckets_[b].members[m].complete) OnGradient(context, b, m);
     }
   }
 }

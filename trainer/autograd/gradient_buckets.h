@@ -26,6 +26,7 @@ class GradientBuckets {
   struct Member {
     Parameter* parameter = nullptr;
     size_t offset = 0;  // bytes into the bucket; vector loads stay aligned
+    bool complete = false;  // its gradient of this step
   };
   struct Bucket {
     std::vector<Member> members;
@@ -50,12 +51,12 @@ class GradientBuckets {
   void BeginPass(int pass) { last_pass_ = pass + 1 == num_passes_; }
   // In place of the passes: all gradients lie in the buckets already. Nothing is told.
   void AcceptGradients();
-  // After the last pass: what no gradient reached becomes zeros, and its buckets complete.
+  // After the last pass: what it did not reach keeps the sum of the passes before, or zeros, and its buckets complete.
   void Finish(Context& context);
 
  private:
   GradientBuckets(Stream* stream, OnComplete on_complete) : stream_(stream), on_complete_(std::move(on_complete)) {}
-  void OnGradient(Context& context, size_t bucket, Parameter* parameter);
+  void OnGradient(Context& context, size_t bucket, size_t member);
 
   Stream* const stream_;
   const OnComplete on_complete_;

@@ -1,12 +1,15 @@
 #include "trainer/remote/context_share.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace tandem::remote {
 
-std::string ContextShare::name() const { return absl::StrCat("context ", id_ >> 48, ".", id_ & ((uint64_t{1} << 48) - 1)); }
+std::string ContextShare::NameOf(uint64_t id) {
+  return absl::StrCat("context ", id >> 48, ".", id & ((uint64_t{1} << 48) - 1));
+}
 
 absl::Status ContextShare::Add(std::shared_ptr<Frame> frame) {
   absl::MutexLock lock(&mutex_);
@@ -67,6 +70,8 @@ uint64_t ContextShare::Step(HostedOptimizer& optimizer, double learning_rate, do
     absl::MutexLock lock(&mutex_);
     for (const auto& [call, frame] : called_) frames.push_back(frame);
   }
+  // Numbers of nested calls depend on which task of their caller's process came first.
+  std::stable_sort(frames.begin(), frames.end(), [](const auto& a, const auto& b) { return a->order() < b->order(); });
   absl::MutexLock lock(&gradients_mutex_);
   for (const auto& frame : frames) frame->TakeGradients(&gradients_);
   return optimizer.Step(gradients_, learning_rate, gradient_scale, stream);

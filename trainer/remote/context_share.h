@@ -25,7 +25,9 @@ class ContextShare {
 
   uint64_t id() const { return id_; }
   absl::Time deadline() const { return deadline_; }
-  std::string name() const;  // "context 2.17": the trainer's number and its counter
+  // "context 2.17": the trainer's number and its counter.
+  static std::string NameOf(uint64_t id);
+  std::string name() const { return NameOf(id_); }
 
   // Not Ok, the reason, once the context is over. A frame that came first keeps a call's number: a second one is InvalidArgument.
   absl::Status Add(std::shared_ptr<Frame> frame);

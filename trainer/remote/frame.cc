@@ -49,10 +49,12 @@ void RecvNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
 Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, Context* context)
     : host_(host), share_(std::move(share)), call_(0), context_(context) {}
 
-Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::string caller, const Context::Options& options)
+Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::vector<uint64_t> order, std::string caller,
+             const Context::Options& options)
     : host_(host),
       share_(std::move(share)),
       call_(call),
+      order_(std::move(order)),
       caller_(std::move(caller)),
       own_stream_(std::make_unique<Stream>(&host->pool())),
       own_context_([&] {
@@ -63,6 +65,12 @@ Frame::Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std
       context_(own_context_.get()) {}
 
 Frame::~Frame() = default;
+
+std::vector<uint64_t> Frame::NextOrder() {
+  std::vector<uint64_t> order = order_;
+  order.push_back(num_calls_++);
+  return order;
+}
 
 void Frame::Fail(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);
@@ -290,24 +298,31 @@ void Frame::TakeGradients(ModuleGradients* sum) {
 }
 
 absl::Status Frame::ArriveInputs(GradientBundle bundle) {
-  std::vector<std::shared_ptr<SendNode>> sends;
+  std::vector<std::pair<std::shared_ptr<SendNode>, Tensor>> sends;
   {
     absl::MutexLock lock(&mutex_);
     const auto made = calls_.find(bundle.call);
-    if (made == calls_.end() || !made->second.waiting) {
+    const bool known = made != calls_.end();
+    // FAST serves calls whose outputs their module dropped, too. Nothing comes of inputs that its own outputs do not depend on.
+    std::vector<size_t> taken;
+    for (size_t i = 0; i < bundle.places.size(); ++i) {
+      if (bundle.gradients[i].defined() || (known && made->second.inputs.count(bundle.places[i]) > 0)) taken.push_back(i);
+    }
+    if (taken.empty()) return absl::OkStatus();
+    if (!known || !made->second.waiting) {
       return absl::NotFoundError(absl::StrCat("no gradients of call ", bundle.call, " are expected"));
     }
-    for (size_t i = 0; i < bundle.places.size(); ++i) {
+    for (const size_t i : taken) {
       const auto send = made->second.inputs.find(bundle.places[i]);
       if (send == made->second.inputs.end()) {
         return absl::InvalidArgumentError(absl::StrCat("input ", bundle.places[i], " of call ", bundle.call, " takes no gradient"));
       }
       RETURN_IF_ERROR(send->second->Check(bundle.gradients[i]));
-      sends.push_back(send->second);
+      sends.emplace_back(send->second, std::move(bundle.gradients[i]));
     }
     made->second.waiting = false;
   }
-  for (size_t i = 0; i < sends.size(); ++i) sends[i]->Arrive(std::move(bundle.gradients[i]));
+  for (auto& [send, gradient] : sends) send->Arrive(std::move(gradient));
   return absl::OkStatus();
 }
 

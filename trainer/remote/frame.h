@@ -84,7 +84,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   // A trainer's own (call 0); `context` is the step's, until Detach.
   Frame(Host* host, std::shared_ptr<ContextShare> share, Context* context);
   // Of a call to a module of this process.
-  Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::string caller, const Context::Options& options);
+  Frame(Host* host, std::shared_ptr<ContextShare> share, uint64_t call, std::vector<uint64_t> order, std::string caller,
+        const Context::Options& options);
   ~Frame();
 
   Context& context() { return *context_; }
@@ -93,6 +94,10 @@ class Frame : public std::enable_shared_from_this<Frame> {
   const std::shared_ptr<ContextShare>& share() const { return share_; }
   uint64_t call() const { return call_; }
   const std::string& caller() const { return caller_; }
+  // The call's place among those of its context: for each call around it, and for itself, the index where it was made.
+  const std::vector<uint64_t>& order() const { return order_; }
+  // Of the call that is made now.
+  std::vector<uint64_t> NextOrder();
 
   void Fail(const absl::Status& status);
   absl::Status status() const;
@@ -155,6 +160,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   Host* const host_;
   const std::shared_ptr<ContextShare> share_;
   const uint64_t call_;
+  const std::vector<uint64_t> order_;
+  uint64_t num_calls_ = 0;    // made so far; the frame's thread
   const std::string caller_;  // address; empty: a trainer's own
   std::unique_ptr<Stream> own_stream_;
   std::unique_ptr<Context> own_context_;

@@ -40,7 +40,18 @@ std::shared_ptr<rpc::Channel> Host::State::Link(const std::string& peer_address)
     peer.last_heard = absl::Now();
     if (closed) peer.channel->Abort(absl::CancelledError("this process's host was closed"));
   }
+  ++peer.calls;
   return peer.channel;
+}
+
+void Host::State::Unlink(const std::string& peer_address, bool heard) {
+  absl::MutexLock lock(&mutex);
+  const auto peer = peers.find(peer_address);
+  if (peer == peers.end()) return;  // the host is closed
+  --peer->second.calls;
+  if (!heard) return;
+  peer->second.last_heard = absl::Now();
+  peer->second.silent = false;
 }
 
 Host::Host(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -131,23 +142,26 @@ std::shared_ptr<ContextShare> Host::BeginContext(absl::Time deadline) {
 }
 
 void Host::EndContext(uint64_t id, const absl::Status& status, const std::string& told_by) {
+  const absl::Status reason = status.ok() ? absl::CancelledError(absl::StrCat(ContextShare::NameOf(id), " is over")) : status;
   std::shared_ptr<ContextShare> share;
   {
     absl::MutexLock lock(&state_->mutex);
-    const auto found = state_->contexts.find(id);
-    if (found == state_->contexts.end()) return;
-    share = std::move(found->second);
-    state_->contexts.erase(found);
-    for (auto& [process, user] : state_->users) user.contexts.erase(id);
-    state_->over[id] = status.ok() ? absl::CancelledError(absl::StrCat(share->name(), " is over")) : status;
+    // One that is not known here may have a call on its way to here, which must not begin it anew.
+    if (!state_->over.emplace(id, reason).second) return;
     state_->over_order.push_back(id);
     if (state_->over_order.size() > kMaxOver) {
       state_->over.erase(state_->over_order.front());
       state_->over_order.pop_front();
     }
+    const auto found = state_->contexts.find(id);
+    if (found == state_->contexts.end()) return;
+    share = std::move(found->second);
+    state_->contexts.erase(found);
+    for (auto& [process, user] : state_->users) user.contexts.erase(id);
   }
+  // Its peers are complete only then.
+  share->End(reason);
   const std::vector<std::string> peers = share->peers();
-  share->End(status.ok() ? absl::CancelledError(absl::StrCat(share->name(), " is over")) : status);
   for (const std::string& peer : peers) {
     if (peer == told_by) continue;
     EndRequest request;
@@ -172,13 +186,9 @@ void Host::Call(const std::string& address, const char* method, rpc::Payload req
   const rpc::CallOptions options{std::max(deadline - absl::Now(), absl::Milliseconds(1)), /*idempotent=*/false};
   channel->Call(absl::StrCat(kService, method), std::move(request), options)
       .OnReady([this, address, what = std::move(what), answer = std::move(answer)](const absl::StatusOr<rpc::Payload>& reply) {
+        state_->Unlink(address, reply.ok());
         if (!reply.ok()) {
           return answer(absl::Status(reply.status().code(), absl::StrCat(what, ": ", reply.status().message())));
-        }
-        {
-          absl::MutexLock lock(&state_->mutex);
-          const auto peer = state_->peers.find(address);
-          if (peer != state_->peers.end()) peer->second.last_heard = absl::Now();
         }
         answer(*reply);
       });
@@ -232,7 +242,9 @@ void Host::Release(const Reference& reference) {
     TANDEM_CHECK(found != state_->references.end()) << "object " << reference.object << " is released more often than held";
     if (--found->second > 0) return;
     state_->references.erase(found);
-    request.set_sequence(state_->next_sequence++);
+    // A hold of the object that is on its way may come first, and must outlive the drop. What a drop spares goes with a beat or
+    // with the lease.
+    request.set_sequence(state_->SettledSequence());
     ++state_->farewells;
   }
   Sign(&request);
@@ -242,6 +254,8 @@ void Host::Release(const Reference& reference) {
     --state_->farewells;
   });
 }
+
+uint64_t Host::State::SettledSequence() { return holds_in_flight.empty() ? next_sequence++ : *holds_in_flight.begin(); }
 
 void Host::State::Watch() {
   const absl::Duration turn = std::min(options.lease / 6, absl::Milliseconds(200));
@@ -266,15 +280,15 @@ void Host::State::SendBeats(absl::Time now) {
   uint64_t sequence;
   {
     absl::MutexLock lock(&mutex);
-    sequence = holds_in_flight.empty() ? next_sequence++ : *holds_in_flight.begin();
+    sequence = SettledSequence();
     for (const auto& [reference, count] : references) targets[reference.owner].objects.push_back(reference.object);
     for (const auto& [id, share] : contexts) {
       for (const std::string& peer : share->peers()) targets[peer];
     }
     for (auto& [target, what] : targets) {
       Peer& peer = peers[target];
-      // Who was no peer lately had no reason to speak.
-      if (now - peer.last_beat > options.lease) peer.last_heard = now;
+      // Who was no peer lately had no reason to speak; a beat that is on its way was one.
+      if (!peer.beating && now - peer.last_beat > options.lease) peer.last_heard = now;
       what.due = !peer.beating && now - peer.last_beat >= options.lease / 3;
       if (!what.due) continue;
       peer.beating = true;
@@ -311,7 +325,6 @@ void Host::State::SendBeats(absl::Time now) {
 void Host::State::ForgetSilent(absl::Time now) {
   std::vector<std::pair<uint64_t, absl::Status>> ended;
   OwnedObjects::Freed freed;
-  std::vector<std::string> silent;
   {
     absl::MutexLock lock(&mutex);
     for (auto user = users.begin(); user != users.end();) {
@@ -323,7 +336,8 @@ void Host::State::ForgetSilent(absl::Time now) {
         ended.emplace_back(id, absl::UnavailableError(absl::StrCat("the process at ", user->second.address, " has said nothing to ",
                                                                    address, " for ", absl::FormatDuration(options.lease))));
       }
-      silent.push_back(user->second.address);
+      const auto peer = peers.find(user->second.address);
+      if (peer != peers.end()) peer->second.silent = true;
       for (OwnedObject& object : objects.Forget(user->first)) freed.push_back(std::move(object));
       user = users.erase(user);
     }
@@ -334,15 +348,33 @@ void Host::State::ForgetSilent(absl::Time now) {
     }
   }
   for (const auto& [id, status] : ended) host->EndContext(id, status);
-  // Addresses of processes that are gone do not come back: their channels go.
-  std::vector<std::shared_ptr<rpc::Channel>> unused;  // ended outside the lock
+  TakeUnused().clear();  // ended outside the lock
+}
+
+std::vector<std::shared_ptr<rpc::Channel>> Host::State::TakeUnused() {
+  // Addresses of processes that are gone do not come back. A silent one may just have no reason to speak, and yet serve.
+  std::vector<std::shared_ptr<rpc::Channel>> unused;
   absl::MutexLock lock(&mutex);
-  for (const std::string& gone : silent) {
-    const auto peer = peers.find(gone);
-    if (peer == peers.end() || peer->second.beating) continue;
+  const auto needs = [&](const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    for (const auto& [reference, count] : references) {
+      if (reference.owner == peer) return true;
+    }
+    for (const auto& [id, share] : contexts) {
+      const std::vector<std::string> known = share->peers();
+      if (std::find(known.begin(), known.end(), peer) != known.end()) return true;
+    }
+    return false;
+  };
+  for (auto peer = peers.begin(); peer != peers.end();) {
+    const Peer& state = peer->second;
+    if (!state.silent || state.beating || state.calls > 0 || needs(peer->first)) {
+      ++peer;
+      continue;
+    }
     unused.push_back(std::move(peer->second.channel));
-    peers.erase(peer);
+    peer = peers.erase(peer);
   }
+  return unused;
 }
 
 void Host::State::LosePeer(const std::string& peer, const absl::Status& reason) {

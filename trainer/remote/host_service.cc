@@ -84,10 +84,21 @@ absl::Status Host::State::Meet(const Caller& caller) {
   }
   if (caller.process() == 0 || caller.address().empty()) return absl::InvalidArgumentError("the caller does not say who it is");
   absl::MutexLock lock(&mutex);
+  Renew(caller);
+  return absl::OkStatus();
+}
+
+Host::State::User& Host::State::Renew(const Caller& caller) {
   User& user = users[caller.process()];
   user.address = caller.address();
   user.expires = absl::Now() + options.lease;
-  return absl::OkStatus();
+  return user;
+}
+
+uint64_t Host::State::Own(OwnedObject object, const Caller& caller, uint64_t sequence) {
+  absl::MutexLock lock(&mutex);
+  Renew(caller);
+  return objects.Add(std::move(object), caller.process(), sequence);
 }
 
 absl::StatusOr<std::shared_ptr<ContextShare>> Host::State::Enter(const ContextInfo& info, const Caller& caller) {
@@ -107,7 +118,7 @@ absl::StatusOr<std::shared_ptr<ContextShare>> Host::State::Enter(const ContextIn
       const auto timeout = static_cast<int64_t>(std::min<uint64_t>(info.timeout_ms(), 86'400'000));
       entry = std::make_shared<ContextShare>(info.context(), absl::Now() + absl::Milliseconds(timeout));
     }
-    users[caller.process()].contexts.insert(info.context());
+    Renew(caller).contexts.insert(info.context());
     share = entry;
   }
   RETURN_IF_ERROR(share->AddPeer(caller.address()));
@@ -134,8 +145,7 @@ void Host::State::Create(rpc::Payload payload, rpc::Reply reply) {
     CreateReply message;
     for (const auto& parameter : made.parameters->all()) message.add_parameters(parameter->name);
     OwnedObject object{std::make_shared<HostedModule>(request.module(), std::move(made)), nullptr};
-    absl::MutexLock lock(&mutex);
-    message.set_object(objects.Add(std::move(object), request.caller().process(), request.sequence()));
+    message.set_object(Own(std::move(object), request.caller(), request.sequence()));
     return Encode(message);
   });
 }
@@ -216,7 +226,8 @@ absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
   step.training = share != nullptr;
   step.deadline = share != nullptr ? share->deadline() : absl::Now() + absl::Milliseconds(static_cast<int64_t>(
                                                              std::min<uint64_t>(request.context().timeout_ms(), 86'400'000)));
-  const auto frame = std::make_shared<Frame>(host, share, request.call(), request.caller().address(), step);
+  std::vector<uint64_t> order(request.order().begin(), request.order().end());
+  const auto frame = std::make_shared<Frame>(host, share, request.call(), std::move(order), request.caller().address(), step);
   if (share != nullptr) RETURN_IF_ERROR(share->Add(frame));
   HostedModule::Leaves leaves = object.module->Snapshot();
   const std::vector<Variable> parameters = leaves.parameters;
@@ -226,7 +237,12 @@ absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
   absl::Status status = outputs.status();
   if (status.ok()) status = frame->status();
   std::vector<Tensor> values;
-  for (size_t i = 0; status.ok() && i < outputs->size(); ++i) values.push_back((*outputs)[i].value());
+  for (size_t i = 0; status.ok() && i < outputs->size(); ++i) {
+    const Variable& output = (*outputs)[i];
+    // Without a pass to come, parameters are held until the frame goes. The reply may leave later: it shares no memory with them.
+    const bool held = share != nullptr && output.requires_gradient();
+    values.push_back(held ? output.value() : output.value().Clone());
+  }
   if (status.ok()) status = CheckArrays(values);
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(object.module->name(), ": ", status.message()));
   ForwardReply message;
@@ -282,8 +298,7 @@ void Host::State::CreateOptimizer(rpc::Payload payload, rpc::Reply reply) {
       optimizer->Add(object.module, static_cast<size_t>(place));
       message.add_parameters(parameter.name());
     }
-    absl::MutexLock lock(&mutex);
-    message.set_object(objects.Add({nullptr, std::move(optimizer)}, request.caller().process(), request.sequence()));
+    message.set_object(Own({nullptr, std::move(optimizer)}, request.caller(), request.sequence()));
     return Encode(message);
   });
 }

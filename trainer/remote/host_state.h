@@ -38,6 +38,8 @@ struct Host::State {
     absl::Time last_beat = absl::InfinitePast();
     uint64_t process = 0;  // 0: unknown
     bool beating = false;  // a beat is on its way
+    size_t calls = 0;      // on their way
+    bool silent = false;   // called here once, and then not for a lease
   };
   // A process that called.
   struct User {
@@ -46,11 +48,16 @@ struct Host::State {
     std::set<uint64_t> contexts;
   };
 
+  // For a call, which ends with Unlink.
   std::shared_ptr<rpc::Channel> Link(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex);
+  void Unlink(const std::string& address, bool heard) ABSL_LOCKS_EXCLUDED(mutex);
 
   // host_service.cc
   void Register();
   absl::Status Meet(const Caller& caller);
+  User& Renew(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // The caller is the first holder. Its lease begins anew: forgotten while the object was made, it would never be again.
+  uint64_t Own(OwnedObject object, const Caller& caller, uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex);
   absl::StatusOr<std::shared_ptr<ContextShare>> Enter(const ContextInfo& info, const Caller& caller);
   absl::StatusOr<OwnedObject> Find(uint64_t object, const char* what) const;
   void Create(rpc::Payload payload, rpc::Reply reply);
@@ -69,9 +76,13 @@ struct Host::State {
   void Later(rpc::Reply reply, std::function<absl::StatusOr<rpc::Payload>()> task);
 
   // host.cc
+  // Of the creations and holds before it, all have had their answer.
+  uint64_t SettledSequence() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Watch();  // the watcher's thread
   void SendBeats(absl::Time now);
   void ForgetSilent(absl::Time now);
+  // Takes the channels of silent peers that nothing here needs.
+  std::vector<std::shared_ptr<rpc::Channel>> TakeUnused() ABSL_LOCKS_EXCLUDED(mutex);
   // The contexts that know this peer end with `reason`.
   void LosePeer(const std::string& address, const absl::Status& reason);
 

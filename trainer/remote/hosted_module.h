@@ -50,7 +50,7 @@ class HostedModule : public std::enable_shared_from_this<HostedModule> {
   std::set<const void*> holders_ ABSL_GUARDED_BY(mutex_);  // of the present values, or of some of them
 };
 
-// What a context's calls have given to the parameters of modules: sums over the calls, in the order of their numbers.
+// What a context's calls have given to the parameters of modules: sums over the calls, in their order (Frame::order).
 using ModuleGradients = std::map<const HostedModule*, std::vector<Tensor>>;
 
 class HostedOptimizer {

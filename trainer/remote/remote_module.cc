@@ -58,6 +58,7 @@ PendingOutputs RemoteModule::ForwardAsync(Frame& frame, const std::vector<Variab
   request.mutable_context()->set_step(frame.context().step());
   SetTimeout(deadline, request.mutable_context());
   request.set_call(call);
+  for (const uint64_t index : frame.NextOrder()) request.add_order(index);
   request.set_object(ref_.object());
   std::vector<Tensor> arrays;
   for (const Variable& input : inputs) {

@@ -90,6 +90,27 @@ TEST_P(RemoteContextTest, ANestedCallAndTwoCallsOfOneModulePassTheGradientCheck)
   }
 }
 
+TEST_P(RemoteContextTest, AnInputThatOnlyADroppedNestedCallUsesHasNoGradient) {
+  const auto first = StartHost(true, 0), second = StartHost(true, 1), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *second, "Linear", "in=2 out=2 dtype=f64");
+  const RemoteModule relay = Make(*trainer, *first, "RelayAndDrop", RelayTo(linear));
+  const Tensor value = RandomTensor(Shape{3, 2}, 1);
+  // With the first input a constant, nothing at all is waited for.
+  for (const Variable& x : {Variable::Leaf(value, "x"), Variable::Constant(value)}) {
+    const Variable y = Variable::Leaf(value, "y");
+    Context context(StepOptions());
+    RemoteContext autograd(*trainer, context, {.mode = GetParam()});
+    const auto outputs = relay.Forward(autograd.frame(), {x, y});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    autograd.Backward((*outputs)[0]);
+    ASSERT_TRUE(context.status().ok()) << context.status();
+    EXPECT_FALSE(y.leaf().has_gradient());
+    if (x.requires_gradient()) {
+      EXPECT_TRUE(x.leaf().has_gradient());
+    }
+  }
+}
+
 TEST_P(RemoteContextTest, AsynchronousCallsOfOneWorkerOverlapAndJoin) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule a = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64 seed=1"),

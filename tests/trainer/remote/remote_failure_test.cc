@@ -196,6 +196,47 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
+TEST_F(RemoteFailureTest, ALongCallOutsideContextsOutlivesTheSilenceOfAPeerThatSpokeInAContext) {
+  const auto worker = StartHost(true, 0, absl::Milliseconds(150)), trainer = StartHost(false, 0, absl::Milliseconds(150));
+  const RemoteModule slow = Make(*trainer, *worker, "Slow", "forward=400"), quick = Make(*trainer, *worker, "Slow", "");
+  for (int round = 0; round < 3; ++round) {  // the silence may end while a beat of the trainer's is on its way
+    {
+      Context context(StepOptions());
+      RemoteContext autograd(*trainer, context);
+      const auto outputs = quick.Forward(autograd.frame(), {x_});
+      ASSERT_TRUE(outputs.ok()) << outputs.status();
+      autograd.Backward((*outputs)[0]);
+      ASSERT_TRUE(context.status().ok()) << context.status();
+    }
+    const auto outputs = slow.Evaluate({x_.value()}, Soon());
+    EXPECT_TRUE(outputs.ok()) << outputs.status();
+  }
+}
+
+TEST_F(RemoteFailureTest, AnObjectThatItsCallerNoLongerAwaitsIsFreedThoughItsMakingTookLongerThanTheLease) {
+  const auto worker = StartHost(true, 0, absl::Milliseconds(100)), trainer = StartHost(false, 0);
+  const auto slow = RemoteModule::Create(*trainer, worker->address(), "Slow", "making=300", Soon(0.05));
+  EXPECT_EQ(slow.status().code(), absl::StatusCode::kDeadlineExceeded) << slow.status();
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 1; }));
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 0; }, 3));
+}
+
+TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64");
+  const uint64_t id = trainer->NextCall();
+  worker->EndContext(id, absl::AbortedError("the trainer gave up"), trainer->address());
+  ForwardRequest late;
+  trainer->Sign(&late);
+  late.mutable_context()->set_context(id);
+  late.mutable_context()->set_timeout_ms(1000);
+  late.set_object(linear.ref().object());
+  rpc::Payload message(late.SerializeAsString());
+  const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", std::move(message), Soon(), "late");
+  EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(worker->LiveContexts(), 0u);
+}
+
 // What the other processes of these tests do until they are killed.
 class OtherProcess : public RemoteFailureTest {
  public:

@@ -45,17 +45,41 @@ class TwoModule : public remote::Module {
   }
 };
 
-// Calls a module of another process: `owner` and `object` are its arguments; then doubles.
+// Calls a module of another process, once `after` relays have done so, and doubles. `owner` and `object` are its arguments too.
 class RelayModule : public remote::Module {
  public:
-  RelayModule(std::string owner, uint64_t object) : owner_(std::move(owner)), object_(object) {}
+  RelayModule(std::string owner, uint64_t object, int after, std::atomic<int>* relayed)
+      : owner_(std::move(owner)), object_(object), after_(after), relayed_(relayed) {}
   absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
     auto ref = RemoteRef::Adopt(frame.host(), owner_, object_, Soon());
     if (!ref.ok()) return ref.status();
     const RemoteModule behind(*std::move(ref));
+    if (!Eventually([&] { return *relayed_ >= after_; })) return absl::DeadlineExceededError("no others relay");
     auto outputs = behind.Forward(frame, {inputs.begin(), inputs.end()});
     if (!outputs.ok()) return outputs.status();
+    ++*relayed_;
     for (Variable& output : *outputs) output = ops::Scale(frame.context(), output, 2);
+    return outputs;
+  }
+
+ private:
+  const std::string owner_;
+  const uint64_t object_;
+  const int after_;
+  std::atomic<int>* const relayed_;
+};
+
+// Calls a module of another process with each of its inputs, and drops what came of the second.
+class RelayAndDropModule : public remote::Module {
+ public:
+  RelayAndDropModule(std::string owner, uint64_t object) : owner_(std::move(owner)), object_(object) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    auto ref = RemoteRef::Adopt(frame.host(), owner_, object_, Soon());
+    if (!ref.ok()) return ref.status();
+    const RemoteModule behind(*std::move(ref));
+    auto outputs = behind.Forward(frame, {inputs[0]});
+    const auto dropped = behind.Forward(frame, {inputs[1]});
+    if (!dropped.ok()) return dropped.status();
     return outputs;
   }
 
@@ -92,14 +116,36 @@ class HangingModule : public remote::Module {
   std::atomic<int>* const entered_;
 };
 
+// x -> x, which takes its time.
+class SlowModule : public remote::Module {
+ public:
+  explicit SlowModule(absl::Duration forward) : forward_(forward) {}
+  absl::StatusOr<std::vector<Variable>> Forward(Frame&, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
+    absl::SleepFor(forward_);
+    return std::vector<Variable>{inputs.begin(), inputs.end()};
+  }
+
+ private:
+  const absl::Duration forward_;
+};
+
 class RemoteHosts : public ::testing::Test {
  protected:
   RemoteHosts() {
     remote::AddLayers(registry_);
     registry_.Add("Two", [](remote::ModuleArguments&, ParameterSet&) { return std::make_unique<TwoModule>(); });
-    registry_.Add("Relay", [](remote::ModuleArguments& arguments, ParameterSet&) {
+    registry_.Add("Relay", [this](remote::ModuleArguments& arguments, ParameterSet&) {
       const std::string owner = arguments.Text("owner", "");
-      return std::make_unique<RelayModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
+      const auto object = static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30));
+      return std::make_unique<RelayModule>(owner, object, static_cast<int>(arguments.Integer("after", 0, 100, 0)), &relayed_);
+    });
+    registry_.Add("RelayAndDrop", [](remote::ModuleArguments& arguments, ParameterSet&) {
+      const std::string owner = arguments.Text("owner", "");
+      return std::make_unique<RelayAndDropModule>(owner, static_cast<uint64_t>(arguments.Integer("object", 1, 1 << 30)));
+    });
+    registry_.Add("Slow", [](remote::ModuleArguments& arguments, ParameterSet&) {  // milliseconds
+      absl::SleepFor(absl::Milliseconds(arguments.Integer("making", 0, 1000, 0)));
+      return std::make_unique<SlowModule>(absl::Milliseconds(arguments.Integer("forward", 0, 1000, 0)));
     });
     registry_.Add("Hang", [this](remote::ModuleArguments& arguments, ParameterSet&) {
       return std::make_unique<HangingModule>(arguments.Integer("backward", 0, 1, 0) == 1, &hanging_);
@@ -137,7 +183,7 @@ class RemoteHosts : public ::testing::Test {
   ThreadPool pool_{1};
   Stream stream_{&pool_};
   remote::ModuleRegistry registry_;
-  std::atomic<int> hanging_{0};
+  std::atomic<int> hanging_{0}, relayed_{0};
 };
 
 }  // namespace tandem::testing

@@ -1,3 +1,5 @@
+#include <thread>
+
 #include "kernels/base/random.h"
 #include "tests/trainer/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
@@ -157,6 +159,54 @@ TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
       EXPECT_EQ((*pooled)[0].value().At(2 + column), 0);
     }
   }
+}
+
+TEST_F(RemoteOptimizerTest, AStepDoesNotReachIntoTheReplyOfACallThatOnlyLooks) {
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0), looker = StartHost(false, 1);
+  const RemoteModule parameter = Make(*trainer, *worker, "Parameter", "shape=1000000");
+  const auto adopted = RemoteRef::Adopt(*looker, worker->address(), parameter.ref().object(), Soon());
+  ASSERT_TRUE(adopted.ok()) << adopted.status();
+  const auto optimizer = Optimizer(*trainer, parameter.Parameters());
+  const Tensor before = ValuesOf(parameter)[0];
+  std::atomic<bool> stepped{false};
+  std::thread looks([&] {
+    while (!stepped) {
+      const auto values = RemoteModule(*adopted).Evaluate({}, Soon());
+      ASSERT_TRUE(values.ok()) << values.status();
+      const double moved = before.At(0) - (*values)[0].At(0);
+      for (int64_t i = 0; i < before.num_elements(); i += 997) ASSERT_NEAR(before.At(i) - (*values)[0].At(i), moved, 0.1) << i;
+    }
+  });
+  for (uint64_t step = 1; step <= 60; ++step) {
+    Context context(StepOptions(step));
+    RemoteContext autograd(*trainer, context);
+    const auto value = parameter.Forward(autograd.frame(), {});
+    ASSERT_TRUE(value.ok()) << value.status();
+    autograd.Backward((*value)[0]);
+    ASSERT_TRUE(optimizer->Step(autograd, 1).ok());
+  }
+  stepped = true;
+  looks.join();
+}
+
+TEST_F(RemoteOptimizerTest, GradientsOfNestedCallsAreSummedInTheOrderOfTheProgramWhicheverCameFirst) {
+  const auto middle = StartHost(true, 0), worker = StartHost(true, 1), trainer = StartHost(false, 0);
+  const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=1 out=1 dtype=f64");
+  const auto optimizer = Optimizer(*trainer, linear.Parameters());
+  const RemoteModule last = Make(*trainer, *middle, "Relay", RelayTo(linear) + " after=2"),
+                     prompt = Make(*trainer, *middle, "Relay", RelayTo(linear));
+  const auto input = [](double x) { return Variable::Constant(Tensor::FromVector<double>({x}, Shape{1, 1})); };
+  const double before = ValuesOf(linear)[0].At(0);
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context);
+  auto pending = last.ForwardAsync(autograd.frame(), {input(1)});
+  const auto second = prompt.Forward(autograd.frame(), {input(1e16)}), third = prompt.Forward(autograd.frame(), {input(-1e16)});
+  const auto first = pending.Await();
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  autograd.Backward(ops::Add(context, ops::Add(context, (*first)[0], (*second)[0]), (*third)[0]));
+  ASSERT_TRUE(optimizer->Step(autograd, 1).ok());
+  // (2 + 2e16) - 2e16 in f64; in the order of arrival it were 2.
+  EXPECT_EQ(ValuesOf(linear)[0].At(0), before);
 }
 
 }  // namespace

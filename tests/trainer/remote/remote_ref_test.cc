@@ -1,6 +1,8 @@
+#include "proto/worker.pb.h"
 #include "tests/trainer/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
 #include "trainer/remote/owned_objects.h"
+#include "trainer/remote/remote_call.h"
 
 namespace tandem {
 namespace {
@@ -58,6 +60,25 @@ TEST_F(RemoteRefTest, CopiesShareAReferenceAndTheLastOneFreesTheObject) {
   *adopted = RemoteRef();
   EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 0; }));
   EXPECT_EQ(RemoteRef::Adopt(*other, worker->address(), object, Soon()).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(RemoteRefTest, ADropSparesAHoldWhoseAnswerIsOnItsWay) {
+  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
+  auto ref = RemoteRef::Create(*trainer, worker->address(), "Parameter", "shape=3", Soon());
+  ASSERT_TRUE(ref.ok()) << ref.status();
+  const remote::Reference reference{ref->owner(), ref->object()};
+  const uint64_t sequence = trainer->BeginHold();
+  HoldRequest hold;
+  trainer->Sign(&hold);
+  hold.set_object(reference.object);
+  hold.set_sequence(sequence);
+  const auto held = remote::StartCall(*trainer, reference.owner, "Hold", rpc::Payload(hold.SerializeAsString()), Soon(), "hold");
+  ASSERT_TRUE(held.Wait(Soon()).ok());
+  *ref = RemoteRef();  // the answer has come and its taker has not seen it yet
+  EXPECT_FALSE(Eventually([&] { return worker->NumObjects() == 0; }, 0.3));
+  trainer->EndHold(sequence, &reference);
+  trainer->Release(reference);
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 0; }));
 }
 
 TEST_F(RemoteRefTest, ReferencesOutliveManyLeasesWhileTheirHolderLives) {
