@@ -19,7 +19,8 @@ struct Pooled {
   const std::shared_ptr<Buffer> memory;  // of rows, or their gradients
   float* const rows = static_cast<float*>(memory->data());
 
-  Pooled(const Bags& bags, size_t dim) : distinct(FindDistinct(bags.ids.data(), bags.ids.size())), memory(Buffer::Allocate(distinct.ids.size() * dim * sizeof(float))) {
+  Pooled(const Bags& bags, size_t dim)
+      : distinct(FindDistinct(bags.ids.data(), bags.ids.size())), memory(Buffer::Allocate(distinct.ids.size() * dim * sizeof(float))) {
     for (size_t bag = 0; bag < bags.size(); ++bag) {
       counts.push_back(static_cast<uint32_t>(bags.offsets[bag + 1] - bags.offsets[bag]));
     }

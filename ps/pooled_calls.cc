@@ -90,7 +90,9 @@ absl::Status TakeSegments(const TableHost& host, const Segments& segments, Recei
     received->segments.push_back(std::move(bags));
   }
   if (!ids.empty() || !counts.empty() || !weights.empty()) return Malformed("segments count less than there is");
-  if (received->num_row_values > kMaxPooledRowBytes / sizeof(float)) return absl::InvalidArgumentError("too many rows in one message; cut it into several");
+  if (received->num_row_values > kMaxPooledRowBytes / sizeof(float)) {
+    return absl::InvalidArgumentError("too many rows in one message; cut it into several");
+  }
   received->memory = Buffer::Allocate(received->num_row_values * sizeof(float));
   return absl::OkStatus();
 }

@@ -126,11 +126,14 @@ void Table::FirstWeights(uint64_t id, float* weights) {
   DecodeWeights(layout_.storage(), first_.data(), spec_.dim(), weights);
 }
 
+bool Table::BringsUpWhenPulled() const { return missed_.matter() && missed_.exact(); }
+
+bool Table::ShowsDecayed() const { return !missed_.exact() && missed_.remembers_rates(); }
+
 void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
                  WireFormat format) {
   const RowStorage storage = layout_.storage();
-  const bool brings_up = missed_.matter() && missed_.exact();
-  const bool decays = !missed_.exact() && missed_.remembers_rates(), shows = step != 0 && optimizer_->remembers_shown();
+  const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(), shows = step != 0 && optimizer_->remembers_shown();
   const bool whole = brings_up || decays || shows, as_stored = TravelsAsStored(format, storage) && !decays && !shows;
   const size_t offset = layout_.weights_offset(), bytes = layout_.weight_bytes(), row_bytes = WireBytes(format, spec_.dim());
   rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this](size_t i, char* record) {
@@ -159,7 +162,7 @@ void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool crea
   std::vector<uint64_t> changed;
   std::vector<uint32_t> places;
   // Such rows do not stay what they were at a version, once they have one.
-  const bool move = (missed_.matter() && missed_.exact()) || (!missed_.exact() && missed_.remembers_rates());
+  const bool move = BringsUpWhenPulled() || ShowsDecayed();
   rows_.ForEach(ids, 0, sizeof(RowHeader), [&](size_t i, char* record) {
     const uint32_t place = positions.empty() ? static_cast<uint32_t>(i) : positions[i];
     const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version, had = versions[place];

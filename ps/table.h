@@ -137,6 +137,9 @@ class Table {
   void BringUpAll();
   // Of a CATCH_UP row with weight decay, as Pull shows it.
   void ShowDecayed(const RowHeader& header, float* weights) const;
+  // What steps without a gradient do to a row that is looked at: its record is brought up, or its weights are shown decayed.
+  bool BringsUpWhenPulled() const;
+  bool ShowsDecayed() const;
   // One optimizer step with a gradient that is the sum of `count`.
   void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale);
   void Link(uint64_t id, uint32_t entry);

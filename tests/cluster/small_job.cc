@@ -37,14 +37,15 @@ train {
 }
 )";
 
-constexpr char kLanguageJob[] = R"(device: CPU
-placement: PS
+// With its token table, or all parameters, on servers; the latter wide enough for chunks that lie across parameters.
+std::string LanguageJob(const std::string& placement, int dim) {
+  return "device: CPU\n" + placement + R"(
 model {
   gpt {
     max_length: 8
     layers: 1
     heads: 2
-    dim: 16
+    dim: )" + std::to_string(dim) + R"(
     dropout: 0.1
     linear_bias: true
   }
@@ -60,39 +61,13 @@ train {
   eval_every_steps: 7
 }
 )";
+}
 
-constexpr char kServedJob[] = R"(device: CPU
-parameters {
-  match: "*"
-  placement: PS
-}
-model {
-  gpt {
-    max_length: 8
-    layers: 1
-    heads: 2
-    dim: 32
-    dropout: 0.1
-    linear_bias: true
-  }
-}
-optimizer {
-  kind: ADAMW
-  weight_decay: 0.1
-  max_grad_norm: 1
-}
-train {
-  batch_size: 6
-  max_steps: 20
-  eval_every_steps: 7
-}
-)";
-
-const char* TextOf(SmallJobKind kind) {
+std::string TextOf(SmallJobKind kind) {
   switch (kind) {
     case SmallJobKind::RECOMMENDATION: return kJob;
-    case SmallJobKind::LANGUAGE: return kLanguageJob;
-    case SmallJobKind::SERVED: return kServedJob;
+    case SmallJobKind::LANGUAGE: return LanguageJob("placement: PS", 16);
+    case SmallJobKind::SERVED: return LanguageJob("parameters {\n  match: \"*\"\n  placement: PS\n}", 32);
   }
   return "";
 }

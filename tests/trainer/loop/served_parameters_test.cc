@@ -13,6 +13,7 @@
 #include "ps/table_host.h"
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/loop/small_text.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
@@ -42,19 +43,6 @@ optimizer { kind: ADAM learning_rate: 1e-2 }
 train { batch_size: 16 max_steps: 100 eval_every_steps: 50 }
 )";
 constexpr char kServed[] = "parameters { match: \"*\" placement: PS }\n";
-
-data::Text SmallText() {
-  std::string text;
-  const char* words[] = {"the cat ", "sat on ", "a mat. ", "so did ", "the dog "};
-  for (uint64_t i = 0; i < 600; ++i) text += words[RandomBelow({1, 2}, 0, i, 5)];
-  data::Text result;
-  result.vocabulary = data::Vocabulary(U" .acdeghimnost");
-  const auto encoded = result.vocabulary.Encode(text);
-  for (int64_t symbol : encoded->numbers) result.train.push_back(static_cast<int32_t>(symbol));
-  result.valid.assign(result.train.end() - 500, result.train.end());
-  result.train.resize(result.train.size() - 500);
-  return result;
-}
 
 std::unique_ptr<JobData> DataOf(const Job& job) {
   if (job.model().has_gpt()) return std::make_unique<TextData>(SmallText());

@@ -7,6 +7,7 @@
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "tests/support/temp_folder.h"
+#include "tests/trainer/loop/small_text.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
 #include "trainer/loop/text_data.h"
@@ -21,20 +22,6 @@ model { gpt { max_length: 16 layers: 2 heads: 2 dim: 32 norm_bias: true linear_b
 optimizer { kind: ADAMW learning_rate: 3e-3 weight_decay: 0.01 }
 train { batch_size: 6 max_steps: 30 eval_every_steps: 30 }
 )";
-
-// Words of a small grammar, so that there is something to learn.
-data::Text SmallText() {
-  std::string text;
-  const char* words[] = {"the cat ", "sat on ", "a mat. ", "so did ", "the dog "};
-  for (uint64_t i = 0; i < 600; ++i) text += words[RandomBelow({1, 2}, 0, i, 5)];
-  data::Text result;
-  result.vocabulary = data::Vocabulary(U" .acdeghimnost");
-  const auto encoded = result.vocabulary.Encode(text);
-  for (int64_t symbol : encoded->numbers) result.train.push_back(static_cast<int32_t>(symbol));
-  result.valid.assign(result.train.end() - 500, result.train.end());
-  result.train.resize(result.train.size() - 500);
-  return result;
-}
 
 struct Result {
   RunSummary summary;
