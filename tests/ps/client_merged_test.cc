@@ -150,6 +150,36 @@ TEST(MergedClientTest, AnIdReachesServersOnceAndItsPushNamesWhoseGradientsItHas)
                                                merged_by_0, " rows pushed"));
 }
 
+TEST(MergedClientTest, ServersKnowACoveredPushWhenItComesByItself) {
+  for (const bool alone_first : {false, true}) {
+    PsCluster cluster(2, 2);
+    const auto sender = cluster.MakeClient(0, 2, {.timeout = absl::Seconds(20)});
+    const auto other = cluster.MakeClient(1, 2, {.timeout = absl::Seconds(20)});
+    for (const auto* client : {&sender, &other}) ASSERT_TRUE((*client)->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+    const std::vector<uint64_t> ids = {1, 2, 3, 4, 5, 6, 7, 8};  // on both servers
+    const std::vector<float> both(ids.size() * kDim, 3), alone(ids.size() * kDim, 1);
+    // The first push of `other` has sequence 1.
+    const auto push_merged = [&] {
+      return sender->AccumulateMerged(1, {sender->NamePush(), {1, 1, 1}}, {{1, ids, both.data()}}).Wait(Deadline()).status();
+    };
+    const auto push_alone = [&] { return other->Accumulate(1, 0, {{1, ids, alone.data()}}).Wait(Deadline()).status(); };
+    absl::Status first = alone_first ? push_alone() : push_merged(), second = alone_first ? push_merged() : push_alone();
+    EXPECT_TRUE(first.ok()) << first;
+    EXPECT_EQ(second.code(), alone_first ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk) << second;
+    EXPECT_EQ(second.message().find("cannot be taken apart") != absl::string_view::npos, alone_first) << second;
+    const StatisticsReply statistics = *other->Statistics().Wait(Deadline());
+    EXPECT_EQ(statistics.pushes(), 2u) << "one for each server";
+    EXPECT_EQ(statistics.repeated_pushes(), alone_first ? 0u : 2u);
+    if (alone_first) continue;  // the sender's commit fails with its push
+    const auto committed = sender->Commit(Rate1(1));
+    EXPECT_TRUE(other->Commit(Rate1(1)).Wait(Deadline()).ok());
+    EXPECT_TRUE(committed.Wait(Deadline()).ok());
+    std::vector<float> rows(ids.size() * kDim);
+    ASSERT_TRUE(other->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    EXPECT_EQ(rows, std::vector<float>(rows.size(), -3));
+  }
+}
+
 // One step of two trainers with rows 1 to 4; trainer 1's gradient of row 3 has a NaN and an infinity.
 struct Guarded {
   std::vector<absl::Status> results;
