@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "ps/merged_rows.h"
 #include "ps/value_guard.h"
 
 namespace tandem::ps {
@@ -74,22 +76,11 @@ Router MergersOf(int size) {
   return Router(std::move(owners), size);
 }
 
-// What is pushed together: a group of virtual shards.
-struct Group {
-  struct Rows {
-    std::vector<uint64_t> ids;  // ascending: they travel as differences
-    std::vector<float> gradients;
-  };
-  std::map<uint32_t, Rows> tables;  // by number
-};
-
 }  // namespace
 
 struct MergedClient::Block {
   uint32_t table, slice, trainer;
-  size_t count;
-  const char* ids;
-  const float* gradients;
+  RowBlock rows;
 };
 
 MergedClient::MergedClient(std::unique_ptr<Client> client, std::unique_ptr<TrainerExchange> exchange, MergeOptions options)
@@ -231,18 +222,17 @@ absl::Status MergedClient::Flush(uint64_t step) {
 
 absl::StatusOr<Parcels> MergedClient::ExchangeParcels(uint64_t step, const PushName& own) {
   const ParcelHeader header{step, own.sequence, own.trainer, own.incarnation};
-  const auto mine = static_cast<size_t>(exchange_->rank());
-  Parcels outgoing;
-  size_t total = 0;
+  const auto mine = static_cast<size_t>(exchange_->rank()), others = parcels_.size() - 1;
+  std::vector<size_t> bytes;
   for (size_t rank = 0; rank < parcels_.size(); ++rank) {
     std::memcpy(parcels_[rank].data(), &header, sizeof(header));
-    outgoing.bytes.push_back(rank == mine ? 0 : parcels_[rank].size());  // what this one merges of its own is here
-    total += outgoing.bytes.back();
+    bytes.push_back(rank == mine ? 0 : parcels_[rank].size());  // what this one merges of its own is here
   }
-  outgoing.memory = Buffer::Allocate(total);
-  char* next = static_cast<char*>(outgoing.memory->data());
-  for (size_t rank = 0; rank < parcels_.size(); ++rank) next = std::copy_n(parcels_[rank].data(), outgoing.bytes[rank], next);
-  return exchange_->Exchange(outgoing);
+  if (others == 1) return exchange_->Exchange(parcels_[1 - mine].data(), bytes);
+  const auto joined = Buffer::Allocate(std::accumulate(bytes.begin(), bytes.end(), size_t{0}));
+  char* next = static_cast<char*>(joined->data());
+  for (size_t rank = 0; rank < parcels_.size(); ++rank) next = std::copy_n(parcels_[rank].data(), bytes[rank], next);
+  return exchange_->Exchange(static_cast<const char*>(joined->data()), bytes);
 }
 
 absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
@@ -260,8 +250,7 @@ absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
     if (!unpacked.ok()) return absl::Status(unpacked.code(), absl::StrCat("from rank ", rank, ": ", unpacked.message()));
     next += incoming->bytes[rank];
   }
-  Sum(std::move(blocks));
-  PushSums(step, names);
+  PushMerged(step, names, std::move(blocks));
   span.End();
   return absl::OkStatus();
 }
@@ -284,65 +273,42 @@ absl::Status MergedClient::Unpack(uint64_t step, const char* parcel, size_t byte
     const char *ids = nullptr, *gradients = nullptr;
     if (!reader.Take(block.count, sizeof(uint64_t), &ids)) return malformed;
     if (!reader.Take(block.count, spec->second.dim() * sizeof(float), &gradients)) return malformed;
-    blocks->push_back({block.table, block.slice, header.trainer, block.count, ids, reinterpret_cast<const float*>(gradients)});
+    blocks->push_back({block.table, block.slice, header.trainer, {block.count, ids, reinterpret_cast<const float*>(gradients)}});
   }
   return absl::OkStatus();
 }
 
-void MergedClient::Sum(std::vector<Block> blocks) {
+void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<Block> blocks) {
   // A trainer's own blocks are in the order of its pushes.
   std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
     return std::tie(a.slice, a.trainer) < std::tie(b.slice, b.trainer);
   });
-  for (auto& [number, sums] : sums_) sums.Clear();
+  std::map<uint32_t, std::vector<RowBlock>> of_tables;
   for (const Block& block : blocks) {
-    const size_t dim = specs_.at(block.table).dim();
-    StepGradients& sums = sums_.try_emplace(block.table, dim).first->second;
-    for (size_t i = 0; i < block.count; ++i) {
-      uint64_t id;
-      std::memcpy(&id, block.ids + i * sizeof(id), sizeof(id));
-      sums.Add(id, block.gradients + i * dim);
-    }
-    rows_received_ += block.count;
+    of_tables[block.table].push_back(block.rows);
+    rows_received_ += block.rows.count;
   }
-}
-
-void MergedClient::PushSums(uint64_t step, const std::vector<PushName>& names) {
+  const auto merged = std::make_shared<std::vector<MergedRows>>();
   size_t bytes = 0;
-  for (const auto& [number, sums] : sums_) bytes += CallBytes(sums.ids().size(), specs_.at(number).dim());
+  for (auto& [number, of_table] : of_tables) {
+    const size_t dim = specs_.at(number).dim();
+    bytes += CallBytes(merged->emplace_back(number, dim, std::move(of_table)).num_ids(), dim);
+    rows_pushed_ += merged->back().num_ids();
+  }
   const auto rank = static_cast<size_t>(exchange_->rank()), size = parcels_.size();
   const uint32_t first = FirstShard(rank, size), num_shards = FirstShard(rank + 1, size) - first;
   const size_t num_groups = std::clamp<size_t>((bytes + options_.push_bytes - 1) / options_.push_bytes, 1, num_shards);
-  const auto groups = std::make_shared<std::vector<Group>>(num_groups);
-  for (const auto& [number, sums] : sums_) {
-    struct Place {
-      size_t group;
-      uint64_t id;
-      size_t row;
-    };
-    std::vector<Place> places;
-    places.reserve(sums.ids().size());
-    for (size_t row = 0; row < sums.ids().size(); ++row) {
-      const uint64_t id = sums.ids()[row];
-      places.push_back({(rpc::VirtualShard(number, id) - first) * num_groups / num_shards, id, row});
-    }
-    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
-      return std::tie(a.group, a.id) < std::tie(b.group, b.id);
-    });
-    const size_t dim = specs_.at(number).dim();
-    for (const Place& place : places) {
-      Group::Rows& rows = (*groups)[place.group].tables[number];
-      rows.ids.push_back(place.id);
-      rows.gradients.insert(rows.gradients.end(), sums.sum(place.row), sums.sum(place.row) + dim);
-    }
-    rows_pushed_ += places.size();
+  for (MergedRows& rows : *merged) {
+    rows.Sum(num_groups, [&](uint32_t shard) { return (shard - first) * num_groups / num_shards; });
   }
-  for (const Group& group : *groups) {
+  for (size_t group = 0; group < num_groups; ++group) {
     std::vector<PushSegment> segments;
-    for (const auto& [number, rows] : group.tables) segments.push_back({number, rows.ids, rows.gradients.data()});
+    for (const MergedRows& rows : *merged) {
+      if (!rows.ids(group).empty()) segments.push_back({rows.table(), rows.ids(group), rows.gradients(group)});
+    }
     if (segments.empty()) continue;
     // The client's commit waits for it, and fails with it.
-    client().AccumulateMerged(step, names, std::move(segments)).OnReady([groups](const absl::StatusOr<Done>&) {});
+    client().AccumulateMerged(step, names, std::move(segments)).OnReady([merged](const absl::StatusOr<Done>&) {});
   }
 }
 

@@ -21,7 +21,6 @@
 
 #include "ps/client_forwarding.h"
 #include "ps/router.h"
-#include "ps/step_gradients.h"
 #include "ps/trainer_exchange.h"
 
 namespace tandem::ps {
@@ -67,9 +66,8 @@ class MergedClient : public ForwardingClient {
   absl::StatusOr<Parcels> ExchangeParcels(uint64_t step, const PushName& own);
   // The blocks of a parcel, which must be for this step; its sender's name goes to `names` if it has any.
   absl::Status Unpack(uint64_t step, const char* parcel, size_t bytes, std::vector<Block>* blocks, std::vector<PushName>* names) const;
-  // Adds the blocks up, in sums_.
-  void Sum(std::vector<Block> blocks);
-  void PushSums(uint64_t step, const std::vector<PushName>& names);
+  // Adds the blocks up and pushes the sums.
+  void PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<Block> blocks);
 
   const std::unique_ptr<TrainerExchange> exchange_;
   const MergeOptions options_;
@@ -80,7 +78,6 @@ class MergedClient : public ForwardingClient {
   uint64_t flushed_step_ = 0;           // the last one
   absl::Status refused_push_;           // since then
   absl::Status failed_;                 // for good
-  std::map<uint32_t, StepGradients> sums_;  // by table number; memory that steps have one after the other
   uint64_t rows_received_ = 0, rows_pushed_ = 0;
 };
 

@@ -22,12 +22,12 @@ absl::StatusOr<std::unique_ptr<HostExchange>> HostExchange::Create(comm::Process
   return std::unique_ptr<HostExchange>(new HostExchange(std::move(group), timeout));
 }
 
-absl::StatusOr<ps::Parcels> HostExchange::Exchange(const ps::Parcels& outgoing) {
+absl::StatusOr<ps::Parcels> HostExchange::Exchange(const char* outgoing, const std::vector<size_t>& bytes) {
   const absl::Time deadline = absl::Now() + 2 * timeout_ + kMargin;  // two operations
   const comm::CollectiveArgs args{.tag = StableHash("merge"), .timeout = timeout_};
-  const auto ranks = static_cast<int64_t>(outgoing.bytes.size());
-  const std::vector<int64_t> one_each(outgoing.bytes.size(), 1), sent(outgoing.bytes.begin(), outgoing.bytes.end());
-  std::vector<int64_t> received(outgoing.bytes.size());
+  const auto ranks = static_cast<int64_t>(bytes.size());
+  const std::vector<int64_t> one_each(bytes.size(), 1), sent(bytes.begin(), bytes.end());
+  std::vector<int64_t> received(bytes.size());
   RETURN_IF_ERROR(group_->Await(group_->AllToAllV(DenseView(received.data(), Shape{ranks}), one_each,
                                                   DenseView(sent.data(), Shape{ranks}), one_each, args),
                                 deadline));
@@ -35,7 +35,7 @@ absl::StatusOr<ps::Parcels> HostExchange::Exchange(const ps::Parcels& outgoing) 
   ps::Parcels incoming{Buffer::Allocate(static_cast<size_t>(total(received))), {received.begin(), received.end()}};
   RETURN_IF_ERROR(group_->Await(
       group_->AllToAllV(DenseView(static_cast<uint8_t*>(incoming.memory->data()), Shape{total(received)}), received,
-                        DenseView(static_cast<const uint8_t*>(outgoing.memory->data()), Shape{total(sent)}), sent, args),
+                        DenseView(reinterpret_cast<const uint8_t*>(outgoing), Shape{total(sent)}), sent, args),
       deadline));
   return incoming;
 }
