@@ -289,6 +289,7 @@ void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
     rows_received_ += block.rows.count;
   }
   const auto merged = std::make_shared<std::vector<MergedRows>>();
+  merged->reserve(of_tables.size());
   size_t bytes = 0;
   for (auto& [number, of_table] : of_tables) {
     const size_t dim = specs_.at(number).dim();
