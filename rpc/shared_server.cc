@@ -1,7 +1,6 @@
 #include "rpc/shared_server.h"
 
 #include <cstring>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "rpc/grpc_bytes.h"
 #include "rpc/local_socket.h"
+#include "rpc/ordered_answers.h"
 #include "rpc/served_call.h"
 #include "rpc/shared_link.h"
 #include "rpc/shared_memory.h"
@@ -96,8 +96,7 @@ class SharedServer::Stream : public SharedPoller::Member, public std::enable_sha
   std::shared_ptr<const Handler> handler_;
   std::shared_ptr<SharedLink> link_;  // once welcomed; set before any message
   absl::Mutex mutex_;
-  std::deque<std::optional<absl::StatusOr<Payload>>> answers_ ABSL_GUARDED_BY(mutex_);  // of messages from first_ on
-  uint64_t first_ ABSL_GUARDED_BY(mutex_) = 0;
+  OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // by an error reply
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;  // one thread at a time does, which keeps the order, and without the lock
 };
@@ -116,8 +115,7 @@ bool SharedServer::Stream::Step() {
   uint64_t number;
   {
     absl::MutexLock lock(&mutex_);
-    number = first_ + answers_.size();
-    answers_.emplace_back();
+    number = answers_.Expect();
   }
   running_->Add(1);
   (*handler_)(std::move((**message).payload), MakeReply(std::make_shared<Call>(shared_from_this(), number)));
@@ -130,19 +128,17 @@ void SharedServer::Stream::Answer(uint64_t number, absl::StatusOr<Payload> answe
   }
   {
     absl::MutexLock lock(&mutex_);
-    answers_[number - first_] = std::move(answer);
+    answers_.Give(number, std::move(answer));
     if (std::exchange(sending_, true)) return;
   }
   while (true) {
     bool was_full, is_sent;
     {
       absl::MutexLock lock(&mutex_);
-      sending_ = !answers_.empty() && answers_.front().has_value();
+      sending_ = answers_.ready();
       if (!sending_) return;
       was_full = answers_.size() >= kMaxUnanswered;
-      answer = *std::move(answers_.front());
-      answers_.pop_front();
-      ++first_;
+      answer = answers_.Take();
       is_sent = !ended_;
       ended_ = ended_ || !answer.ok();
     }
