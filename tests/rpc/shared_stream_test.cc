@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
 #include "rpc/local_socket.h"
 #include "rpc/server.h"
@@ -406,10 +407,11 @@ TEST(SharedStreamTest, ShutdownLetsMessagesWithTheirHandlersBeAnsweredWithinItsG
   EXPECT_TRUE(absl::IsUnavailable(late.Wait(Soon()).status()));
 }
 
-// Whose end sends another message, or answers one: with a lock held that would be for ever.
+// Their end sends another message, or answers one: with a lock held that would be for ever. What is larger than the arena ends on the
+// streams' own threads.
 TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
   HeldReplies held;
-  auto server = StartServer(held.handler());
+  auto server = StartServer(held.handler(), kSmallArena);
   SharedStreams streams;
   auto stream = Open(streams, server->address());
   const std::string bytes = Bytes(1 << 20, 'o');
@@ -419,7 +421,12 @@ TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
     return payload;
   };
   std::vector<Future<Payload>> replies(2);
-  replies[0] = stream->Send(owned([&] { replies[1] = stream->Send(Payload(std::string("from the end of the first"))); }));
+  absl::Notification sent;
+  replies[0] = stream->Send(owned([&] {
+    replies[1] = stream->Send(Payload(std::string("from the end of the first")));
+    sent.Notify();
+  }));
+  ASSERT_TRUE(sent.WaitForNotificationWithTimeout(absl::Seconds(20)));
   ASSERT_TRUE(held.WaitFor(2));
   Reply second = held.Take(1);
   held.Take(0)(owned([&] { second(Payload(std::string("two"))); }));

@@ -174,9 +174,7 @@ void Host::State::Drop(rpc::Payload payload, rpc::Reply reply) {
     freed = objects.Drop(request.object(), request.caller().process(), request.sequence());
     return Encode(DropReply());
   };
-  absl::StatusOr<rpc::Payload> answer = dropped();
-  freed.clear();  // who has the answer may count on the memory
-  reply(std::move(answer));
+  reply(dropped());
 }
 
 void Host::State::Beat(rpc::Payload payload, rpc::Reply reply) {
@@ -335,9 +333,9 @@ void Host::State::End(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<EndRequest>(payload);
   if (!request.ok()) return reply(request.status());
   if (absl::Status status = Meet(request->caller()); !status.ok()) return reply(status);
+  reply(Encode(EndReply()));
   host->EndContext(request->context(), absl::Status(static_cast<absl::StatusCode>(request->code()), request->message()),
                    request->caller().address());
-  reply(Encode(EndReply()));
 }
 
 void Host::State::WorkerStatistics(rpc::Payload payload, rpc::Reply reply) {

@@ -336,47 +336,6 @@ TEST_F(RemoteFailureTest, GradientsThatLackAnAwaitedPlaceAreRefusedAndTheWholeMe
   for (const Variable& leaf : {x_, y}) ASSERT_TRUE(leaf.leaf().has_gradient());
 }
 
-TEST_F(RemoteFailureTest, AnEndIsAnsweredWhenTheContextIsOver) {
-  const auto trainer = StartHost(false, 0), worker = StartHost(true, 0);
-  Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
-  std::atomic<bool> over{false};
-  const auto wake = [&](const absl::Status&) {
-    absl::SleepFor(absl::Milliseconds(50));
-    over = true;
-  };
-  ASSERT_TRUE(autograd.frame().share()->BeginWait(1, nullptr, wake).ok());
-  EndRequest request;
-  worker->Sign(&request);
-  request.set_context(autograd.id());
-  request.set_code(static_cast<int>(absl::StatusCode::kAborted));
-  const auto answer = remote::StartCall(*worker, trainer->address(), "End", rpc::Payload(request.SerializeAsString()), Soon(), "end");
-  EXPECT_TRUE(answer.Wait(Soon()).ok());
-  EXPECT_TRUE(over);
-  EXPECT_EQ(trainer->LiveContexts(), 0u);
-}
-
-TEST_F(RemoteFailureTest, ADropIsAnsweredWhenTheObjectIsGone) {
-  static std::atomic<bool> gone{false};
-  class Lingering : public TwoModule {
-   public:
-    ~Lingering() override {
-      absl::SleepFor(absl::Milliseconds(50));
-      gone = true;
-    }
-  };
-  registry_.Add("Lingering", [](remote::ModuleArguments&, ParameterSet&) { return std::make_unique<Lingering>(); });
-  const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
-  const RemoteModule module = Make(*trainer, *worker, "Lingering", "");
-  DropRequest request;
-  trainer->Sign(&request);
-  request.set_object(module.ref().object());
-  request.set_sequence(uint64_t{1} << 40);
-  const auto answer = remote::StartCall(*trainer, worker->address(), "Drop", rpc::Payload(request.SerializeAsString()), Soon(), "drop");
-  EXPECT_TRUE(answer.Wait(Soon()).ok());
-  EXPECT_TRUE(gone);
-}
-
 // What the other processes of these tests do until they are killed.
 class OtherProcess : public RemoteFailureTest {
  public:
