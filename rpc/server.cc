@@ -261,8 +261,10 @@ std::string Server::address() const {
 void Server::Shutdown(double grace_seconds) {
   if (state_->server == nullptr) return;
   TANDEM_CHECK(!InReaction()) << "a handler must not stop its own server";
-  state_->server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(grace_seconds)));
+  const absl::Time deadline = absl::Now() + absl::Seconds(grace_seconds);
+  state_->server->Shutdown(absl::ToChronoTime(deadline));
   state_->server = nullptr;
+  if (state_->shared != nullptr) state_->shared->AwaitReplies(deadline);
   state_->shared = nullptr;
 }
 

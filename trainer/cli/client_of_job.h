@@ -8,6 +8,6 @@
 
 namespace tandem::cli {
 
-std::unique_ptr<ps::Client> ClientOfJob(const Job& job, std::unique_ptr<ps::Client> client, int num_trainers);
+std::unique_ptr<ps::Client> ClientOfJob(const Job& job, std::unique_ptr<ps::Client> client, int trainer, int num_trainers);
 
 }  // namespace tandem::cli

@@ -58,7 +58,7 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
           ClientOfJob(job,
                       std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers),
                                                         loop::ConsistencyOf(job)),
-                      num_trainers);
+                      rank, num_trainers);
       results[rank] = RunOne(job, data, &store, {.resume = resumed,
                                                  .group = groups[rank].get(),
                                                  .client = client.get(),
