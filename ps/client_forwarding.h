@@ -27,6 +27,11 @@ class ForwardingClient : public Client {
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override {
     return client_->Accumulate(step, slice, std::move(segments));
   }
+  PushName NamePush() override { return client_->NamePush(); }
+  rpc::Future<rpc::Done> AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
+                                          std::vector<PushSegment> segments) override {
+    return client_->AccumulateMerged(step, names, std::move(segments));
+  }
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override { return client_->GradientNorm(step); }
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override { return client_->Commit(args); }
   rpc::Future<HashResult> Hash() override { return client_->Hash(); }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -461,7 +462,7 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   }
 
   template <class SegmentType>
-  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments);
+  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments, size_t message_bytes);
   std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
   // The bags in messages, and an operation that waits for the answers of all.
   struct PooledPlan {
@@ -513,7 +514,8 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
 };
 
 template <class SegmentType>
-absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments) {
+absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments,
+                                                                   size_t message_bytes) {
   auto plan = std::make_shared<Plan>();
   plan->wire = options.wire;
   for (const SegmentType& segment : segments) {
@@ -528,7 +530,7 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
     plan->row_bytes.push_back(WireBytes(plan->wire, spec->second.dim()));
     plan->num_bytes += segment.ids.size() * (sizeof(uint64_t) + plan->row_bytes.back());
   }
-  plan->messages = CutMessages(plan->split, plan->row_bytes, options.message_bytes);
+  plan->messages = CutMessages(plan->split, plan->row_bytes, message_bytes);
   plan->messages_of_server.resize(channels.size());
   for (const CutMessage& message : plan->messages) ++plan->messages_of_server[static_cast<size_t>(message.server)];
   return plan;
@@ -697,7 +699,7 @@ ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t
 
 Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull", step);
-  const auto made = core_->MakePlan(segments);
+  const auto made = core_->MakePlan(segments, core_->options.message_bytes);
   if (!made.ok()) return Future<Done>::Ready(made.status());
   const std::shared_ptr<const Plan> plan = *made;
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
@@ -723,9 +725,24 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
   return operation->future();
 }
 
+PushName RemoteClient::NamePush() {
+  return {core_->header.sender().rank(), core_->header.sender().incarnation(), next_sequence_++};
+}
+
 Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  return Push(step, slice, segments, {});
+}
+
+Future<Done> RemoteClient::AccumulateMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) {
+  return Push(step, /*slice=*/0, segments, names);
+}
+
+Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
+                                const std::vector<PushName>& merged) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
-  const auto plan = core_->MakePlan(segments);
+  // A virtual shard's part of a merged push must not be cut.
+  const size_t message_bytes = merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
+  const auto plan = core_->MakePlan(segments, message_bytes);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
   if ((*plan)->messages.empty()) return Future<Done>::Ready(Done());
   const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan, span);
@@ -733,7 +750,13 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     const size_t server = static_cast<size_t>(message.server);
     PushRequest request;
     *request.mutable_header() = core_->HeaderOf(span);
-    request.set_sequence(next_sequence_++);
+    request.set_sequence(merged.empty() ? next_sequence_++ : merged[0].sequence);
+    for (size_t i = 1; i < merged.size(); ++i) {
+      CoveredPush* const push = request.add_covered();
+      push->set_trainer(merged[i].trainer);
+      push->set_incarnation(merged[i].incarnation);
+      push->set_sequence(merged[i].sequence);
+    }
     request.set_step(step);
     request.set_slice(slice);
     request.set_gradients_format((*plan)->wire);

@@ -320,8 +320,9 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
     next_ids += count * sizeof(uint64_t);
   }
   const Caller caller = CallerOf(request.header());
-  host_.Accumulate({caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation}, parts, received,
-                   ReplyEmpty(reply), request.header().trace_id());
+  PushPlace place{caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation};
+  for (const CoveredPush& push : request.covered()) place.covered.push_back({push.trainer(), push.incarnation(), push.sequence()});
+  host_.Accumulate(place, parts, received, ReplyEmpty(reply), request.header().trace_id());
   return absl::OkStatus();
 }
 

@@ -65,8 +65,9 @@ class StepGate {
   bool AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step);
   // Those of `shards`, the virtual shards of the push's ids, for which it is new and must be accumulated; none: it is a
   // repetition. FailedPrecondition if it is neither: its step was applied without it, its sequence served another step, or
-  // the windows cannot tell.
-  absl::StatusOr<ShardSet> AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards);
+  // the windows cannot tell. A push that covers others (PushRequest.covered) is new for a shard, or came before, with all of them.
+  absl::StatusOr<ShardSet> AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
+                                     const std::vector<PushName>& covered = {});
   absl::StatusOr<RoundVerdict> AdmitNorm(const Caller& caller, uint64_t step);
   // COMPLETE makes the step applied. If two trainers disagree (FailedPrecondition, naming both) the commits of the step
   // are forgotten: none of them can succeed.
@@ -88,6 +89,10 @@ class StepGate {
   absl::Status CheckTrainer(const char* what, uint32_t trainer) const;
   // That the step exists and is at most the `ahead`-th one that is not applied.
   absl::Status CheckStep(const char* what, uint32_t trainer, uint64_t step, uint64_t ahead) const;
+  // That a push is possible which covers `covered` beside its own.
+  absl::Status CheckCovered(const PushName& own, const std::vector<PushName>& covered) const;
+  // Those of `shards` for which the push was not known before.
+  absl::StatusOr<ShardSet> FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const;
   // Takes notice of the caller's incarnation.
   absl::Status Meet(const char* what, const Caller& caller);
   // Of one trainer, at a time.

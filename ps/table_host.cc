@@ -255,7 +255,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     RETURN_IF_ERROR(failed_);
     if (rejects != nullptr) return Reject(*rejects, wrong_id, place, touched);
     const Caller caller{place.trainer, place.incarnation};
-    ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched));
+    ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched, place.covered));
     answered = fresh.none();  // it was accumulated when it came first
     // A push without ids is new every time.
     ++(answered && touched.any() ? counts_.repeated_pushes : counts_.pushes);

@@ -54,6 +54,7 @@ struct PushPlace {
   uint32_t slice = 0;
   uint64_t sequence = 0;  // 1 to 2^40 - 1, never used twice by an incarnation
   uint32_t incarnation = 1;
+  std::vector<PushName> covered = {};  // pushes of other trainers that are in it too, as PushRequest.covered
 };
 
 class TableHost {

@@ -80,6 +80,61 @@ TEST_F(StepGateTest, RepeatedPushIsKnownByTrainerAndSequence) {
   EXPECT_EQ(Push(0, 2, 11), kShards);
 }
 
+// BytePS and others add a machine's gradients up and send them again under a name that tells nothing of whose they are.
+TEST_F(StepGateTest, AMergedPushCountsForAllThatItCovers) {
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}), kShards);
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}), kNone) << "it comes again";
+  EXPECT_EQ(Push(1, 1, 5), kNone) << "the covered one comes by itself";
+  EXPECT_EQ(*gate_.AdmitPush({1}, 1, 5, kShards, {{0, 1, 9}}), kNone) << "or merged by another";
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, Shards({3}), {{1, 1, 5}}), Shards({3})) << "another message of the same pushes";
+  ASSERT_EQ(*gate_.AdmitCommit({1}, Args(1)), Round::WAIT);
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, Shards({4}), {{1, 1, 5}}), Shards({4})) << "the covered trainer has gone on";
+  ASSERT_EQ(*gate_.AdmitCommit({0}, Args(1)), Round::COMPLETE);
+  const ShardSet all = kShards | Shards({3, 4});
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, all, {{1, 1, 5}}), kNone) << "long after";
+  EXPECT_EQ(*gate_.AdmitPush({1}, 1, 5, all), kNone);
+  ExpectRefused(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 6}}).status(), "push 6 of trainer 1 for step 1 is new, but step 1 is applied");
+}
+
+TEST_F(StepGateTest, AMergedPushThatCannotBeTakenApartChangesNothing) {
+  EXPECT_EQ(Push(1, 1, 5), kShards);
+  const auto merged = [&](const ShardSet& shards) { return gate_.AdmitPush({0}, 1, 9, shards, {{1, 1, 5}}); };
+  ExpectRefused(merged(kShards).status(), "push 9 of trainer 0 for step 1 covers push 5 of trainer 1, but of some virtual shards");
+  ExpectRefused(merged(kMoreShards).status(), "cannot be taken apart");
+  EXPECT_EQ(*merged(kMoreShards & ~kShards), kMoreShards & ~kShards) << "of these shards nobody's has come";
+  EXPECT_EQ(Push(0, 1, 9), kShards) << "what was refused was not remembered";
+}
+
+TEST_F(StepGateTest, AMergedPushOfAProcessThatIsGoneIsRefused) {
+  ASSERT_TRUE(gate_.AdmitPull(Caller{1, 2}, 1).ok());
+  ExpectRefused(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}).status(), "covered push from incarnation 1 of trainer 1, which was restarted");
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, kShards, {{1, 2, 5}}), kShards);
+  ExpectRefused(gate_.AdmitPull(Caller{1, 3}, 1).status(), "incarnation 2 was in the middle of step 1");
+}
+
+TEST_F(StepGateTest, AMergedPushCoversEachOtherTrainerOnceInBspOnly) {
+  const auto expect_invalid = [](const absl::Status& status, const char* words) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
+  };
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{0, 1, 8}}).status(), "covers trainer 0 twice");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}, {1, 1, 6}}).status(), "covers trainer 1 twice");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{2, 1, 5}}).status(), "covered push from trainer 2, but this job has 2 trainers");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 0}}).status(), "covers push 0 of trainer 1; sequences count from 1");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, uint64_t{1} << 40}}).status(), "sequences count from 1");
+  EXPECT_EQ(Push(0, 1, 9), kShards);
+  EXPECT_EQ(Push(1, 1, 5), kShards);
+  for (const auto mode : {ConsistencySpec::SSP, ConsistencySpec::ASP, ConsistencySpec::PERMIT}) {
+    StepGate gate;
+    ConsistencySpec consistency;
+    consistency.set_mode(mode);
+    if (mode == ConsistencySpec::PERMIT) consistency.set_staleness(1);
+    gate.SetTrainers(2, consistency);
+    expect_invalid(gate.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}).status(), "covers pushes of other trainers; with consistency ");
+    EXPECT_EQ(*gate.AdmitPush({1}, 1, 5, kShards), kShards);
+  }
+}
+
 TEST_F(StepGateTest, PushThatWouldBeLostIsRefused) {
   EXPECT_EQ(Push(0, 1, 9), kShards);
   CommitBoth(1);

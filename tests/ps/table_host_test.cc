@@ -295,7 +295,7 @@ TEST_P(TableHostTest, PushForAStepThatIsAppliedWithoutItIsRefusedNotLost) {
   ASSERT_TRUE(Push({0, 1, 0, 5}, {7}, {1, 1, 1, 1}).Get().ok());
   ASSERT_TRUE(Commit(0, 1).Get().ok());
   const auto before = Rows({7, 8});
-  for (const PushPlace place : {PushPlace{0, 1, 0, 6}, PushPlace{0, 1, 0, 4}}) {
+  for (const PushPlace& place : {PushPlace{0, 1, 0, 6}, PushPlace{0, 1, 0, 4}}) {
     const Status late = Push(place, {7}, {1, 1, 1, 1});
     EXPECT_TRUE(absl::IsFailedPrecondition(late.Get())) << late.Get();
     EXPECT_NE(late.Get().message().find("gradients would be lost"), absl::string_view::npos) << late.Get();

@@ -54,10 +54,12 @@ class KeptRowsTest : public testing::Test {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kReplicas; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto client = ClientOfJob(job,
-                                        std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas},
-                                                                          loop::ConsistencyOf(job)),
-                                        kReplicas);
+        auto merged = MergePushes(job,
+                                  std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas},
+                                                                    loop::ConsistencyOf(job)),
+                                  *groups[rank], 0);
+        ASSERT_TRUE(merged.ok()) << merged.status();
+        const auto client = ClientOfJob(job, *std::move(merged), kReplicas);
         loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .client = client.get()};
         if (rank == 0) {
           environment.output = output->get();
@@ -83,6 +85,15 @@ TEST_F(KeptRowsTest, CacheChangesNoBitOfASynchronousRun) {
   for (const char* rows : {"ps.cache_rows=7", "ps.cache_rows=1000"}) {
     EXPECT_EQ(Train({rows}), losses);
     EXPECT_EQ(hash_, hash);
+  }
+}
+
+TEST_F(KeptRowsTest, MergedPushesChangeNoBitOfASynchronousRun) {
+  for (const char* set : {"seed=1", "ps.cache_rows=7", "optimizer.max_grad_norm=0.5"}) {
+    const std::vector<double> losses = Train({set});
+    const absl::uint128 hash = hash_;
+    EXPECT_EQ(Train({set, "ps.merge_pushes=true"}), losses);
+    EXPECT_EQ(hash_, hash) << set;
   }
 }
 
