@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ps/client.h"
+#include "ps/statistics.h"
 
 namespace tandem::ps {
 
@@ -52,6 +53,16 @@ class ForwardingClient : public Client {
 
  protected:
   Client& client() const { return *client_; }
+  // The servers', with what became of gradients before they left this process.
+  rpc::Future<StatisticsReply> StatisticsWith(StatisticsReply own) {
+    const auto promise = std::make_shared<rpc::Promise<StatisticsReply>>();
+    const rpc::Future<StatisticsReply> future = promise->future();
+    client_->Statistics().OnReady([own = std::move(own), promise](absl::StatusOr<StatisticsReply> total) {
+      if (total.ok()) MergeStatistics(own, &*total);
+      promise->Set(std::move(total));
+    });
+    return future;
+  }
 
  private:
   const std::unique_ptr<Client> client_;

@@ -108,27 +108,29 @@ absl::Status StepGate::Meet(const char* what, const Caller& caller) {
 }
 
 absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Caller>& caller, uint64_t step) {
-  if (caller.has_value()) {
-    RETURN_IF_ERROR(CheckTrainer("pull", caller->trainer));
-    RETURN_IF_ERROR(Meet("pull", *caller));
+  if (caller.has_value()) RETURN_IF_ERROR(CheckTrainer("pull", caller->trainer));
+  if (step > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("pull for step ", step, "; steps count from 1 to 2^32 - 1"));
   }
+  if (const uint64_t last = OwnClock(caller) + StepsUnderWay() + 1; step > last) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull for step ", step, " from ", caller.has_value() ? absl::StrCat("trainer ", caller->trainer) : "no trainer", ", but only ",
+        OwnClock(caller), " steps are applied: a pull may be one step ahead, which is step ", last));
+  }
+  if (caller.has_value()) RETURN_IF_ERROR(Meet("pull", *caller));
   if (step == 0) return PullVerdict::NOW;
   if (step <= OwnClock(caller)) {
     return absl::FailedPreconditionError(
         absl::StrCat("pull for step ", step, ", but step ", OwnClock(caller), " is applied: its rows are gone"));
-  }
-  if (step > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("pull for step ", step, "; steps count from 1 to 2^32 - 1"));
   }
   begun_ = true;
   return AdmitWaitingPull(caller, step) ? PullVerdict::NOW : PullVerdict::LATER;
 }
 
 bool StepGate::AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step) {
-  const uint64_t own = OwnClock(caller), slowest = applied(), bound = consistency_.staleness();
-  const auto mode = consistency_.mode();
-  if (own + (mode == ConsistencySpec::PERMIT ? bound : 1) < step) return false;
-  if (mode == ConsistencySpec::SSP && slowest + bound + 1 < step) return false;
+  const uint64_t own = OwnClock(caller), slowest = applied();
+  if (own + StepsUnderWay() < step) return false;
+  if (consistency_.mode() == ConsistencySpec::SSP && slowest + consistency_.staleness() + 1 < step) return false;
   staleness_.Add(step - 1 > slowest ? step - 1 - slowest : 0);
   outstanding_.Add(step > own ? step - own : 0);
   return true;
@@ -169,8 +171,7 @@ absl::StatusOr<ShardSet> StepGate::FreshShards(const PushName& push, uint64_t st
 absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
                                              const std::vector<PushName>& covered) {
   const PushName own{caller.trainer, caller.incarnation, sequence};
-  const uint64_t ahead = consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
-  RETURN_IF_ERROR(CheckStep("push", own.trainer, step, ahead));
+  RETURN_IF_ERROR(CheckStep("push", own.trainer, step, StepsUnderWay()));
   if (!IsSequence(sequence)) {
     return absl::InvalidArgumentError(absl::StrCat("push sequence ", sequence, " of trainer ", own.trainer, kSequenceRule));
   }

@@ -1,7 +1,8 @@
 // Whose updates a pull sees (ConsistencySpec), as a pure state: each trainer's clock (its last step applied), who has committed the
 // next one, what has been pushed already (PushWindows). It decides; TableHost acts. A trainer's open step is its clock + 1.
 //   pull k    waits for the trainer's own clock and for the slowest one, as the mode says: own k - 1 and, in BSP, all k - 1, in SSP
-//             all k - 1 - s; in PERMIT own k - n alone. What was missing when the wait ended is counted
+//             all k - 1 - s; in PERMIT own k - n alone. What was missing when the wait ended is counted. Who asks for more than the
+//             step behind the last one that may be under way is refused: such a pull would wait for ever
 //   push k    into the open step, in PERMIT also into the n - 1 after it; a repetition is acknowledged and ignored, however late
 //   norm k    BSP: answered when every trainer has asked; else at once. A trainer that asked pushes no more in this step
 //   commit k  BSP: applied when every trainer has committed it, with the same arguments; else at once, of its trainer alone
@@ -94,6 +95,8 @@ class StepGate {
   absl::StatusOr<ShardSet> FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const;
   // Takes notice of the caller's incarnation.
   absl::Status Meet(const char* what, const Caller& caller);
+  // Of one trainer, at a time.
+  uint64_t StepsUnderWay() const { return consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1; }
   uint64_t OwnClock(const std::optional<Caller>& caller) const { return caller ? clock(caller->trainer) : applied(); }
   // What was pushed into the trainer's open step is applied.
   void Apply(uint32_t trainer);

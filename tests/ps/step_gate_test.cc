@@ -50,6 +50,23 @@ TEST_F(StepGateTest, PullWaitsForTheStepBefore) {
   EXPECT_TRUE(absl::IsFailedPrecondition(gate_.AdmitPull(kCaller, 1).status())) << "rows before step 1 are gone";
 }
 
+// In flight one step is pulled ahead of what may be under way; anything further would wait for ever.
+TEST_F(StepGateTest, PullFurtherAheadThanOneStepIsRefusedAndNothingHasBegun) {
+  for (const std::optional<Caller>& caller : {kCaller, std::optional<Caller>()}) {
+    for (uint64_t step : {uint64_t{3}, uint64_t{1'000'000'000}, uint64_t{1} << 32, ~uint64_t{0}}) {
+      const absl::Status status = gate_.AdmitPull(caller, step).status();
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    }
+  }
+  const absl::Status far = gate_.AdmitPull(Caller{1, 2}, 3).status();
+  EXPECT_NE(far.message().find("pull for step 3 from trainer 1, but only 0 steps are applied"), absl::string_view::npos) << far;
+  EXPECT_EQ(gate_.windows().incarnation(1), 0u);
+  EXPECT_TRUE(gate_.CheckLoad(7).ok());
+  EXPECT_EQ(*gate_.AdmitPull(kCaller, 2), Pull::LATER);
+  CommitBoth(1);
+  EXPECT_EQ(*gate_.AdmitPull(kCaller, 3), Pull::LATER);
+}
+
 TEST_F(StepGateTest, RepeatedPushIsKnownByTrainerAndSequence) {
   EXPECT_EQ(Push(0, 1, 9), kShards);
   EXPECT_EQ(Push(0, 1, 9), kNone);
@@ -257,7 +274,7 @@ TEST_F(StepGateTest, LoadIsRefusedAfterAnyCallForAStep) {
   EXPECT_TRUE(absl::IsInvalidArgument(gate_.CheckLoad(uint64_t{1} << 32)));
   const std::vector<std::function<void(StepGate&)>> calls = {
       [](StepGate& gate) { gate.AdmitPull(kCaller, 1).IgnoreError(); },
-      [](StepGate& gate) { gate.AdmitPull(kCaller, 9).IgnoreError(); },
+      [](StepGate& gate) { gate.AdmitPull(kCaller, 2).IgnoreError(); },
       [](StepGate& gate) { gate.AdmitPush({0}, 1, 1, kShards).IgnoreError(); },
       [](StepGate& gate) { gate.AdmitNorm({0}, 1).IgnoreError(); },
       [](StepGate& gate) { gate.AdmitCommit({0}, Args(1)).IgnoreError(); }};
@@ -313,6 +330,7 @@ TEST(PermitTest, StepsUnderWayTakePushesBeforeTheCommitOfTheFirst) {
   StepGate gate = MakeGate(ConsistencySpec::PERMIT, 2);
   EXPECT_EQ(*gate.AdmitPull(Caller{0}, 2), Pull::NOW);
   EXPECT_EQ(*gate.AdmitPull(Caller{0}, 3), Pull::LATER);
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.AdmitPull(Caller{0}, 4).status()));
   EXPECT_EQ(*gate.AdmitPush({0}, 2, 2, kShards), kShards);
   EXPECT_EQ(*gate.AdmitPush({0}, 1, 1, kShards), kShards);
   EXPECT_TRUE(absl::IsInvalidArgument(gate.AdmitPush({0}, 3, 3, kShards).status()));

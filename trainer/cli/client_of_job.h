@@ -15,6 +15,6 @@ namespace tandem::cli {
 absl::StatusOr<std::unique_ptr<ps::Client>> MergePushes(const Job& job, std::unique_ptr<ps::Client> client,
                                                         comm::ProcessGroup& trainers, int num_servers);
 // What its consistency and cache ask for.
-std::unique_ptr<ps::Client> ClientOfJob(const Job& job, std::unique_ptr<ps::Client> client, int num_trainers);
+std::unique_ptr<ps::Client> ClientOfJob(const Job& job, std::unique_ptr<ps::Client> client, int trainer, int num_trainers);
 
 }  // namespace tandem::cli

@@ -62,7 +62,7 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
         results[rank] = local.status();
         return;
       }
-      const std::unique_ptr<ps::Client> client = ClientOfJob(job, *std::move(local), num_trainers);
+      const std::unique_ptr<ps::Client> client = ClientOfJob(job, *std::move(local), rank, num_trainers);
       results[rank] = RunOne(job, data, &store, {.resume = resumed,
                                                  .group = groups[rank].get(),
                                                  .client = client.get(),

@@ -122,7 +122,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   auto remote = MakeClient(master, job);
   const ps::RemoteClient& reached = *remote;  // inside `client`
   ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), *group, num_ps));
-  const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(merged), num_trainers);
+  const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(client.get()));
