@@ -174,9 +174,8 @@ Future<Done> MergedClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     refused = share.status();
     if (!refused.ok()) break;
     if (!share->wrong_ids.empty() && share->spec->non_finite() == TableSpec::REJECT) {
-      rejected.Update(absl::InvalidArgumentError(absl::StrCat("table ", share->spec->name(), ": the gradient of id ", share->wrong_ids[0],
-                                                              " is not finite (NaN or infinity), from trainer ",
-                                                              client().NamePush().trainer, " in step ", step)));
+      rejected.Update(
+          ValueGuardStatistics().NoteRejected(share->spec->name(), {share->wrong_ids[0], client().NamePush().trainer, step}));
     }
     wrong->shares.push_back(*std::move(share));
   }

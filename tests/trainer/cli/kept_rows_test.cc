@@ -59,7 +59,7 @@ class KeptRowsTest : public testing::Test {
                                                                     loop::ConsistencyOf(job)),
                                   *groups[rank], 0);
         ASSERT_TRUE(merged.ok()) << merged.status();
-        const auto client = ClientOfJob(job, *std::move(merged), kReplicas);
+        const auto client = ClientOfJob(job, *std::move(merged), rank, kReplicas);
         loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .client = client.get()};
         if (rank == 0) {
           environment.output = output->get();
