@@ -50,9 +50,9 @@ TEST_F(BenchPullPushTest, EveryModeWireAndPathIsMeasuredCheckedAndWritten) {
   EXPECT_TRUE(Children(bench->pid()).empty());
   const std::string json = Json();
   std::vector<std::array<std::string, 3>> rows_of_table;
-  for (const std::string mode : {"pull_push", "pooled", "pull", "push"}) {
+  for (const std::string mode : {"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}) {
     for (const std::string wire : {"f32", "bf16"}) {
-      if (mode == "pooled" && wire != "f32") continue;
+      if (mode.ends_with("pooled") && wire != "f32") continue;
       for (const std::string path : {"grpc", "shm"}) rows_of_table.push_back({mode, wire, path});
     }
   }
@@ -60,17 +60,21 @@ TEST_F(BenchPullPushTest, EveryModeWireAndPathIsMeasuredCheckedAndWritten) {
   for (const auto& [mode, wire, path] : rows_of_table) {
     at = json.find("{\"mode\"", at);
     ASSERT_NE(at, std::string::npos) << json;
-    double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, raw = 0, ratio = 0;
+    double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, pull = 0, own = 0, push = 0, raw = 0, ratio = 0;
     const std::string format =
         "{\"mode\":\"" + mode +
         "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"" + path +
-        "\",\"wire\":\"" + wire + "\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
+        "\",\"wire\":\"" + wire + "\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,\"pull_ms\":%lf,\"own_ms\":%lf,\"push_ms\":%lf,"
         "\"raw_" + path + "_gb_per_second\":%lf,\"ratio_to_raw_" + path + "\":%lf,\"correct\":true}";
     int length = 0;
-    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &raw, &ratio, &length), 6)
+    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &pull, &own, &push, &raw, &ratio,
+                          &length),
+              9)
         << json;
     EXPECT_GT(length, 0) << json;
-    for (const double figure : {rows, gigabytes, p50, raw, ratio}) EXPECT_GT(figure, 0) << json;
+    for (const double figure : {rows, gigabytes, p50, own, raw, ratio}) EXPECT_GT(figure, 0) << json;
+    EXPECT_EQ(pull > 0, mode != "push") << json;
+    EXPECT_EQ(push > 0, mode != "pull") << json;
     EXPECT_GE(p99, p50);
     ++at;
   }
