@@ -66,7 +66,7 @@ absl::StatusOr<Replayed> Replay(const PullPushCase& bench, const TableSpec& tabl
 // How far from the replay's rows may be, as a share of how far they moved. A push or a step lost of a hundred is 0.01.
 double MostMissed(const PullPushCase& bench) {
   switch (bench.wire()) {
-    case WIRE_F32: return IsPooled(bench) && bench.servers() > 1 ? 1e-3 : 0;
+    case WIRE_F32: return IsPooled(bench) ? 1e-3 : 0;
     case WIRE_INT8: return 0.1;
     default: return 0.02;
   }
