@@ -1,7 +1,6 @@
 #include "rpc/shared_server.h"
 
 #include <cstring>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "rpc/grpc_bytes.h"
 #include "rpc/local_socket.h"
+#include "rpc/ordered_answers.h"
 #include "rpc/served_call.h"
 #include "rpc/shared_link.h"
 #include "rpc/shared_memory.h"
@@ -71,8 +71,7 @@ class SharedServer::Stream : public SharedPoller::Member, public std::enable_sha
   std::shared_ptr<const Handler> handler_;
   std::shared_ptr<SharedLink> link_;  // once welcomed; set before any message
   absl::Mutex mutex_;                 // also over what is sent, which keeps the order
-  std::deque<std::optional<absl::StatusOr<Payload>>> answers_ ABSL_GUARDED_BY(mutex_);  // of messages from first_ on
-  uint64_t first_ ABSL_GUARDED_BY(mutex_) = 0;
+  OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // by an error reply
 };
 
@@ -87,8 +86,7 @@ bool SharedServer::Stream::Step() {
   uint64_t number;
   {
     absl::MutexLock lock(&mutex_);
-    number = first_ + answers_.size();
-    answers_.emplace_back();
+    number = answers_.Expect();
   }
   (*handler_)(std::move((**message).payload), MakeReply(std::make_shared<Call>(shared_from_this(), number)));
   return true;
@@ -102,10 +100,10 @@ void SharedServer::Stream::Answer(uint64_t number, absl::StatusOr<Payload> answe
   {
     absl::MutexLock lock(&mutex_);
     was_full = answers_.size() >= kMaxUnanswered;
-    answers_[number - first_] = std::move(answer);
-    for (; !answers_.empty() && answers_.front().has_value(); answers_.pop_front(), ++first_) {
+    answers_.Give(number, std::move(answer));
+    while (answers_.ready()) {
+      absl::StatusOr<Payload> next = answers_.Take();
       if (ended_) continue;
-      absl::StatusOr<Payload>& next = *answers_.front();
       ended_ = !next.ok();
       if (next.ok()) link_->Send({*std::move(next)});
       else link_->Send({Payload(std::string(next.status().message())), next.status().code()});

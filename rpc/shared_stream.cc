@@ -49,6 +49,7 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
     const std::shared_ptr<SharedLink> link = this->link();
     return link != nullptr ? link->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
   }
+  bool shares_memory() { return link() != nullptr; }
   // Ends it with `cause`; what is done already stays done.
   void Break(const absl::Status& cause);
 
@@ -96,6 +97,7 @@ class SharedStreams::Handle : public ClientStream {
   Future<Payload> Send(Payload message) override { return stream_->Send(std::move(message)); }
   bool broken() const override { return stream_->broken(); }
   std::shared_ptr<Buffer> Allocate(size_t num_bytes) override { return stream_->Allocate(num_bytes); }
+  bool shares_memory() const override { return stream_->shares_memory(); }
 
  private:
   const std::shared_ptr<Stream> stream_;
