@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -36,6 +37,18 @@ class RowStore {
       if (index_.IsUsed(number)) visit(Record(number));
     }
   }
+  // All numbers of records are below it; a record keeps its number.
+  uint64_t end_number() const { return index_.end(); }
+  uint64_t NumberOf(const char* record) const {
+    // A multiple of the stride, so that its odd factor divides by multiplying.
+    return (static_cast<uint64_t>(record - records_.data()) >> std::countr_zero(stride_)) * odd_inverse_;
+  }
+  // The number of each id's record, or IdIndex::kNone.
+  void FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
+  // visit(i, record or null) for each number, in order, while the memory of those that follow is on its way: `bytes` of a record from
+  // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled as ForEach is.
+  template <class Visit>
+  void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit);
   // visit(i, record or null) for each id, in order, while the memory of those that follow is on its way: `bytes` of a record from
   // `offset` on. The visit of an absent id may Insert it, if ids are distinct. Compiled for the widest vectors (vectorise.h), the
   // visit included, but for what it calls out of line.
@@ -45,12 +58,31 @@ class RowStore {
  private:
   static constexpr size_t kCacheLine = 64;
 
+  __attribute__((always_inline)) void FetchRecord(uint64_t number, size_t offset, size_t bytes) const {
+    const uintptr_t record = reinterpret_cast<uintptr_t>(records_.data()) + (number == IdIndex::kNone ? 0 : number * stride_);
+    const uintptr_t end = record + offset + bytes;
+    for (uintptr_t at = (record + offset) & ~(kCacheLine - 1); at < end; at += kCacheLine) {
+      __builtin_prefetch(reinterpret_cast<const void*>(at));
+    }
+  }
   char* Record(uint64_t number) const { return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_; }
 
   const size_t stride_;
+  const uint64_t odd_inverse_;  // of the stride without its factors 2, modulo 2^64
   IdIndex index_;
   GrowingMemory records_;
 };
+
+template <class Visit>
+void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit) {
+  kernels::Vectorised([=, this, &visit](auto) {
+    constexpr size_t kRecordsAhead = 20;  // some 5 KB of records that are 256 bytes
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (i + kRecordsAhead < numbers.size()) FetchRecord(numbers[i + kRecordsAhead], offset, bytes);
+      visit(i, Record(numbers[i]));
+    }
+  });
+}
 
 // Five blocks of ids are under way, each a stage behind the next: their lines of the index are fetched, looked at, looked at once more
 // for the few ids away from home; their records are fetched, and visited. What a block asks for it needs a block's time later, and
@@ -62,13 +94,6 @@ void RowStore::ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t byt
     constexpr size_t kSize = IdIndex::Block::kSize, kStages = 5;
     IdIndex::Block blocks[kStages];
     const size_t stride = stride_, num_blocks = (ids.size() + kSize - 1) / kSize;
-    const auto fetch = [=, this](uint64_t number) __attribute__((always_inline)) {
-      const uintptr_t record = reinterpret_cast<uintptr_t>(records_.data()) + (number == IdIndex::kNone ? 0 : number * stride);
-      const uintptr_t end = record + offset + bytes;
-      for (uintptr_t at = (record + offset) & ~(kCacheLine - 1); at < end; at += kCacheLine) {
-        __builtin_prefetch(reinterpret_cast<const void*>(at));
-      }
-    };
     size_t next = 0;  // to be visited
     for (size_t round = 0; round < num_blocks + kStages - 1; ++round) {
       const auto behind = [&](size_t stages) -> IdIndex::Block& { return blocks[(round + kStages - stages) % kStages]; };
@@ -78,7 +103,7 @@ void RowStore::ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t byt
       index_.Resolve<kSet>(before_last);
       const size_t size = index_.size();
       for (size_t i = 0; i < kSize; ++i) {
-        if (i < before_last.count) fetch(before_last.numbers[i]);
+        if (i < before_last.count) FetchRecord(before_last.numbers[i], offset, bytes);
         if (i < first.count) IdIndex::FetchHome(first, i);
         if (i < last.count) visit(next++, last.numbers[i] == IdIndex::kNone ? nullptr : records_.data() + last.numbers[i] * stride);
       }
