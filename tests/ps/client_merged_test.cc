@@ -41,6 +41,17 @@ void ExpectSameTraces(const std::vector<Trace>& a, const std::vector<Trace>& b) 
   }
 }
 
+constexpr uint32_t kDim = 3;
+
+TableSpec SumSpec(TableSpec::NonFinite non_finite = TableSpec::REJECT) {
+  TableSpec spec = MakeTableSpec(1, kDim);
+  spec.set_init_stddev(0);
+  spec.set_non_finite(non_finite);
+  return spec;
+}
+
+CommitArgs Rate1(uint64_t step) { return {step, {{1, 1.0}}, 1, false}; }
+
 // Each trainer pushes two slices a step; those of one trainer add up before another's.
 TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
   for (const uint32_t trainers : {1u, 2u, 3u}) {
@@ -64,6 +75,33 @@ TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
       }
     }
   }
+}
+
+// Neither a trainer's slices nor its pushes in one slice stand together in the order of sums.
+TEST(MergedClientTest, SlicesAddUpBeforeTrainersAndTrainersBeforePushes) {
+  constexpr uint32_t kPushers = 3;
+  const std::vector<uint64_t> ids = {11, 12, 13, 14, 15, 16};
+  const auto train = [&](bool merged) {
+    MergingHost host(kPushers);
+    TableHost tables(2);
+    const auto local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, kPushers); };
+    std::vector<std::unique_ptr<Client>> clients;
+    if (merged) clients = host.MakeClients(local);
+    for (uint32_t trainer = 0; !merged && trainer < kPushers; ++trainer) clients.push_back(local(trainer));
+    host.Run([&](uint32_t trainer) {
+      ASSERT_TRUE(clients[trainer]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+      for (const uint32_t slice : {4 - trainer, trainer, 2u, 2u}) {
+        const auto gradients = MakeValues(trainer * 7 + slice, ids.size() * kDim);
+        ASSERT_TRUE(clients[trainer]->Accumulate(1, slice, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+      }
+      const auto committed = clients[trainer]->Commit(Rate1(1)).Wait(Deadline());
+      ASSERT_TRUE(committed.ok()) << committed.status();
+    });
+    std::vector<float> rows(ids.size() * kDim);
+    EXPECT_TRUE(clients[0]->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    return rows;
+  };
+  EXPECT_EQ(train(true), train(false));
 }
 
 TEST(MergedClientTest, RoundedOnTheWireTheSameHoweverPushesAreCut) {
@@ -103,17 +141,6 @@ class Watched : public ForwardingClient {
  private:
   Seen* const seen_;
 };
-
-constexpr uint32_t kDim = 3;
-
-TableSpec SumSpec(TableSpec::NonFinite non_finite = TableSpec::REJECT) {
-  TableSpec spec = MakeTableSpec(1, kDim);
-  spec.set_init_stddev(0);
-  spec.set_non_finite(non_finite);
-  return spec;
-}
-
-CommitArgs Rate1(uint64_t step) { return {step, {{1, 1.0}}, 1, false}; }
 
 // Pushes and commits step 1 of a table whose rows are, from then on, minus the sum of their gradients.
 absl::Status PushAndCommit(Client& client, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,

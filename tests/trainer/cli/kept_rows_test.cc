@@ -67,7 +67,10 @@ class KeptRowsTest : public testing::Test {
         }
         const auto summary = loop::RunReplica(job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();
-        if (rank == 0) hash_ = summary->params_hash;
+        if (rank == 0) {
+          hash_ = summary->params_hash;
+          report_ = client->Report();
+        }
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -77,6 +80,7 @@ class KeptRowsTest : public testing::Test {
 
   const support::TempFolder folder_;
   absl::uint128 hash_ = 0;  // of the last run
+  std::string report_;      // likewise, of rank 0's client
 };
 
 TEST_F(KeptRowsTest, CacheChangesNoBitOfASynchronousRun) {
@@ -92,8 +96,11 @@ TEST_F(KeptRowsTest, MergedPushesChangeNoBitOfASynchronousRun) {
   for (const char* set : {"seed=1", "ps.cache_rows=7", "optimizer.max_grad_norm=0.5"}) {
     const std::vector<double> losses = Train({set});
     const absl::uint128 hash = hash_;
+    EXPECT_EQ(report_.find("merged pushes"), std::string::npos);
     EXPECT_EQ(Train({set, "ps.merge_pushes=true"}), losses);
     EXPECT_EQ(hash_, hash) << set;
+    const bool tells_of_cache = std::string(set).starts_with("ps.cache_rows");
+    EXPECT_EQ(report_.find("merged pushes: gradients of") != std::string::npos, !tells_of_cache) << report_;
   }
 }
 
