@@ -12,7 +12,7 @@ namespace tandem::remote {
 
 namespace {
 
-constexpr int64_t kPlacesAhead = 8;  // whose rows are fetched before they are added
+constexpr int64_t kPlacesAhead = 20;  // whose rows are fetched before they are added
 constexpr int64_t kCacheLine = 64;
 
 template <class T>
