@@ -12,8 +12,13 @@ namespace tandem::remote {
 
 namespace {
 
-constexpr int64_t kPlacesAhead = 8;  // whose rows are fetched before they are added
+constexpr int64_t kPlacesAhead = 20;  // whose rows are fetched before they are added
 constexpr int64_t kCacheLine = 64;
+
+template <class T>
+inline void FetchRow(const T* row, int64_t dim) {
+  for (int64_t i = 0; i < dim; i += kCacheLine / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(row + i);
+}
 
 double BytesOf(const Tensor& of_rows, const Tensor& of_bags, int64_t num_places) {
   return static_cast<double>(of_rows.num_bytes() + of_bags.num_bytes()) + static_cast<double>(num_places) * sizeof(int64_t);
@@ -63,10 +68,7 @@ void Pool(const Bags& bags, const Tensor& table, const Tensor& pooled, Stream& s
         T* const sum = sums + bag * dim;
         for (int64_t i = 0; i < dim; ++i) sum[i] = 0;
         for (int64_t place = offset[bag]; place < offset[bag + 1]; ++place) {
-          if (place + kPlacesAhead < num_places) {
-            const T* const later = rows + index[place + kPlacesAhead] * dim;
-            for (int64_t i = 0; i < dim; i += kCacheLine / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(later + i);
-          }
+          if (place + kPlacesAhead < num_places) FetchRow(rows + index[place + kPlacesAhead] * dim, dim);
           const T* const row = rows + index[place] * dim;
           const T weight = weights == nullptr ? T{1} : weights[place];
 #pragma GCC ivdep
@@ -78,16 +80,23 @@ void Pool(const Bags& bags, const Tensor& table, const Tensor& pooled, Stream& s
   });
 }
 
-// The places of each row, ascending: those of row r are order[start[r]] to order[start[r + 1] - 1].
-struct PlacesOfRows {
-  std::vector<int64_t> start, order;
+// The places of each row, ascending, with their bags: those of row r are uses[start[r]] to uses[start[r + 1] - 1].
+struct UsesOfRows {
+  struct Use {
+    int64_t place, bag;
+  };
+  std::vector<int64_t> start;
+  std::vector<Use> uses;
 
-  PlacesOfRows(const int64_t* index, int64_t num_places, int64_t num_rows)
-      : start(static_cast<size_t>(num_rows) + 2), order(static_cast<size_t>(num_places)) {
+  UsesOfRows(const Bags& bags, int64_t num_rows)
+      : start(static_cast<size_t>(num_rows) + 2), uses(static_cast<size_t>(bags.num_places())) {
+    const int64_t *offset = bags.places.offsets.data<int64_t>(), *index = bags.places.index.data<int64_t>();
     // Shifted by one: while places are sorted, start[r + 1] is the next free one of row r, and ends as the start of r + 1.
-    for (int64_t place = 0; place < num_places; ++place) ++start[index[place] + 2];
+    for (int64_t place = 0; place < bags.num_places(); ++place) ++start[index[place] + 2];
     for (size_t row = 1; row < start.size(); ++row) start[row] += start[row - 1];
-    for (int64_t place = 0; place < num_places; ++place) order[start[index[place] + 1]++] = place;
+    for (int64_t bag = 0; bag < bags.size(); ++bag) {
+      for (int64_t place = offset[bag]; place < offset[bag + 1]; ++place) uses[start[index[place] + 1]++] = {place, bag};
+    }
   }
 };
 
@@ -96,12 +105,10 @@ template <class T>
 void SumGradients(const Bags& bags, const Tensor& of_bags, const Tensor& of_rows, Stream& stream) {
   const int64_t dim = of_bags.dim(1), num_rows = of_rows.dim(0), num_places = bags.num_places();
   const KernelSpan span(stream, SpanKind::EMBEDDING, "sum_bag_gradients", 0, BytesOf(of_rows, of_bags, num_places));
-  const int64_t* offset = bags.places.offsets.data<int64_t>();
-  std::vector<int64_t> bag_of_place;
-  for (int64_t bag = 0; bag < bags.size(); ++bag) bag_of_place.resize(static_cast<size_t>(offset[bag + 1]), bag);
-  const PlacesOfRows sorted(bags.places.index.data<int64_t>(), num_places, num_rows);
+  const UsesOfRows sorted(bags, num_rows);
   const std::vector<T> factors = bags.Factors<T>();
-  const int64_t *const start = sorted.start.data(), *const order = sorted.order.data(), *const bag_of = bag_of_place.data();
+  const int64_t* const start = sorted.start.data();
+  const UsesOfRows::Use* const uses = sorted.uses.data();
   const T *const gradients = of_bags.data<T>(), *const weights = bags.weights<T>(), *const factor = factors.data();
   T* const rows = of_rows.data<T>();
   kernels::ParallelRows(stream, num_rows, dim * (1 + num_places / std::max<int64_t>(1, num_rows)), [&](int64_t begin, int64_t end) {
@@ -112,9 +119,9 @@ void SumGradients(const Bags& bags, const Tensor& of_bags, const Tensor& of_rows
           for (int64_t i = 0; i < dim; ++i) row[i] = 0;
         }
         for (int64_t at = start[r]; at < start[r + 1]; ++at) {
-          const int64_t bag = bag_of[order[at]];
-          const T* const gradient = gradients + bag * dim;
-          const T weight = weights == nullptr ? T{1} : weights[order[at]], scale = factor[bag];
+          if (at + kPlacesAhead < num_places) FetchRow(gradients + uses[at + kPlacesAhead].bag * dim, dim);
+          const T* const gradient = gradients + uses[at].bag * dim;
+          const T weight = weights == nullptr ? T{1} : weights[uses[at].place], scale = factor[uses[at].bag];
           if (at == start[r]) {
 #pragma GCC ivdep
             for (int64_t i = 0; i < dim; ++i) row[i] = weight * (scale * gradient[i]);
