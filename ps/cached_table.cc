@@ -47,9 +47,9 @@ absl::Status CachedTable::CheckPush(uint64_t step, const PushSegment& segment) {
   const void* const ids = segment.ids.data();
   RETURN_IF_ERROR(Router::RoundRobin(1).Split(spec_.number(), spec_.name(), ids, segment.ids.size()).status());
   if (spec_.non_finite() != TableSpec::REJECT) return absl::OkStatus();
-  const std::optional<uint64_t> wrong = FindNonFinite(ids, segment.gradients, segment.ids.size(), dim_);
+  const std::optional<size_t> wrong = FindNonFinite(segment.gradients, segment.ids.size(), dim_);
   if (!wrong.has_value()) return absl::OkStatus();
-  return guarded_.NoteRejected(spec_.name(), {*wrong, options_.trainer, step});
+  return guarded_.NoteRejected(spec_.name(), {segment.ids[*wrong], options_.trainer, step});
 }
 
 void CachedTable::AddGradients(uint64_t step, absl::Span<const uint64_t> ids, const float* gradients) {

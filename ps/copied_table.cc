@@ -66,9 +66,9 @@ absl::Status CopiedTable::CheckPush(uint32_t trainer, uint64_t step, const PushS
         absl::StrCat("table ", spec().name(), ": the row of id ", id, " was not pulled since deltas were pushed"));
   }
   if (spec().non_finite() != TableSpec::REJECT) return absl::OkStatus();
-  const std::optional<uint64_t> wrong = FindNonFinite(ids, segment.gradients, segment.ids.size(), dim());
+  const std::optional<size_t> wrong = FindNonFinite(segment.gradients, segment.ids.size(), dim());
   if (!wrong.has_value()) return absl::OkStatus();
-  return rejected_.NoteRejected(spec().name(), {*wrong, trainer, step});
+  return rejected_.NoteRejected(spec().name(), {segment.ids[*wrong], trainer, step});
 }
 
 void CopiedTable::Accumulate(uint32_t slice, uint64_t order, const PushSegment& segment) {

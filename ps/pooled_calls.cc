@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -24,13 +25,10 @@ absl::Status Malformed(const char* what) { return absl::InvalidArgumentError(abs
 struct SegmentBags {
   uint32_t table = 0;
   size_t dim = 0;
-  DistinctIds distinct;
-  std::vector<uint32_t> counts;
-  const void* weights = nullptr;  // in the message
-  size_t first_value = 0;         // of its bags among the message's
-  size_t first_row_value = 0;     // of its distinct rows among those of all segments
-
-  BagPart part() const { return {distinct.place, counts, weights, dim}; }
+  std::vector<uint64_t> ids;
+  std::vector<uint32_t> counts, bag_of;  // of bags, of ids
+  const void* weights = nullptr;         // in the message
+  size_t first_value = 0;                // of its bags among the message's
 };
 
 // A message's bags. The payload is alive as long as this.
@@ -38,11 +36,8 @@ struct Received {
   rpc::Payload payload;
   rpc::SplitMessage split;  // counts, weights, ids and, of a push, gradients
   std::vector<SegmentBags> segments;
-  size_t num_values = 0;      // f32 numbers of all bags
-  size_t num_row_values = 0;  // of all distinct rows
-  std::shared_ptr<Buffer> memory;  // of the distinct rows, or their gradients
-
-  float* rows(const SegmentBags& bags) const { return static_cast<float*>(memory->data()) + bags.first_row_value; }
+  size_t num_values = 0;  // f32 numbers of all bags
+  std::vector<std::shared_ptr<Buffer>> memory;  // for rows of ids
 };
 
 // Takes `size` bytes off the front; false if there are not so many.
@@ -57,6 +52,7 @@ template <class Segments>
 absl::Status TakeSegments(const TableHost& host, const Segments& segments, Received* received) {
   std::string_view counts = received->split.bytes_fields[0], weights = received->split.bytes_fields[1],
                    ids = received->split.bytes_fields[2];
+  size_t num_row_values = 0;  // of all ids
   for (const BagSegment& segment : segments) {
     SegmentBags bags;
     bags.table = segment.table();
@@ -79,22 +75,32 @@ absl::Status TakeSegments(const TableHost& host, const Segments& segments, Recei
       return absl::InvalidArgumentError("too many rows in one message; cut it into several");
     }
     // What is checked is what is used: the sender may still write to the memory in which they came.
-    std::vector<uint64_t> own_ids(segment.ids());
-    if (!own_ids.empty()) std::memcpy(own_ids.data(), its_ids, own_ids.size() * sizeof(uint64_t));
-    if (std::find(own_ids.begin(), own_ids.end(), 0) != own_ids.end()) {
+    bags.ids.resize(segment.ids());
+    if (!bags.ids.empty()) std::memcpy(bags.ids.data(), its_ids, bags.ids.size() * sizeof(uint64_t));
+    if (std::find(bags.ids.begin(), bags.ids.end(), 0) != bags.ids.end()) {
       return absl::InvalidArgumentError("id 0 is padding, never a row");
     }
-    bags.distinct = FindDistinct(own_ids.data(), own_ids.size());
-    bags.first_row_value = received->num_row_values;
-    received->num_row_values += bags.distinct.ids.size() * bags.dim;
+    bags.bag_of.reserve(bags.ids.size());
+    for (uint32_t bag = 0; bag < bags.counts.size(); ++bag) bags.bag_of.insert(bags.bag_of.end(), bags.counts[bag], bag);
+    num_row_values += bags.ids.size() * bags.dim;
     received->segments.push_back(std::move(bags));
   }
   if (!ids.empty() || !counts.empty() || !weights.empty()) return Malformed("segments count less than there is");
-  if (received->num_row_values > kMaxPooledRowBytes / sizeof(float)) {
+  if (num_row_values > kMaxPooledRowBytes / sizeof(float)) {
     return absl::InvalidArgumentError("too many rows in one message; cut it into several");
   }
-  received->memory = Buffer::Allocate(received->num_row_values * sizeof(float));
   return absl::OkStatus();
+}
+
+// gradients [ids, dim]: each id's weight times its bag's.
+void WeighGradients(const SegmentBags& bags, const char* of_bags, float* gradients) {
+  std::vector<float> of_bag(bags.dim);
+  for (size_t i = 0; i < bags.ids.size(); ++i, gradients += bags.dim) {
+    std::memcpy(of_bag.data(), of_bags + bags.bag_of[i] * bags.dim * sizeof(float), bags.dim * sizeof(float));
+    float weight;
+    std::memcpy(&weight, static_cast<const char*>(bags.weights) + i * sizeof(weight), sizeof(weight));
+    for (size_t column = 0; column < bags.dim; ++column) gradients[column] = weight * of_bag[column];
+  }
 }
 
 template <class Request>
@@ -116,20 +122,38 @@ absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version
   const auto received = std::make_shared<Received>();
   ASSIGN_OR_RETURN(const auto request, Receive<PullPooledRequest>(payload, {13, 14, 15}, check_, received.get()));
   RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
+  const auto pooled = Buffer::Allocate(received->num_values * sizeof(float));
+  std::memset(pooled->data(), 0, pooled->num_bytes());
+  // One worker adds rows up where they are, in the order of the ids; of several, each has some of a bag's: then rows are gathered first,
+  // each once, and added here.
+  const bool gathers = host_.num_workers() > 1;
   std::vector<PullPart> parts;
-  for (const SegmentBags& bags : received->segments) {
-    parts.push_back({bags.table, bags.distinct.ids.size(), bags.distinct.ids.data(), received->rows(bags)});
+  std::vector<DistinctIds> distinct(gathers ? received->segments.size() : 0);
+  for (size_t i = 0; i < received->segments.size(); ++i) {
+    const SegmentBags& bags = received->segments[i];
+    if (gathers) {
+      distinct[i] = FindDistinct(bags.ids.data(), bags.ids.size());
+      received->memory.push_back(Buffer::Allocate(distinct[i].ids.size() * bags.dim * sizeof(float)));
+      parts.push_back({bags.table, distinct[i].ids.size(), distinct[i].ids.data(), received->memory.back()->data()});
+    } else {
+      parts.push_back({.table = bags.table,
+                       .count = bags.ids.size(),
+                       .ids = bags.ids.data(),
+                       .rows = static_cast<float*>(pooled->data()) + bags.first_value,
+                       .row_of = bags.bag_of.data(),
+                       .weights = bags.weights});
+    }
   }
   std::optional<Caller> caller;
   if (request.header().sender().role() == TRAINER) caller = {request.header().sender().rank(), request.header().sender().incarnation()};
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [received, reply, shard_map_version](absl::Status status) {
+      [received, distinct, pooled, reply, shard_map_version](absl::Status status) {
         if (!status.ok()) return reply(status);
-        const auto pooled = Buffer::Allocate(received->num_values * sizeof(float));
-        std::memset(pooled->data(), 0, pooled->num_bytes());
-        for (const SegmentBags& bags : received->segments) {
-          AddRows(bags.part(), received->rows(bags), static_cast<float*>(pooled->data()) + bags.first_value);
+        for (size_t i = 0; i < distinct.size(); ++i) {
+          const SegmentBags& bags = received->segments[i];
+          AddRows({distinct[i].place, bags.counts, bags.weights, bags.dim}, static_cast<const float*>(received->memory[i]->data()),
+                  static_cast<float*>(pooled->data()) + bags.first_value);
         }
         PullPooledReply small;
         small.set_shard_map_version(shard_map_version);
@@ -149,10 +173,21 @@ absl::Status PooledCalls::Push(rpc::Payload& payload, const rpc::Reply& reply) c
   const std::string_view gradients = received->split.bytes_fields[3];
   if (received->num_values * sizeof(float) != gradients.size()) return Malformed("gradients are not as long as segments say");
   std::vector<PushPart> parts;
-  for (const SegmentBags& bags : received->segments) {
-    float* of_rows = received->rows(bags);
-    SumGradients(bags.part(), gradients.data() + bags.first_value * sizeof(float), of_rows);
-    parts.push_back({bags.table, bags.distinct.ids.size(), bags.distinct.ids.data(), of_rows});
+  for (SegmentBags& bags : received->segments) {
+    PushPart part{
+        .table = bags.table, .count = bags.ids.size(), .ids = bags.ids.data(), .gradients = {}, .row_of = bags.bag_of.data()};
+    const char* const of_bags = gradients.data() + bags.first_value * sizeof(float);
+    if (bags.weights == nullptr) {
+      part.gradients = WireRows(of_bags);
+      part.num_gradients = bags.counts.size();
+    } else {
+      received->memory.push_back(Buffer::Allocate(bags.ids.size() * bags.dim * sizeof(float)));
+      WeighGradients(bags, of_bags, static_cast<float*>(received->memory.back()->data()));
+      part.gradients = WireRows(received->memory.back()->data());
+      part.num_gradients = bags.ids.size();
+      std::iota(bags.bag_of.begin(), bags.bag_of.end(), 0u);  // each id has a row of its own now
+    }
+    parts.push_back(std::move(part));
   }
   const Sender& sender = request.header().sender();
   host_.Accumulate({sender.rank(), request.step(), request.slice(), request.sequence(), sender.incarnation()}, parts, received,

@@ -1,5 +1,6 @@
 #include "ps/router.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -94,7 +95,7 @@ std::vector<ShardRange> Router::ShardsOf(int owner) const {
 }
 
 absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_view table_name, const void* ids,
-                                                    size_t count, ShardSet* touched) const {
+                                                    size_t count, ShardSet* touched, bool distinct) const {
   const auto wrong = [&](uint64_t id, const char* why) {
     return absl::InvalidArgumentError(
         absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
@@ -103,7 +104,9 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
   // What is checked is what is used: the message may lie in memory that its sender still writes.
   std::vector<uint64_t> read(count);
   if (count > 0) std::memcpy(read.data(), ids, count * sizeof(uint64_t));
-  if (!Ascend(read)) {  // else none comes twice, and none is 0
+  if (!distinct) {
+    if (std::find(read.begin(), read.end(), 0) != read.end()) return wrong(0, "is padding, never a row");
+  } else if (!Ascend(read)) {  // else none comes twice, and none is 0
     SeenIds seen(read.data(), count, multiplier_);
     for (size_t i = 0; i < count; ++i) {
       const uint64_t id = read[i];

@@ -1,6 +1,6 @@
 // Routing: from the ids of a segment to their owners. An owner is a server (in a client) or a worker thread (in a server);
 // either way it is decided by the id's virtual shard, so rows never depend on who holds them. Split also refuses what no
-// table may see: the padding id 0 and an id that comes twice.
+// table may see: the padding id 0 and, of rows, an id that comes twice.
 // Thread rule: immutable after construction; any thread.
 #pragma once
 
@@ -39,9 +39,9 @@ class Router {
   // The virtual shards of one owner, ascending, as few ranges as there can be.
   std::vector<ShardRange> ShardsOf(int owner) const;
   // `ids` are `count` little-endian u64 at any alignment. One entry per owner. InvalidArgument names table and id. Adds the
-  // ids' virtual shards to `touched`.
+  // ids' virtual shards to `touched`. Not `distinct`: an id may come several times.
   absl::StatusOr<std::vector<OwnedIds>> Split(uint32_t table, std::string_view table_name, const void* ids, size_t count,
-                                              ShardSet* touched = nullptr) const;
+                                              ShardSet* touched = nullptr, bool distinct = true) const;
 
  private:
   std::vector<uint16_t> owner_of_shard_;

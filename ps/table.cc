@@ -165,6 +165,35 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, voi
   if (numbers != nullptr && absent) pulled_.DropLast();
 }
 
+void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions,
+                     const void* weights, float* sums) {
+  const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(), shows = step != 0 && optimizer_->remembers_shown();
+  const bool whole = brings_up || decays || shows, in_place = layout_.storage() == STORED_F32 && !decays && !shows;
+  const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
+  uint64_t* const numbers = step == 0 ? nullptr : pulled_.Add(ids);
+  bool absent = false;
+  rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this, &absent](size_t i, char* record) {
+    const float* row = shown_.data();
+    if (record == nullptr && !create) {
+      absent = true;
+      FirstWeights(ids[i], shown_.data());
+    } else {
+      if (record == nullptr) record = FindOrCreate(ids[i]);  // perhaps it came a moment ago
+      if (numbers != nullptr) numbers[i] = rows_.NumberOf(record);
+      if (brings_up) BringUpStored(layout_.View(record));
+      if (in_place) row = reinterpret_cast<const float*>(record + offset);
+      else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), shown_.data());
+      if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
+      if (shows) optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
+    }
+    float weight = 1;
+    if (weights != nullptr) std::memcpy(&weight, static_cast<const char*>(weights) + i * sizeof(weight), sizeof(weight));
+    float* const sum = sums + size_t{positions[i]} * dim;
+    for (size_t column = 0; column < dim; ++column) sum[column] += weight * row[column];
+  });
+  if (numbers != nullptr && absent) pulled_.DropLast();
+}
+
 void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
                         void* rows, absl::Span<const uint32_t> positions, WireFormat format) {
   std::vector<uint64_t> changed;

@@ -58,6 +58,10 @@ class Table {
   // or, without `create`, only computed. `step` will train with them; 0: none will.
   void Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions = {},
             WireFormat format = WIRE_F32);
+  // Adds the weights of ids[i], as Pull shows them in f32, times weights[i] (at any alignment; null: 1), to `sums` [*, dim] at
+  // positions[i], in the order of the ids, which may repeat.
+  void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions, const void* weights,
+                float* sums);
   // As Pull, for a caller that has rows: versions[i] - 1 is the version of its own, 0 means none. A row is written only if it was
   // committed more than `read_bound` times since, or steps without a gradient move it; versions[i] becomes the written row's version + 1,
   // or 0.
@@ -66,7 +70,7 @@ class Table {
   // Of every row that PullChanged did not write: how many commits the caller's lacked.
   const StepCounts& left_out() const { return left_out_; }
   // Adds `gradients` [*, dim] to the pending step; `owner` keeps them alive until Commit. Absent
-  // rows are created by Commit. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
+  // rows are created by Commit. Ids may repeat if positions ascend. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -46,6 +47,19 @@ void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, con
   for (size_t i = 0; i < share.owned.ids.size(); ++i) {
     visit(share.owned.ids[i], values + (share.owned.positions.empty() ? i : share.owned.positions[i]) * width);
   }
+}
+
+// An id whose gradient is not finite, or a neighbour's where it is that of a bag without ids.
+std::optional<uint64_t> FindWrongId(const PushPart& part, uint32_t dim) {
+  const std::optional<size_t> wrong = FindNonFinite(part.gradients, part.num_gradients, dim);
+  if (!wrong.has_value() || part.count == 0) return std::nullopt;
+  size_t place = *wrong;
+  if (part.row_of != nullptr) {
+    place = static_cast<size_t>(std::lower_bound(part.row_of, part.row_of + part.count - 1, *wrong) - part.row_of);
+  }
+  uint64_t id;
+  std::memcpy(&id, static_cast<const char*>(part.ids) + place * sizeof(id), sizeof(id));
+  return id;
 }
 
 // Elsewhere a step is no one update of all rows, whose place a zero gradient could take.
@@ -187,7 +201,9 @@ void TableHost::PostPull(ParkedPull pull) {
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
         const auto& [ids, positions] = share.owned;
-        if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions, share.format);
+        if (share.row_of != nullptr) {
+          table.PullSums(step, ids, create, positions, share.weights, static_cast<float*>(share.rows));
+        } else if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions, share.format);
         else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions, share.format);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
@@ -200,8 +216,13 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      const TableWorkers::Share values{
-          .rows = part.rows, .format = part.format, .versions = part.versions, .read_bound = part.read_bound};
+      TANDEM_CHECK(part.row_of == nullptr || num_workers() == 1);
+      const TableWorkers::Share values{.rows = part.rows,
+                                       .format = part.format,
+                                       .versions = part.versions,
+                                       .read_bound = part.read_bound,
+                                       .row_of = part.row_of,
+                                       .weights = part.weights};
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, nullptr));
     }
     absl::MutexLock lock(&mutex_);
@@ -245,9 +266,10 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     uint64_t wrong_id = 0;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, {.gradients = part.gradients}, &shares, &touched));
+      const TableWorkers::Share values{.gradients = part.gradients, .row_of = part.row_of};
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &shares, &touched));
       if (rejects != nullptr || spec->non_finite() != TableSpec::REJECT) continue;
-      const std::optional<uint64_t> wrong = FindNonFinite(part.ids, part.gradients, part.count, spec->dim());
+      const std::optional<uint64_t> wrong = FindWrongId(part, spec->dim());
       if (wrong.has_value()) rejects = spec;
       wrong_id = wrong.value_or(0);
     }

@@ -39,12 +39,19 @@ struct PullPart {
   uint32_t* versions = nullptr;  // as PullSegment's, read and written before the callback
   uint32_t read_bound = 0;
   WireFormat format = WIRE_F32;  // of the rows
+  // u32[count], ascending, or null. Then `rows` are f32 and zero, ids may repeat, and the row of ids[i], times weights[i], is added to the
+  // one that row_of[i] says, in the order of the ids. REQUIRES: num_workers() is 1: several threads would not add in that order.
+  const uint32_t* row_of = nullptr;
+  const void* weights = nullptr;  // f32[count] at any alignment, null: all 1; read before the callback
 };
 struct PushPart {
   uint32_t table = 0;
   size_t count = 0;
   const void* ids = nullptr;  // u64[count]; read before the call returns
-  WireRows gradients;         // [count, dim]; read until the step is committed
+  WireRows gradients;         // [num_gradients, dim]; read until the step is committed
+  // u32[count], ascending: which gradient is that of an id, and ids may repeat. Null: each has its own, at its place.
+  const uint32_t* row_of = nullptr;
+  size_t num_gradients = count;
 };
 // Where a push belongs in the order of sums: by slice, then trainer, then sequence. Trainer, incarnation and sequence make it
 // known when it comes again.
@@ -64,6 +71,7 @@ class TableHost {
   static constexpr size_t kMaxParkedPulls = 1024;
 
   explicit TableHost(int num_workers) : workers_(num_workers) {}
+  size_t num_workers() const { return workers_.size(); }
   // Completes what is parked with Cancelled and waits for the workers to finish what they have.
   ~TableHost();
   TableHost(const TableHost&) = delete;

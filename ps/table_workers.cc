@@ -37,12 +37,17 @@ absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, siz
   if (count > std::numeric_limits<size_t>::max() / sizeof(float) / spec.dim()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
   }
-  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count, touched));
+  const bool distinct = values.row_of == nullptr;
+  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count, touched, distinct));
   for (size_t worker = 0; worker < owned.size(); ++worker) {
     if (owned[worker].ids.empty()) continue;
     Share& share = (*shares)[worker].emplace_back(values);
     share.table = spec.number();
     share.owned = std::move(owned[worker]);
+    if (distinct) continue;
+    std::vector<uint32_t>& positions = share.owned.positions;
+    if (positions.empty()) positions.assign(values.row_of, values.row_of + count);
+    else for (uint32_t& position : positions) position = values.row_of[position];
   }
   return absl::OkStatus();
 }

@@ -29,6 +29,10 @@ class TableWorkers {
     WireRows gradients = {};          // of the whole segment, too
     uint32_t* versions = nullptr;     // likewise; null: every row is pulled
     uint32_t read_bound = 0;
+    // Of the whole segment, for each id: which of `rows` or `gradients` is its, instead of the one at its place; ids may then repeat,
+    // and pulled rows are added up.
+    const uint32_t* row_of = nullptr;
+    const void* weights = nullptr;    // of such sums, f32 for each id, at any alignment; null: all 1
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 

@@ -29,7 +29,7 @@ void ValueGuardStatistics::Merge(const ValueGuardStatistics& other) {
   if (other.first.has_value()) NoteOffender(*other.first);
 }
 
-std::optional<uint64_t> FindNonFinite(const void* ids, const WireRows& gradients, size_t count, uint32_t dim) {
+std::optional<size_t> FindNonFinite(const WireRows& gradients, size_t count, uint32_t dim) {
   const WireFormat format = gradients.format();
   const size_t row_bytes = WireBytes(format, dim);
   size_t wrong = count;
@@ -41,9 +41,7 @@ std::optional<uint64_t> FindNonFinite(const void* ids, const WireRows& gradients
     wrong = first + i % num_rows;
   });
   if (wrong == count) return std::nullopt;
-  uint64_t id;
-  std::memcpy(&id, static_cast<const char*>(ids) + wrong * sizeof(id), sizeof(id));
-  return id;
+  return wrong;
 }
 
 bool AllFinite(absl::Span<const float> values) {

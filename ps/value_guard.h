@@ -37,7 +37,7 @@ struct ValueGuardStatistics {
 };
 
 // The id of the first of `count` gradient rows with a NaN or an infinity. `ids` u64[count] at any alignment.
-std::optional<uint64_t> FindNonFinite(const void* ids, const WireRows& gradients, size_t count, uint32_t dim);
+std::optional<size_t> FindNonFinite(const WireRows& gradients, size_t count, uint32_t dim);
 bool AllFinite(absl::Span<const float> values);
 // Numbers that are not finite become 0.
 void ZeroNonFinite(absl::Span<float> values);

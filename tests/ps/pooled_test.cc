@@ -64,14 +64,18 @@ std::vector<float> Train(Client& client, const PooledCase& c, std::vector<float>
   return rows;
 }
 
-TEST_P(PooledTest, OneServersBitsAreThoseOfRowsPooledHere) {
+TEST_P(PooledTest, OneServersBitsAreThoseOfRowsPooledHereWithAnyNumberOfThreads) {
   TableHost host(2);
   LocalClient local(host, 0, 1);
-  PsCluster cluster(1, 2);
-  const auto remote = cluster.MakeClient(0, 1, {});
-  std::vector<float> pooled_here, pooled_there;
-  EXPECT_EQ(Train(local, GetParam(), &pooled_here), Train(*remote, GetParam(), &pooled_there));
-  EXPECT_EQ(pooled_here, pooled_there);
+  std::vector<float> pooled_here;
+  const std::vector<float> rows_here = Train(local, GetParam(), &pooled_here);
+  for (const int threads : {1, 2, 3}) {
+    PsCluster cluster(1, threads);
+    const auto remote = cluster.MakeClient(0, 1, {});
+    std::vector<float> pooled_there;
+    EXPECT_EQ(rows_here, Train(*remote, GetParam(), &pooled_there)) << threads;
+    EXPECT_EQ(pooled_here, pooled_there) << threads;
+  }
 }
 
 TEST_P(PooledTest, SeveralServersAndSmallMessagesGiveTheSameToRounding) {
