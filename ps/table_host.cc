@@ -251,7 +251,8 @@ absl::Status TableHost::Park(ParkedPull pull) {
 absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPlace& place, const ShardSet& shards) {
   // Counted is a push that would have been taken but for this: no stranger's, and none of another time, is the first offender. A copy
   // of the gate says so, and takes no notice.
-  const bool counts = StepGate(gate_).AdmitPush({place.trainer, place.incarnation}, place.step, place.sequence, shards, place.covered).ok();
+  const Caller caller{place.trainer, place.incarnation};
+  const bool counts = StepGate(gate_).AdmitPush(caller, place.step, place.sequence, shards, place.covered).ok();
   ValueGuardStatistics ignored;
   return (counts ? rejected_[spec.number()] : ignored).NoteRejected(spec.name(), {id, place.trainer, place.step});
 }

@@ -51,6 +51,11 @@ absl::StatusOr<bool> LaneSender::Pump() {
   return posted;
 }
 
+void LaneSender::Drop() {
+  for (Outgoing& outgoing : queue_) finished_.messages.push_back(std::move(outgoing.message));
+  queue_.clear();
+}
+
 absl::Status LaneSender::Reap() {
   const uint64_t released = control_.num_released.load();
   if (released - num_reaped_ > num_posted_ - num_reaped_) return absl::DataLossError("the peer released more than it was sent");

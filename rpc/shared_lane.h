@@ -59,6 +59,8 @@ class LaneSender {
     std::vector<SharedMessage> messages;
   };
   Finished TakeFinished() { return std::exchange(finished_, {}); }
+  // What is queued will not be sent.
+  void Drop();
   bool waiting() const { return !queue_.empty(); }
   // Whether Pump, which had no room, would find more now.
   bool has_news() const { return control_.num_released.load() != num_reaped_; }

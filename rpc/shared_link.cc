@@ -91,6 +91,7 @@ void SharedLink::Send(SharedMessage message) {
   if (closed_) return;
   {
     absl::MutexLock lock(&sending_);
+    if (closed_) return;
     const bool first = !sender_.waiting();
     sender_.Queue(std::move(message));
     if (!first) return;
@@ -216,6 +217,10 @@ void SharedLink::End() {
   Close();
   partial_ = {};
   rest_ = nullptr;
+  LaneSender::Finished finished;
+  absl::MutexLock lock(&sending_);
+  sender_.Drop();
+  finished = sender_.TakeFinished();
 }
 
 void SharedLink::Close() {

@@ -42,7 +42,8 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
   bool Rest(bool takes_messages);
   // Both ends stop; what was received stays.
   void Close();
-  // Close, and forget a message of which only a part has come: it would keep this object. Last of what the poller calls.
+  // Close, and forget a message of which only a part has come, and those that were not sent: they may keep this object. Last of what
+  // the poller calls.
   void End();
 
  private:

@@ -417,6 +417,37 @@ TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
   EXPECT_EQ(Hash().num_rows, 2u);
 }
 
+// A sum in f32 in another order has other bits: 1e8 + 1 is 1e8.
+TEST_P(TableHostTest, GradientsOfOneSliceAddUpInTheOrderOfTrainersThenSequencesWhicheverCameFirst) {
+  Create(3);
+  struct Part {
+    uint32_t trainer;
+    uint64_t sequence;
+    float gradient;
+  };
+  std::vector<Part> parts = {{0, 9, 1e8f}, {1, 5, 1}, {1, 6, 3}, {2, 2, -1e8f}, {2, 4, 7}};
+  float expected = 0;
+  for (const Part& part : parts) expected += part.gradient;
+  ASSERT_NE(expected, 11.0f);
+  uint64_t id = 100, step = 0;
+  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.sequence < b.sequence; });
+  do {
+    ++id;
+    ++step;
+    const float before = Rows({id})[0];
+    // Sequences are new in every step, in the same order.
+    for (const Part& part : parts) {
+      const float g = part.gradient;
+      ASSERT_TRUE(Push({part.trainer, step, 0, 10 * step + part.sequence}, {id}, {g, g, g, g}).Get().ok());
+    }
+    Commit(0, step);
+    Commit(1, step);
+    ASSERT_TRUE(Commit(2, step).Get().ok());
+    ASSERT_EQ(Rows({id})[0], before - expected) << "arrival " << step;
+  } while (std::next_permutation(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.sequence < b.sequence; }));
+  EXPECT_EQ(step, 120u);
+}
+
 // What is no push of this job's open step spoils neither the count nor the name of the first offender.
 TEST_P(TableHostTest, RejectedValuesCountOnlyInPushesThatWouldHaveBeenTaken) {
   Create(2);
