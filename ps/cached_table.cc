@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "ps/router.h"
-#include "ps/value_guard.h"
 
 namespace tandem::ps {
 
@@ -44,24 +43,28 @@ void CachedTable::Take(uint64_t id, uint32_t version, float* row) {
   std::memcpy(weights(place), row, dim_ * sizeof(float));
 }
 
-absl::Status CachedTable::CheckPush(const PushSegment& segment) const {
+absl::Status CachedTable::CheckPush(uint64_t step, const PushSegment& segment) {
   const void* const ids = segment.ids.data();
   RETURN_IF_ERROR(Router::RoundRobin(1).Split(spec_.number(), spec_.name(), ids, segment.ids.size()).status());
   if (spec_.non_finite() != TableSpec::REJECT) return absl::OkStatus();
   const std::optional<uint64_t> wrong = FindNonFinite(ids, segment.gradients, segment.ids.size(), dim_);
   if (!wrong.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("table ", spec_.name(), ": the gradient of id ", *wrong, " is not finite (NaN or infinity)"));
+  return guarded_.NoteRejected(spec_.name(), {*wrong, options_.trainer, step});
 }
 
-void CachedTable::AddGradients(absl::Span<const uint64_t> ids, const float* gradients) {
+void CachedTable::AddGradients(uint64_t step, absl::Span<const uint64_t> ids, const float* gradients) {
   std::vector<float> mended(dim_);
   for (size_t i = 0; i < ids.size(); ++i) {
     if (options_.write_bound == 0 && rows_.Find(ids[i]) == RowCache::kNone) continue;
     const float* gradient = gradients + i * dim_;
     // What the servers would do, before it spoils a sum.
     if (spec_.non_finite() != TableSpec::REJECT && !AllFinite(absl::MakeConstSpan(gradient, dim_))) {
-      if (spec_.non_finite() == TableSpec::SKIP) continue;
+      const bool skip = spec_.non_finite() == TableSpec::SKIP;
+      if (options_.write_bound > 0) {
+        ++(skip ? guarded_.skipped : guarded_.mended);
+        guarded_.NoteOffender({ids[i], options_.trainer, step});
+      }
+      if (skip) continue;
       mended.assign(gradient, gradient + dim_);
       ZeroNonFinite(absl::MakeSpan(mended));
       gradient = mended.data();

@@ -15,6 +15,7 @@
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/row_cache.h"
 #include "ps/step_gradients.h"
+#include "ps/value_guard.h"
 
 namespace tandem::ps {
 
@@ -22,6 +23,7 @@ struct CacheOptions {
   size_t rows_per_table = 0;
   uint32_t read_bound = 0;
   uint32_t write_bound = 0;
+  uint32_t trainer = 0;  // this one
 
   // Whether this trainer's updates show in rows that lack them.
   bool shows_own() const { return read_bound > 0 || write_bound > 0; }
@@ -40,9 +42,11 @@ class CachedTable {
   // A row as the servers sent it; `row` becomes what the trainer is to see, which is kept, if there is room.
   void Take(uint64_t id, uint32_t version, float* row);
   // InvalidArgument unless ids are distinct, and the gradients finite or the table mends them.
-  absl::Status CheckPush(const PushSegment& segment) const;
+  absl::Status CheckPush(uint64_t step, const PushSegment& segment);
   // Adds to the open step's gradients; without a write bound of rows only that are here. REQUIRES: CheckPush, or no write bound.
-  void AddGradients(absl::Span<const uint64_t> ids, const float* gradients);
+  void AddGradients(uint64_t step, absl::Span<const uint64_t> ids, const float* gradients);
+  // Of gradients that go no further, with a write bound: without one servers get them too, and count.
+  const ValueGuardStatistics& guarded() const { return guarded_; }
   // Of the open step's.
   double GradientSquaredNorm() const;
   void DropGradients() { gradients_.Clear(); }
@@ -76,6 +80,7 @@ class CachedTable {
   const size_t num_slots_;
   RowCache rows_;
   StepGradients gradients_;
+  ValueGuardStatistics guarded_;
   std::deque<KeptRow> kept_rows_;  // oldest first
 };
 

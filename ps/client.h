@@ -71,6 +71,13 @@ struct RowsToRead {
   float* values = nullptr;
 };
 
+// By which servers know a push, so that it counts once.
+struct PushName {
+  uint32_t trainer = 0;
+  uint32_t incarnation = 1;
+  uint64_t sequence = 0;  // of the trainer's pushes
+};
+
 struct TableRateValue {
   uint32_t table = 0;
   double learning_rate = 0;
@@ -122,6 +129,12 @@ class Client {
   virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
   // `slice` is this push's place in the step's summation order.
   virtual rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) = 0;
+  // Draws a name for a push of this trainer, for AccumulateMerged.
+  virtual PushName NamePush() = 0;
+  // A push, in slice 0, of gradients of several trainers, added up already: those of names[0], which is this trainer's, and of the others'
+  // pushes. A server has each name once for a virtual shard: what all calls with these names have of a shard is in one of them. BSP only.
+  virtual rpc::Future<rpc::Done> AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
+                                                  std::vector<PushSegment> segments) = 0;
   // A row for each bag, `pooled` [bags, dim], in the order of the ids. Tables that are elsewhere pool there: their parts of a bag are
   // added in the order of the servers. By default rows are pulled and pooled here. `dim` is the table's.
   virtual rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled);

@@ -32,8 +32,8 @@ struct CachedClient::Cache {
   absl::Status CheckStep(uint64_t step);
   void Lookup(uint32_t read_bound, Pulled& pulled);
   void TakeRows(Pulled& pulled);
-  absl::Status CheckPush(const std::vector<PushSegment>& segments);
-  void AddGradients(const std::vector<PushSegment>& segments);
+  absl::Status CheckPush(uint64_t step, const std::vector<PushSegment>& segments);
+  void AddGradients(uint64_t step, const std::vector<PushSegment>& segments);
   void ShowGradients(const CommitArgs& args);
   // FailedPrecondition while gradients are kept back.
   absl::Status CheckFlushed(const char* what);
@@ -93,20 +93,20 @@ void CachedClient::Cache::TakeRows(Pulled& pulled) {
   }
 }
 
-absl::Status CachedClient::Cache::CheckPush(const std::vector<PushSegment>& segments) {
+absl::Status CachedClient::Cache::CheckPush(uint64_t step, const std::vector<PushSegment>& segments) {
   absl::MutexLock lock(&mutex);
   for (const PushSegment& segment : segments) {
-    const CachedTable* const table = Find(segment.table);
+    CachedTable* const table = Find(segment.table);
     if (table == nullptr) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
-    RETURN_IF_ERROR(table->CheckPush(segment));
+    RETURN_IF_ERROR(table->CheckPush(step, segment));
   }
   return absl::OkStatus();
 }
 
-void CachedClient::Cache::AddGradients(const std::vector<PushSegment>& segments) {
+void CachedClient::Cache::AddGradients(uint64_t step, const std::vector<PushSegment>& segments) {
   absl::MutexLock lock(&mutex);
   for (const PushSegment& segment : segments) {
-    if (CachedTable* const table = Find(segment.table)) table->AddGradients(segment.ids, segment.gradients);
+    if (CachedTable* const table = Find(segment.table)) table->AddGradients(step, segment.ids, segment.gradients);
   }
 }
 
@@ -161,15 +161,15 @@ Future<Done> CachedClient::Pull(uint64_t step, bool create, std::vector<PullSegm
 
 Future<Done> CachedClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
   if (options_.write_bound == 0) {
-    if (options_.shows_own()) cache_->AddGradients(segments);
+    if (options_.shows_own()) cache_->AddGradients(step, segments);
     return client().Accumulate(step, slice, std::move(segments));
   }
-  if (absl::Status refused = cache_->CheckPush(segments); !refused.ok()) {
+  if (absl::Status refused = cache_->CheckPush(step, segments); !refused.ok()) {
     absl::MutexLock lock(&cache_->mutex);
     cache_->refused_push.Update(refused);
     return Future<Done>::Ready(refused);
   }
-  cache_->AddGradients(segments);
+  cache_->AddGradients(step, segments);
   return Future<Done>::Ready(Done());
 }
 
@@ -238,6 +238,15 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
 Future<HashResult> CachedClient::Hash() {
   if (absl::Status refused = cache_->CheckFlushed("hash"); !refused.ok()) return Future<HashResult>::Ready(refused);
   return client().Hash();
+}
+
+Future<StatisticsReply> CachedClient::Statistics() {
+  StatisticsReply own;
+  {
+    absl::MutexLock lock(&cache_->mutex);
+    for (const auto& [number, table] : cache_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
+  }
+  return StatisticsWith(std::move(own));
 }
 
 Future<std::vector<SavedFile>> CachedClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {

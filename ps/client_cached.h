@@ -50,6 +50,8 @@ class CachedClient : public ForwardingClient {
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   // FailedPrecondition while gradients are kept back.
   rpc::Future<HashResult> Hash() override;
+  // With what was refused, dropped or mended here, with a write bound: servers see sums of what was left.
+  rpc::Future<StatisticsReply> Statistics() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   std::string Report() const override;
 

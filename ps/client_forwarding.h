@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ps/client.h"
+#include "ps/statistics.h"
 
 namespace tandem::ps {
 
@@ -25,6 +26,11 @@ class ForwardingClient : public Client {
   }
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override {
     return client_->Accumulate(step, slice, std::move(segments));
+  }
+  PushName NamePush() override { return client_->NamePush(); }
+  rpc::Future<rpc::Done> AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
+                                          std::vector<PushSegment> segments) override {
+    return client_->AccumulateMerged(step, names, std::move(segments));
   }
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override { return client_->GradientNorm(step); }
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override { return client_->Commit(args); }
@@ -47,6 +53,16 @@ class ForwardingClient : public Client {
 
  protected:
   Client& client() const { return *client_; }
+  // The servers', with what became of gradients before they left this process.
+  rpc::Future<StatisticsReply> StatisticsWith(StatisticsReply own) {
+    const auto promise = std::make_shared<rpc::Promise<StatisticsReply>>();
+    const rpc::Future<StatisticsReply> future = promise->future();
+    client_->Statistics().OnReady([own = std::move(own), promise](absl::StatusOr<StatisticsReply> total) {
+      if (total.ok()) MergeStatistics(own, &*total);
+      promise->Set(std::move(total));
+    });
+    return future;
+  }
 
  private:
   const std::unique_ptr<Client> client_;

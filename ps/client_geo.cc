@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "ps/copied_table.h"
+#include "ps/push_windows.h"
 #include "ps/saturating.h"
 
 namespace tandem::ps {
@@ -26,7 +27,8 @@ struct GeoClient::Copies {
     const auto found = tables.find(number);
     return found == tables.end() ? nullptr : &found->second;
   }
-  absl::Status CheckPush(const std::vector<PushSegment>& segments) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  absl::Status CheckPush(uint32_t trainer, uint64_t step, const std::vector<PushSegment>& segments)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // The pulled rows become the trainer's, if the window in which they were asked for has not ended.
   void Take(uint64_t step, const std::vector<PullSegment>& segments, uint64_t window, std::vector<MissingRows>& fetched);
   // FailedPrecondition while there are updates that servers do not know.
@@ -42,11 +44,11 @@ struct GeoClient::Copies {
   uint64_t rows_used ABSL_GUARDED_BY(mutex) = 0, rows_fetched ABSL_GUARDED_BY(mutex) = 0, rows_pushed ABSL_GUARDED_BY(mutex) = 0;
 };
 
-absl::Status GeoClient::Copies::CheckPush(const std::vector<PushSegment>& segments) {
+absl::Status GeoClient::Copies::CheckPush(uint32_t trainer, uint64_t step, const std::vector<PushSegment>& segments) {
   for (const PushSegment& segment : segments) {
-    const CopiedTable* const table = Find(segment.table);
+    CopiedTable* const table = Find(segment.table);
     if (table == nullptr) return absl::InvalidArgumentError(absl::StrCat("there is no table ", segment.table));
-    RETURN_IF_ERROR(table->CheckPush(segment));
+    RETURN_IF_ERROR(table->CheckPush(trainer, step, segment));
   }
   return absl::OkStatus();
 }
@@ -140,12 +142,13 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
 
 Future<Done> GeoClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
   absl::MutexLock lock(&copies_->mutex);
-  if (absl::Status refused = copies_->CheckPush(segments); !refused.ok()) {
+  if (absl::Status refused = copies_->CheckPush(options_.trainer, step, segments); !refused.ok()) {
     refused = absl::Status(refused.code(), absl::StrCat("push for step ", step, ": ", refused.message()));
     copies_->refused_push.Update(refused);
     return Future<Done>::Ready(refused);
   }
-  for (const PushSegment& segment : segments) copies_->Find(segment.table)->Accumulate(slice, copies_->num_pushes, segment);
+  const uint64_t order = uint64_t{options_.trainer} << kSequenceBits | copies_->num_pushes;
+  for (const PushSegment& segment : segments) copies_->Find(segment.table)->Accumulate(slice, order, segment);
   ++copies_->num_pushes;
   return Future<Done>::Ready(Done());
 }
@@ -198,6 +201,15 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
 Future<HashResult> GeoClient::Hash() {
   if (absl::Status refused = copies_->CheckFlushed("hash"); !refused.ok()) return Future<HashResult>::Ready(refused);
   return client().Hash();
+}
+
+Future<StatisticsReply> GeoClient::Statistics() {
+  StatisticsReply own;
+  {
+    absl::MutexLock lock(&copies_->mutex);
+    for (const auto& [number, table] : copies_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
+  }
+  return StatisticsWith(std::move(own));
 }
 
 Future<std::vector<SavedFile>> GeoClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {

@@ -10,6 +10,7 @@
 // A row is at most as old as its window: it lacks at most geo_steps - 1 of the steps of a trainer that is as fast as this one.
 // Optimizer state belongs to this trainer's copy and is never saved: a resumed run begins it anew. Memory: a record, with slots, of every
 // row that this trainer ever used; in a window their first values too.
+// Gradients are guarded (value_guard.h) here, not by the servers, and counted in this client's Statistics.
 // Thread rule: as Client.
 #pragma once
 
@@ -25,6 +26,7 @@ namespace tandem::ps {
 struct GeoClientOptions {
   uint32_t num_trainers = 1;
   uint64_t geo_steps = 1;
+  uint32_t trainer = 0;  // this one
 };
 
 class GeoClient : public ForwardingClient {
@@ -43,6 +45,8 @@ class GeoClient : public ForwardingClient {
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   // FailedPrecondition in the middle of a window.
   rpc::Future<HashResult> Hash() override;
+  // With what this trainer's tables refused, dropped, mended and clipped: the servers' see deltas alone.
+  rpc::Future<StatisticsReply> Statistics() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   // Plain SGD, which adds up deltas; rows start as those of `table` do.
   TableSpec StoredSpec(const TableSpec& table) const override;

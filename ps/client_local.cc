@@ -75,9 +75,18 @@ rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector
 }
 
 rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  return Push({trainer_, step, slice, next_sequence_++}, segments);
+}
+
+rpc::Future<rpc::Done> LocalClient::AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
+                                                     std::vector<PushSegment> segments) {
+  return Push({trainer_, step, 0, names[0].sequence, names[0].incarnation, {names.begin() + 1, names.end()}}, segments);
+}
+
+rpc::Future<rpc::Done> LocalClient::Push(const PushPlace& place, const std::vector<PushSegment>& segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  ConcurrentSpan span = TraceCall(trainer_, SpanKind::PUSH, "push", step);
+  ConcurrentSpan span = TraceCall(trainer_, SpanKind::PUSH, "push", place.step);
   std::vector<size_t> sizes;
   size_t total = 0;
   for (const PushSegment& segment : segments) {
@@ -99,7 +108,7 @@ rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, st
     parts.push_back({segments[i].table, segments[i].ids.size(), segments[i].ids.data(), next});
     next += sizes[i];
   }
-  host_.Accumulate({trainer_, step, slice, next_sequence_++}, parts, copy, SetDone(pending, span), span.trace_id());
+  host_.Accumulate(place, parts, copy, SetDone(pending, span), span.trace_id());
   pushes_.push_back(future);
   return future;
 }

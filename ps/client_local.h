@@ -23,6 +23,9 @@ class LocalClient : public Client {
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   // Copies the gradients: the caller may reuse its buffers when the future completes, which is before the commit.
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  PushName NamePush() override { return {.trainer = trainer_, .sequence = next_sequence_++}; }
+  rpc::Future<rpc::Done> AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
+                                          std::vector<PushSegment> segments) override;
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   // Refused with the push's error if a push of this client failed since the last Commit.
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
@@ -37,6 +40,8 @@ class LocalClient : public Client {
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
 
  private:
+  rpc::Future<rpc::Done> Push(const PushPlace& place, const std::vector<PushSegment>& segments);
+
   TableHost& host_;
   const uint32_t trainer_, num_trainers_;
   const ConsistencySpec consistency_;

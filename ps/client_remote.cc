@@ -4,11 +4,14 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/check.h"
@@ -74,6 +77,9 @@ std::function<void(absl::StatusOr<std::vector<Payload>>)> WhenAnswered(const Sha
     else promise.Set(replies.status());
   };
 }
+
+// What an answer says that says nothing.
+absl::Status TakeNothing(const Payload&) { return absl::OkStatus(); }
 
 // Runs `then` once: when all are done, or with the first error.
 void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::Status)> then) {
@@ -152,8 +158,6 @@ GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segment
   return differences;
 }
 
-// The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
-// them. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
 // What rounding has kept back of each row of dense tables, which the next push adds. A step that is skipped leaves it as it was.
 class Residuals {
  public:
@@ -185,6 +189,8 @@ class Residuals {
   std::vector<Key> open_;
 };
 
+// The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
+// them, unless `crc` is null. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
 std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw,
                                         const std::vector<PushSegment>& segments, Residuals& residuals, ResendingStream& stream,
                                         uint32_t* crc) {
@@ -192,7 +198,7 @@ std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& mess
   char* next = static_cast<char*>(gradients->data());
   const char* summed = next;  // up to here `crc` is taken: in pieces that the nearest cache still has
   const auto sum_up = [&] {
-    *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
+    if (crc != nullptr) *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
     summed = next;
   };
   for (const IdRange& range : message.ranges) {
@@ -450,11 +456,13 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
       pushes.push_back(ResendingStream::Create(open("Push"), timer));
       pooled_pulls.push_back(ResendingStream::Create(open("PullPooled"), timer));
       pooled_pushes.push_back(ResendingStream::Create(open("PushPooled"), timer));
+      norms.push_back(ResendingStream::Create(open("GradientNorm"), timer));
+      commits.push_back(ResendingStream::Create(open("Commit"), timer));
     }
   }
 
   template <class SegmentType>
-  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments);
+  absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments, size_t message_bytes);
   std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
   // The bags in messages, and an operation that waits for the answers of all.
   struct PooledPlan {
@@ -463,6 +471,16 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   };
   absl::StatusOr<PooledPlan> PlanPooled(std::string what, const Bags& bags, size_t dim, ConcurrentSpan span);
   std::shared_ptr<Operation> Begin(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span);
+  // An operation of one message for every server.
+  std::shared_ptr<Operation> BeginAll(std::string what, ConcurrentSpan span) {
+    return Begin(std::move(what), std::vector<int>(channels.size(), 1), std::move(span));
+  }
+  // One of the operation's messages; `take` looks at its answer.
+  static void Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
+                   std::function<absl::Status(Payload)> take);
+  // The same one to every server, once `pushes` are done.
+  void SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams, const std::vector<Future<Done>>& pushes,
+               std::string request, const std::shared_ptr<Operation>& operation, const std::function<absl::Status(Payload)>& take);
   RequestHeader HeaderOf(const ConcurrentSpan& span) const {
     RequestHeader traced = header;
     traced.set_trace_id(span.trace_id());
@@ -489,14 +507,15 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   const std::shared_ptr<Timer> timer = std::make_shared<Timer>();
   std::shared_ptr<rpc::SharedStreams> shared;  // null: everything over gRPC
   std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
-  std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes;
+  std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes, norms, commits;
   std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;  // of each server's streams, in the order of their opening, when last opened
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
   Residuals residuals;                  // the caller's thread's
 };
 
 template <class SegmentType>
-absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments) {
+absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::vector<SegmentType>& segments,
+                                                                   size_t message_bytes) {
   auto plan = std::make_shared<Plan>();
   plan->wire = options.wire;
   for (const SegmentType& segment : segments) {
@@ -511,7 +530,7 @@ absl::StatusOr<std::shared_ptr<Plan>> RemoteClient::Core::MakePlan(const std::ve
     plan->row_bytes.push_back(WireBytes(plan->wire, spec->second.dim()));
     plan->num_bytes += segment.ids.size() * (sizeof(uint64_t) + plan->row_bytes.back());
   }
-  plan->messages = CutMessages(plan->split, plan->row_bytes, options.message_bytes);
+  plan->messages = CutMessages(plan->split, plan->row_bytes, message_bytes);
   plan->messages_of_server.resize(channels.size());
   for (const CutMessage& message : plan->messages) ++plan->messages_of_server[static_cast<size_t>(message.server)];
   return plan;
@@ -530,6 +549,30 @@ std::shared_ptr<Operation> RemoteClient::Core::Begin(std::string what, std::vect
   });
   operation->future().OnReady([timer = timer, key](const absl::StatusOr<Done>&) { timer->Cancel(key); });
   return operation;
+}
+
+void RemoteClient::Core::Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
+                              std::function<absl::Status(Payload)> take) {
+  stream.Send({std::move(payload), [operation] { return operation->wanted(); },
+               [operation, server, take = std::move(take)](absl::StatusOr<Payload> answer) {
+                 if (!operation->Enter()) return;
+                 absl::Status status = answer.status();
+                 if (status.ok()) status = take(*std::move(answer));
+                 if (!status.ok()) status = Annotate(status, operation->what(), server);
+                 operation->Leave(server, std::move(status));
+               }});
+}
+
+void RemoteClient::Core::SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams,
+                                 const std::vector<Future<Done>>& pushes, std::string request,
+                                 const std::shared_ptr<Operation>& operation,
+                                 const std::function<absl::Status(Payload)>& take) {
+  WhenAll(pushes, [streams, operation, take, request = std::move(request)](absl::Status pushed) {
+    if (!pushed.ok()) return operation->Fail(pushed);
+    for (size_t server = 0; server < streams.size(); ++server) {
+      Send(*streams[server], Payload(request), operation, static_cast<int>(server), take);
+    }
+  });
 }
 
 absl::StatusOr<RemoteClient::Core::PooledPlan> RemoteClient::Core::PlanPooled(std::string what, const Bags& bags, size_t dim,
@@ -656,7 +699,7 @@ ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t
 
 Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull", step);
-  const auto made = core_->MakePlan(segments);
+  const auto made = core_->MakePlan(segments, core_->options.message_bytes);
   if (!made.ok()) return Future<Done>::Ready(made.status());
   const std::shared_ptr<const Plan> plan = *made;
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
@@ -674,24 +717,32 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 15, ids.buffer->data(), ids.num_bytes, ids.buffer);
     if (changed_only) rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
-    core_->pulls[static_cast<size_t>(message.server)]->Send(
-        {std::move(payload), [operation] { return operation->wanted(); },
-         [operation, plan, targets, changed_only, &message](absl::StatusOr<Payload> reply) {
-           if (!operation->Enter()) return;
-           absl::Status status = reply.status();
-           if (status.ok()) {
-             status = (changed_only ? ScatterChanged : ScatterRows)(*plan, message, *targets, *std::move(reply));
-           }
-           if (!status.ok()) status = Annotate(status, operation->what(), message.server);
-           operation->Leave(message.server, std::move(status));
-         }});
+    Core::Send(*core_->pulls[static_cast<size_t>(message.server)], std::move(payload), operation, message.server,
+               [plan, targets, changed_only, &message](Payload answer) {
+                 return (changed_only ? ScatterChanged : ScatterRows)(*plan, message, *targets, std::move(answer));
+               });
   }
   return operation->future();
 }
 
+PushName RemoteClient::NamePush() {
+  return {core_->header.sender().rank(), core_->header.sender().incarnation(), next_sequence_++};
+}
+
 Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  return Push(step, slice, segments, {});
+}
+
+Future<Done> RemoteClient::AccumulateMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) {
+  return Push(step, /*slice=*/0, segments, names);
+}
+
+Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
+                                const std::vector<PushName>& merged) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
-  const auto plan = core_->MakePlan(segments);
+  // A virtual shard's part of a merged push must not be cut.
+  const size_t message_bytes = merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
+  const auto plan = core_->MakePlan(segments, message_bytes);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
   if ((*plan)->messages.empty()) return Future<Done>::Ready(Done());
   const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan, span);
@@ -699,25 +750,27 @@ Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     const size_t server = static_cast<size_t>(message.server);
     PushRequest request;
     *request.mutable_header() = core_->HeaderOf(span);
-    request.set_sequence(next_sequence_++);
+    request.set_sequence(merged.empty() ? next_sequence_++ : merged[0].sequence);
+    for (size_t i = 1; i < merged.size(); ++i) {
+      CoveredPush* const push = request.add_covered();
+      push->set_trainer(merged[i].trainer);
+      push->set_incarnation(merged[i].incarnation);
+      push->set_sequence(merged[i].sequence);
+    }
     request.set_step(step);
     request.set_slice(slice);
     request.set_gradients_format((*plan)->wire);
     const GatheredIds ids = GatherIds(**plan, message, segments, &request);
-    uint32_t crc = Crc32c(0, ids.buffer->data(), ids.num_bytes);
-    const auto gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, core_->residuals, *core_->pushes[server],
-                                           &crc);
-    request.set_payload_crc32c(crc);
+    ResendingStream& stream = *core_->pushes[server];
+    const bool checked = !stream.shares_memory();
+    uint32_t crc = checked ? Crc32c(0, ids.buffer->data(), ids.num_bytes) : 0;
+    const auto gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, core_->residuals, stream,
+                                           checked ? &crc : nullptr);
+    if (checked) request.set_payload_crc32c(crc);
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
     rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
-    core_->pushes[server]->Send({std::move(payload), [operation] { return operation->wanted(); },
-                                 [operation, server = message.server](const absl::StatusOr<Payload>& reply) {
-                                   if (!operation->Enter()) return;
-                                   absl::Status status = reply.status();
-                                   if (!status.ok()) status = Annotate(status, operation->what(), server);
-                                   operation->Leave(server, std::move(status));
-                                 }});
+    Core::Send(stream, std::move(payload), operation, message.server, TakeNothing);
   }
   return pushes_.emplace_back(operation->future());
 }
@@ -738,17 +791,13 @@ Future<Done> RemoteClient::PullPooled(uint64_t step, bool create, const Bags& ba
     *request.add_segments() = SegmentOf(bags.table, message);
     Payload payload(request.SerializeAsString());
     AppendBags(payload, 13, answers, message);
-    core_->pooled_pulls[static_cast<size_t>(message.server)]->Send(
-        {std::move(payload), [operation = plan->operation] { return operation->wanted(); },
-         [operation = plan->operation, answers, number, server = message.server, bags, dim, pooled](absl::StatusOr<Payload> reply) {
-           if (!operation->Enter()) return;
-           absl::Status status = reply.status();
-           if (status.ok()) status = answers->Take(number, dim, *std::move(reply));
-           // Parts add up in the order of the messages, whatever came last.
-           if (status.ok() && answers->missing.fetch_sub(1) == 1) answers->Sum(bags, dim, pooled);
-           if (!status.ok()) status = Annotate(status, operation->what(), server);
-           operation->Leave(server, std::move(status));
-         }});
+    Core::Send(*core_->pooled_pulls[static_cast<size_t>(message.server)], std::move(payload), plan->operation, message.server,
+               [answers, number, bags, dim, pooled](Payload answer) -> absl::Status {
+                 RETURN_IF_ERROR(answers->Take(number, dim, std::move(answer)));
+                 // Parts add up in the order of the messages, whatever came last.
+                 if (answers->missing.fetch_sub(1) == 1) answers->Sum(bags, dim, pooled);
+                 return absl::OkStatus();
+               });
   }
   return plan->operation->future();
 }
@@ -771,18 +820,14 @@ Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags&
     const auto of_bags = Buffer::Allocate(message.bags.size() * dim * sizeof(float));
     float* next = static_cast<float*>(of_bags->data());
     for (const uint32_t bag : message.bags) next = std::copy_n(of_sums.data() + bag * dim, dim, next);
-    request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
+    ResendingStream& stream = *core_->pooled_pushes[static_cast<size_t>(message.server)];
+    if (!stream.shares_memory()) {
+      request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
+    }
     Payload payload(request.SerializeAsString());
     AppendBags(payload, 12, answers, message);
     rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
-    core_->pooled_pushes[static_cast<size_t>(message.server)]->Send(
-        {std::move(payload), [operation = plan->operation] { return operation->wanted(); },
-         [operation = plan->operation, server = message.server](const absl::StatusOr<Payload>& reply) {
-           if (!operation->Enter()) return;
-           absl::Status status = reply.status();
-           if (!status.ok()) status = Annotate(status, operation->what(), server);
-           operation->Leave(server, std::move(status));
-         }});
+    Core::Send(stream, std::move(payload), plan->operation, message.server, TakeNothing);
   }
   return pushes_.emplace_back(plan->operation->future());
 }
@@ -792,26 +837,29 @@ Future<absl::uint128> RemoteClient::GradientNorm(uint64_t step) {
   GradientNormRequest request;
   *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(step);
-  SharedPromise<absl::uint128> norm(span);
-  const auto then = [norm](absl::StatusOr<std::vector<Payload>> replies) {
-    if (!replies.ok()) return norm.Set(replies.status());
-    absl::uint128 total = 0;
-    for (Payload& payload : *replies) {
-      const std::string_view bytes = payload.Flatten();
-      GradientNormReply reply;
-      if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-        return norm.Set(absl::InternalError("malformed reply to a gradient norm"));
-      }
-      total = SaturatingAdd(total, absl::MakeUint128(reply.squared_norm_high(), reply.squared_norm_low()));
-    }
-    norm.Set(total);
+  struct Sum {
+    SharedPromise<absl::uint128> norm;
+    absl::Mutex mutex;
+    absl::uint128 total ABSL_GUARDED_BY(mutex) = 0;
   };
-  WhenAll(pushes_, [core = core_, norm, then, step, deadline = absl::Now() + core_->options.timeout,
-                    bytes = request.SerializeAsString()](absl::Status pushed) {
-    if (!pushed.ok()) return norm.Set(pushed);
-    core->CallAll("GradientNorm", absl::StrCat("gradient norm of step ", step), bytes, deadline, then);
+  const auto sum = std::make_shared<Sum>();
+  const auto operation = core_->BeginAll(absl::StrCat("gradient norm of step ", step), span);
+  operation->future().OnReady([sum](const absl::StatusOr<Done>& done) {
+    if (!done.ok()) return sum->norm.Set(done.status());
+    absl::ReleasableMutexLock lock(&sum->mutex);
+    const absl::uint128 total = sum->total;
+    lock.Release();
+    sum->norm.Set(total);
   });
-  return norm.future();
+  core_->SendAll(core_->norms, pushes_, request.SerializeAsString(), operation, [sum](Payload payload) -> absl::Status {
+    const std::string_view bytes = payload.Flatten();
+    GradientNormReply reply;
+    if (!reply.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return absl::InternalError("malformed reply");
+    absl::MutexLock lock(&sum->mutex);
+    sum->total = SaturatingAdd(sum->total, absl::MakeUint128(reply.squared_norm_high(), reply.squared_norm_low()));
+    return absl::OkStatus();
+  });
+  return sum->norm.future();
 }
 
 Future<Done> RemoteClient::Commit(const CommitArgs& args) {
@@ -827,14 +875,9 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
     added->set_table(rate.table);
     added->set_learning_rate(rate.learning_rate);
   }
-  SharedPromise<Done> committed(span);
-  WhenAll(std::exchange(pushes_, {}),
-          [core = core_, committed, step = args.step, deadline = absl::Now() + core_->options.timeout,
-           bytes = request.SerializeAsString()](absl::Status pushed) {
-            if (!pushed.ok()) return committed.Set(pushed);
-            core->CallAll("Commit", absl::StrCat("commit of step ", step), bytes, deadline, WhenAnswered(committed));
-          });
-  return committed.future();
+  const auto operation = core_->BeginAll(absl::StrCat("commit of step ", args.step), span);
+  core_->SendAll(core_->commits, std::exchange(pushes_, {}), request.SerializeAsString(), operation, TakeNothing);
+  return operation->future();
 }
 
 Future<HashResult> RemoteClient::Hash() {
@@ -946,10 +989,10 @@ Future<Done> RemoteClient::Load(uint64_t step, const std::string& folder, const 
 }
 
 void RemoteClient::Abort(absl::Status reason) {
-  for (const auto& stream : core_->pulls) stream->Close(reason);
-  for (const auto& stream : core_->pushes) stream->Close(reason);
-  for (const auto& stream : core_->pooled_pulls) stream->Close(reason);
-  for (const auto& stream : core_->pooled_pushes) stream->Close(reason);
+  for (const auto* streams :
+       {&core_->pulls, &core_->pushes, &core_->pooled_pulls, &core_->pooled_pushes, &core_->norms, &core_->commits}) {
+    for (const auto& stream : *streams) stream->Close(reason);
+  }
   for (const auto& channel : core_->channels) channel->Abort(reason);
 }
 

@@ -41,6 +41,10 @@ class RemoteClient : public Client {
   absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  PushName NamePush() override;
+  // One message for each server, whatever its size.
+  rpc::Future<rpc::Done> AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
+                                          std::vector<PushSegment> segments) override;
   rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;
   rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override;
   // These two are sent when this client's pushes have been acknowledged; they fail with the error of one that failed.
@@ -59,6 +63,9 @@ class RemoteClient : public Client {
 
  private:
   ConcurrentSpan TraceCall(SpanKind kind, const char* name, uint64_t step);
+  // `merged`: of a push that covers others; empty: of one of this trainer alone.
+  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
+                              const std::vector<PushName>& merged);
 
   struct Core;  // shared with what is in flight
   std::shared_ptr<Core> core_;

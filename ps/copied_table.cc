@@ -51,7 +51,13 @@ void CopiedTable::Enter(uint64_t step, MissingRows& fetched) {
   table_.Pull(step, fetched.ids, /*create=*/false, fetched.rows.data());
 }
 
-absl::Status CopiedTable::CheckPush(const PushSegment& segment) const {
+ValueGuardStatistics CopiedTable::guarded() const {
+  ValueGuardStatistics all = table_.guarded();
+  all.Merge(rejected_);
+  return all;
+}
+
+absl::Status CopiedTable::CheckPush(uint32_t trainer, uint64_t step, const PushSegment& segment) {
   const void* const ids = segment.ids.data();
   RETURN_IF_ERROR(Router::RoundRobin(1).Split(spec().number(), spec().name(), ids, segment.ids.size()).status());
   for (const uint64_t id : segment.ids) {
@@ -62,8 +68,7 @@ absl::Status CopiedTable::CheckPush(const PushSegment& segment) const {
   if (spec().non_finite() != TableSpec::REJECT) return absl::OkStatus();
   const std::optional<uint64_t> wrong = FindNonFinite(ids, segment.gradients, segment.ids.size(), dim());
   if (!wrong.has_value()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("table ", spec().name(), ": the gradient of id ", *wrong, " is not finite (NaN or infinity)"));
+  return rejected_.NoteRejected(spec().name(), {*wrong, trainer, step});
 }
 
 void CopiedTable::Accumulate(uint32_t slice, uint64_t order, const PushSegment& segment) {

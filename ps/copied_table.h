@@ -30,14 +30,15 @@ class CopiedTable {
   size_t dim() const { return table_.spec().dim(); }
   size_t num_rows() const { return table_.num_rows(); }
   size_t memory_bytes() const { return table_.memory_bytes(); }
+  ValueGuardStatistics guarded() const;
 
   // Writes the rows that the window has, for step `step`. Of the others memory for rows is made.
   MissingRows Read(uint64_t step, const PullSegment& segment);
   // Rows as the servers have them. One that the window has already stays as it is, and its row in `fetched` becomes that.
   void Enter(uint64_t step, MissingRows& fetched);
   // InvalidArgument unless the window has these distinct rows, and the gradients are finite or the table mends them.
-  absl::Status CheckPush(const PushSegment& segment) const;
-  // Copies the gradients, number `order` of this trainer. REQUIRES: CheckPush.
+  absl::Status CheckPush(uint32_t trainer, uint64_t step, const PushSegment& segment);
+  // Copies the gradients; `order` as Table's `sequence`. REQUIRES: CheckPush.
   void Accumulate(uint32_t slice, uint64_t order, const PushSegment& segment);
   absl::uint128 GradientNorm() { return table_.GradientNorm(); }
   // Whether a row was updated.
@@ -48,6 +49,7 @@ class CopiedTable {
 
  private:
   Table table_;
+  ValueGuardStatistics rejected_;
   RowIndex window_;  // id -> place in the three below
   std::vector<uint64_t> ids_;
   std::vector<float> first_values_;  // [ids, dim]

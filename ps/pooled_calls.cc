@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/buffer.h"
-#include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
 #include "ps/bag_rows.h"
 #include "ps/service.h"
+#include "ps/wire_codec.h"
 
 namespace tandem::ps {
 
@@ -144,13 +144,7 @@ absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version
 absl::Status PooledCalls::Push(rpc::Payload& payload, const rpc::Reply& reply) const {
   const auto received = std::make_shared<Received>();
   ASSIGN_OR_RETURN(const auto request, Receive<PushPooledRequest>(payload, {12, 13, 14, 15}, check_, received.get()));
-  uint32_t crc = 0;
-  for (const std::string_view bytes : received->split.bytes_fields) crc = Crc32c(crc, bytes.data(), bytes.size());
-  if (crc != request.payload_crc32c()) {
-    return absl::InvalidArgumentError(absl::StrCat("payload checksum of push ", request.sequence(), " of trainer ",
-                                                   request.header().sender().rank(), " is ", crc, ", the message says ",
-                                                   request.payload_crc32c(), ": damaged on its way"));
-  }
+  RETURN_IF_ERROR(CheckPayload(request, received->split.bytes_fields));
   RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
   const std::string_view gradients = received->split.bytes_fields[3];
   if (received->num_values * sizeof(float) != gradients.size()) return Malformed("gradients are not as long as segments say");

@@ -32,12 +32,13 @@ void ResendingStream::Send(Message message) {
 }
 
 std::shared_ptr<Buffer> ResendingStream::Allocate(size_t num_bytes) {
-  std::shared_ptr<rpc::ClientStream> stream;
-  {
-    absl::MutexLock lock(&mutex_);
-    stream = stream_;
-  }
-  return stream != nullptr ? stream->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
+  const std::shared_ptr<rpc::ClientStream> open = stream();
+  return open != nullptr ? open->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
+}
+
+bool ResendingStream::shares_memory() {
+  const std::shared_ptr<rpc::ClientStream> open = stream();
+  return open != nullptr && open->shares_memory();
 }
 
 void ResendingStream::Close(absl::Status reason) {

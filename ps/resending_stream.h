@@ -33,12 +33,18 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
   void Send(Message message);
   // As ClientStream::Allocate, of the stream that is open now; the memory is good for any.
   std::shared_ptr<Buffer> Allocate(size_t num_bytes);
+  // As ClientStream's, of the stream that is open now.
+  bool shares_memory();
   // Ends everything, now and to come, with `reason`.
   void Close(absl::Status reason);
 
  private:
   using Messages = std::deque<std::shared_ptr<Message>>;
 
+  std::shared_ptr<rpc::ClientStream> stream() {
+    absl::MutexLock lock(&mutex_);
+    return stream_;
+  }
   ResendingStream(Open open, std::shared_ptr<Timer> timer) : open_(std::move(open)), timer_(std::move(timer)) {}
   // Sends what is queued; one thread at a time does so, and holds no lock while the transport works.
   void Pump();

@@ -126,8 +126,8 @@ void EmbeddingService::Register(rpc::Server& server) {
   handle("Push", rpc::MethodKind::STREAM, &EmbeddingService::Push);
   handle("PullPooled", rpc::MethodKind::STREAM, &EmbeddingService::PullPooled);
   handle("PushPooled", rpc::MethodKind::STREAM, &EmbeddingService::PushPooled);
-  handle("GradientNorm", rpc::MethodKind::UNARY, &EmbeddingService::GradientNorm);
-  handle("Commit", rpc::MethodKind::UNARY, &EmbeddingService::Commit);
+  handle("GradientNorm", rpc::MethodKind::STREAM, &EmbeddingService::GradientNorm);
+  handle("Commit", rpc::MethodKind::STREAM, &EmbeddingService::Commit);
   handle("Hash", rpc::MethodKind::UNARY, &EmbeddingService::Hash);
   handle("Statistics", rpc::MethodKind::UNARY, &EmbeddingService::Statistics);
   handle("Save", rpc::MethodKind::UNARY, &EmbeddingService::Save);
@@ -302,13 +302,9 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
   if (!request.ParseFromString(received->split.small_fields)) return Malformed("PushRequest");
   RETURN_IF_ERROR(CheckHeader(request.header()));
   const std::string_view ids = received->split.bytes_fields[0];
-  uint32_t crc = Crc32c(0, ids.data(), ids.size());
-  for (const std::string_view piece : received->gradients) crc = Crc32c(crc, piece.data(), piece.size());
-  if (crc != request.payload_crc32c()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("payload checksum of push ", request.sequence(), " of trainer ", request.header().sender().rank(),
-                     " is ", crc, ", the message says ", request.payload_crc32c(), ": damaged on its way"));
-  }
+  std::vector<std::string_view> payload_pieces{ids};
+  payload_pieces.insert(payload_pieces.end(), received->gradients.begin(), received->gradients.end());
+  RETURN_IF_ERROR(CheckPayload(request, payload_pieces));
   const WireFormat format = request.gradients_format();
   std::vector<size_t> row_bytes;
   ASSIGN_OR_RETURN(const size_t total,
@@ -324,8 +320,9 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
     next_ids += count * sizeof(uint64_t);
   }
   const Caller caller = CallerOf(request.header());
-  host_.Accumulate({caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation}, parts, received,
-                   ReplyEmpty(reply), request.header().trace_id());
+  PushPlace place{caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation};
+  for (const CoveredPush& push : request.covered()) place.covered.push_back({push.trainer(), push.incarnation(), push.sequence()});
+  host_.Accumulate(place, parts, received, ReplyEmpty(reply), request.header().trace_id());
   return absl::OkStatus();
 }
 

@@ -76,6 +76,14 @@ void SetGuard(const ValueGuardStatistics& guard, TableStatistics* table) {
   first->set_step(guard.first->step);
 }
 
+TableStatistics GuardStatistics(const TableSpec& spec, const ValueGuardStatistics& guard) {
+  TableStatistics table;
+  table.set_name(spec.name());
+  table.set_number(spec.number());
+  SetGuard(guard, &table);
+  return table;
+}
+
 void MergeStatistics(const StatisticsReply& part, StatisticsReply* total) {
   for (const TableStatistics& table : part.tables()) MergeTable(table, total);
   total->set_pulls(total->pulls() + part.pulls());

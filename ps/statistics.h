@@ -28,6 +28,9 @@ class StepCounts {
 ValueGuardStatistics GuardOf(const TableStatistics& table);
 void SetGuard(const ValueGuardStatistics& guard, TableStatistics* table);
 
+// Of one table, with nothing else.
+TableStatistics GuardStatistics(const TableSpec& spec, const ValueGuardStatistics& guard);
+
 // Adds what another part reports: tables by number, counts and histograms; of a trainer's clocks the lower one stays, of offenders the
 // first.
 void MergeStatistics(const StatisticsReply& part, StatisticsReply* total);

@@ -30,6 +30,15 @@ std::string Describe(const CommitArgs& args) {
                       "}");
 }
 
+bool IsSequence(uint64_t sequence) { return sequence != 0 && sequence >> kSequenceBits == 0; }
+constexpr char kSequenceRule[] = "; sequences count from 1 to 2^40 - 1";
+
+template <class... Why>
+absl::Status RefusePush(const PushName& push, uint64_t step, const Why&... why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("push ", push.sequence, " of trainer ", push.trainer, " for step ", step, " ", why...));
+}
+
 }  // namespace
 
 absl::Status CheckConsistency(const ConsistencySpec& consistency) {
@@ -99,61 +108,92 @@ absl::Status StepGate::Meet(const char* what, const Caller& caller) {
 }
 
 absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Caller>& caller, uint64_t step) {
-  if (caller.has_value()) {
-    RETURN_IF_ERROR(CheckTrainer("pull", caller->trainer));
-    RETURN_IF_ERROR(Meet("pull", *caller));
+  if (caller.has_value()) RETURN_IF_ERROR(CheckTrainer("pull", caller->trainer));
+  if (step > std::numeric_limits<uint32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat("pull for step ", step, "; steps count from 1 to 2^32 - 1"));
   }
+  if (const uint64_t last = OwnClock(caller) + StepsUnderWay() + 1; step > last) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "pull for step ", step, " from ", caller.has_value() ? absl::StrCat("trainer ", caller->trainer) : "no trainer", ", but only ",
+        OwnClock(caller), " steps are applied: a pull may be one step ahead, which is step ", last));
+  }
+  if (caller.has_value()) RETURN_IF_ERROR(Meet("pull", *caller));
   if (step == 0) return PullVerdict::NOW;
   if (step <= OwnClock(caller)) {
     return absl::FailedPreconditionError(
         absl::StrCat("pull for step ", step, ", but step ", OwnClock(caller), " is applied: its rows are gone"));
-  }
-  if (step > std::numeric_limits<uint32_t>::max()) {
-    return absl::InvalidArgumentError(absl::StrCat("pull for step ", step, "; steps count from 1 to 2^32 - 1"));
   }
   begun_ = true;
   return AdmitWaitingPull(caller, step) ? PullVerdict::NOW : PullVerdict::LATER;
 }
 
 bool StepGate::AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step) {
-  const uint64_t own = OwnClock(caller), slowest = applied(), bound = consistency_.staleness();
-  const auto mode = consistency_.mode();
-  if (own + (mode == ConsistencySpec::PERMIT ? bound : 1) < step) return false;
-  if (mode == ConsistencySpec::SSP && slowest + bound + 1 < step) return false;
+  const uint64_t own = OwnClock(caller), slowest = applied();
+  if (own + StepsUnderWay() < step) return false;
+  if (consistency_.mode() == ConsistencySpec::SSP && slowest + consistency_.staleness() + 1 < step) return false;
   staleness_.Add(step - 1 > slowest ? step - 1 - slowest : 0);
   outstanding_.Add(step > own ? step - own : 0);
   return true;
 }
 
-absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards) {
-  const uint32_t trainer = caller.trainer;
-  const uint64_t ahead = consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
-  RETURN_IF_ERROR(CheckStep("push", trainer, step, ahead));
-  if (sequence == 0 || sequence >> kSequenceBits != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("push sequence ", sequence, " of trainer ", trainer, "; sequences count from 1 to 2^40 - 1"));
-  }
-  RETURN_IF_ERROR(Meet("push", caller));
-  ASSIGN_OR_RETURN(const PushWindows::Known known, windows_.Find(trainer, sequence, shards));
+absl::Status StepGate::CheckCovered(const PushName& own, const std::vector<PushName>& covered) const {
   const auto refuse = [&](auto... why) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("push ", sequence, " of trainer ", trainer, " for step ", step, " ", why...));
+    return absl::InvalidArgumentError(absl::StrCat("push ", own.sequence, " of trainer ", own.trainer, " covers ", why...));
   };
-  const Trainer& sender = trainers_[trainer];
-  if (step <= sender.clock) {
+  if (!covered.empty() && !sums_trainers()) {
+    return refuse("pushes of other trainers; with consistency ", ConsistencySpec::Mode_Name(consistency_.mode()),
+                  ", where each trainer's are applied by its own commit, it must not");
+  }
+  std::vector<bool> seen(trainers_.size());
+  seen[own.trainer] = true;
+  for (const PushName& push : covered) {
+    RETURN_IF_ERROR(CheckTrainer("covered push", push.trainer));
+    if (!IsSequence(push.sequence)) return refuse("push ", push.sequence, " of trainer ", push.trainer, kSequenceRule);
+    if (seen[push.trainer]) return refuse("trainer ", push.trainer, " twice: itself and each other trainer once at most");
+    seen[push.trainer] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ShardSet> StepGate::FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const {
+  ASSIGN_OR_RETURN(const PushWindows::Known known, windows_.Find(push.trainer, push.sequence, shards));
+  const uint64_t applied = clock(push.trainer);
+  if (step <= applied) {
     if (known.applied == shards) return ShardSet();
-    return refuse("is new, but step ", sender.clock, " is applied: its gradients would be lost");
+    return RefusePush(push, step, "is new, but step ", applied, " is applied: its gradients would be lost");
   }
   if (known.applied.any() || (known.pending_step != 0 && known.pending_step != step)) {
-    return refuse("has a sequence that another step had: who counts anew must be a new incarnation");
+    return RefusePush(push, step, "has a sequence that another step had: who counts anew must be a new incarnation");
   }
-  const ShardSet fresh = shards & ~known.pending;
+  return shards & ~known.pending;
+}
+
+absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
+                                             const std::vector<PushName>& covered) {
+  const PushName own{caller.trainer, caller.incarnation, sequence};
+  RETURN_IF_ERROR(CheckStep("push", own.trainer, step, StepsUnderWay()));
+  if (!IsSequence(sequence)) {
+    return absl::InvalidArgumentError(absl::StrCat("push sequence ", sequence, " of trainer ", own.trainer, kSequenceRule));
+  }
+  RETURN_IF_ERROR(CheckCovered(own, covered));
+  RETURN_IF_ERROR(Meet("push", caller));
+  for (const PushName& push : covered) RETURN_IF_ERROR(Meet("covered push", {push.trainer, push.incarnation}));
+  ASSIGN_OR_RETURN(const ShardSet fresh, FreshShards(own, step, shards));
+  for (const PushName& push : covered) {
+    ASSIGN_OR_RETURN(const ShardSet fresh_too, FreshShards(push, step, shards));
+    if (fresh_too == fresh) continue;
+    return RefusePush(own, step, "covers push ", push.sequence, " of trainer ", push.trainer,
+                      ", but of some virtual shards only one of the two came before: they cannot be taken apart");
+  }
   if (fresh.none()) return fresh;
+  // Trainers whose pushes it covers have done their part and may have gone on: the step still waits for the sender's commit.
+  const Trainer& sender = trainers_[own.trainer];
   if (step == sender.clock + 1 && (sender.asked_norm || sender.commit.has_value())) {
-    return refuse("comes after the trainer's ", sender.commit.has_value() ? "commit" : "gradient norm");
+    return RefusePush(own, step, "comes after the trainer's ", sender.commit.has_value() ? "commit" : "gradient norm");
   }
   begun_ = true;
-  windows_.Add(trainer, step, sequence, fresh);
+  windows_.Add(own.trainer, step, sequence, fresh);
+  for (const PushName& push : covered) windows_.Add(push.trainer, step, push.sequence, fresh);
   return fresh;
 }
 

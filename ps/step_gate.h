@@ -1,7 +1,8 @@
 // Whose updates a pull sees (ConsistencySpec), as a pure state: each trainer's clock (its last step applied), who has committed the
 // next one, what has been pushed already (PushWindows). It decides; TableHost acts. A trainer's open step is its clock + 1.
 //   pull k    waits for the trainer's own clock and for the slowest one, as the mode says: own k - 1 and, in BSP, all k - 1, in SSP
-//             all k - 1 - s; in PERMIT own k - n alone. What was missing when the wait ended is counted
+//             all k - 1 - s; in PERMIT own k - n alone. What was missing when the wait ended is counted. Who asks for more than the
+//             step behind the last one that may be under way is refused: such a pull would wait for ever
 //   push k    into the open step, in PERMIT also into the n - 1 after it; a repetition is acknowledged and ignored, however late
 //   norm k    BSP: answered when every trainer has asked; else at once. A trainer that asked pushes no more in this step
 //   commit k  BSP: applied when every trainer has committed it, with the same arguments; else at once, of its trainer alone
@@ -64,8 +65,9 @@ class StepGate {
   bool AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step);
   // Those of `shards`, the virtual shards of the push's ids, for which it is new and must be accumulated; none: it is a
   // repetition. FailedPrecondition if it is neither: its step was applied without it, its sequence served another step, or
-  // the windows cannot tell.
-  absl::StatusOr<ShardSet> AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards);
+  // the windows cannot tell. A push that covers others (PushRequest.covered) is new for a shard, or came before, with all of them.
+  absl::StatusOr<ShardSet> AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
+                                     const std::vector<PushName>& covered = {});
   absl::StatusOr<RoundVerdict> AdmitNorm(const Caller& caller, uint64_t step);
   // COMPLETE makes the step applied. If two trainers disagree (FailedPrecondition, naming both) the commits of the step
   // are forgotten: none of them can succeed.
@@ -87,8 +89,14 @@ class StepGate {
   absl::Status CheckTrainer(const char* what, uint32_t trainer) const;
   // That the step exists and is at most the `ahead`-th one that is not applied.
   absl::Status CheckStep(const char* what, uint32_t trainer, uint64_t step, uint64_t ahead) const;
+  // That a push is possible which covers `covered` beside its own.
+  absl::Status CheckCovered(const PushName& own, const std::vector<PushName>& covered) const;
+  // Those of `shards` for which the push was not known before.
+  absl::StatusOr<ShardSet> FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const;
   // Takes notice of the caller's incarnation.
   absl::Status Meet(const char* what, const Caller& caller);
+  // Of one trainer, at a time.
+  uint64_t StepsUnderWay() const { return consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1; }
   uint64_t OwnClock(const std::optional<Caller>& caller) const { return caller ? clock(caller->trainer) : applied(); }
   // What was pushed into the trainer's open step is applied.
   void Apply(uint32_t trainer);

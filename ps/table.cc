@@ -20,8 +20,6 @@ namespace {
 
 constexpr uint32_t kMaxDim = 65536;
 constexpr size_t kCacheLine = 64;
-// How many ids ahead the index of pending rows is fetched.
-constexpr size_t kLookAhead = 16;
 // How many rows ahead a gradient is fetched: memory that is read row by row, but in pieces of several messages.
 constexpr size_t kGradientsAhead = 6;
 // Sets the random bits of rounding apart from those of first weights.
@@ -92,7 +90,6 @@ Table::Table(const TableSpec& spec)
       missed_(*optimizer_, spec.mode(), spec.dim()),
       layout_(spec.dim(), spec.storage(), optimizer_->num_slot_values(spec.dim())),
       rows_(Secret(), layout_.stride()),
-      pending_index_(0, Secret() | 1),
       sum_(spec.dim()),
       addend_(spec.dim()),
       weights_(spec.dim()),
@@ -119,6 +116,11 @@ char* Table::Create(uint64_t id) {
   return record;
 }
 
+char* Table::FindOrCreate(uint64_t id) {
+  char* const record = rows_.Find(id);
+  return record != nullptr ? record : Create(id);
+}
+
 void Table::FirstWeights(uint64_t id, float* weights) {
   InitializeWeights(spec_.seed(), spec_.init_stddev(), id, weights, spec_.dim());
   if (layout_.storage() == STORED_F32) return;
@@ -136,13 +138,18 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, voi
   const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(), shows = step != 0 && optimizer_->remembers_shown();
   const bool whole = brings_up || decays || shows, as_stored = TravelsAsStored(format, storage) && !decays && !shows;
   const size_t offset = layout_.weights_offset(), bytes = layout_.weight_bytes(), row_bytes = WireBytes(format, spec_.dim());
-  rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this](size_t i, char* record) {
+  // A trainer will push gradients of what it pulls.
+  uint64_t* const numbers = step == 0 ? nullptr : pulled_.Add(ids);
+  bool absent = false;  // some row, which another pull may create
+  rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this, &absent](size_t i, char* record) {
     char* const target = static_cast<char*>(rows) + (positions.empty() ? i : positions[i]) * row_bytes;
     if (record == nullptr && !create) {
+      absent = true;
       FirstWeights(ids[i], shown_.data());
       return EncodeRow(format, shown_.data(), spec_.dim(), target);
     }
     if (record == nullptr) record = Create(ids[i]);
+    if (numbers != nullptr) numbers[i] = rows_.NumberOf(record);
     if (brings_up) BringUpStored(layout_.View(record));
     if (as_stored) return CopyRow(target, record + offset, row_bytes);
     if (storage == STORED_F32 && !decays && !shows) {
@@ -155,6 +162,7 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, voi
     DecodeRow(format, target, spec_.dim(), shown_.data());  // as the caller sees it
     optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
   });
+  if (numbers != nullptr && absent) pulled_.DropLast();
 }
 
 void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
@@ -180,86 +188,61 @@ void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool crea
 void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
                        std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions) {
   if (ids.empty()) return;
-  const uint32_t push = static_cast<uint32_t>(pushes_.size());
-  pushes_.push_back({slice, sequence, gradients, std::move(owner)});
-  WireRows::Cursor rows(gradients, WireBytes(gradients.format(), spec_.dim()));
-  TANDEM_CHECK_LT(pending_.size() + ids.size(), size_t{kNone}) << "gradients pending in one step";
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (i + kLookAhead < ids.size()) pending_index_.Prefetch(ids[i + kLookAhead]);
-    pending_.push_back({rows.At(positions.empty() ? i : positions[i]), push, kNone});
-    Link(ids[i], static_cast<uint32_t>(pending_.size() - 1));
+  absl::Span<const uint64_t> numbers = pulled_.Find(ids);
+  if (numbers.empty()) {
+    numbers_.resize(ids.size());
+    rows_.FindNumbers(ids, numbers_.data());
+    numbers = numbers_;
   }
+  pending_.Add(slice, sequence, ids, numbers, rows_.end_number(), gradients, WireBytes(gradients.format(), spec_.dim()),
+               std::move(owner), positions);
 }
 
-bool Table::Before(uint32_t a, uint32_t b) const {
-  const Push &x = pushes_[pending_[a].push], &y = pushes_[pending_[b].push];
-  return std::pair(x.slice, x.sequence) < std::pair(y.slice, y.sequence);
+inline void Table::Decode(const PendingGradients::Gradient& gradient, float* values) const {
+  const WireFormat format = pending_.FormatOf(gradient);
+  if (format == WIRE_F32) CopyRow(values, gradient.bytes, spec_.dim() * sizeof(float));
+  else DecodeRow(format, gradient.bytes, spec_.dim(), values);
 }
 
-void Table::Link(uint64_t id, uint32_t entry) {
-  const auto [place, is_new] = pending_index_.FindOrInsert(id, pending_rows_.size());
-  if (is_new) {
-    pending_ids_.push_back(id);
-    pending_rows_.push_back({entry, entry, 1});
-    return;
-  }
-  PendingRow& row = pending_rows_[place];
-  ++row.count;
-  if (!Before(entry, row.tail)) {
-    pending_[row.tail].next = entry;
-    row.tail = entry;
-    return;
-  }
-  uint32_t* link = &row.head;
-  while (!Before(entry, *link)) link = &pending_[*link].next;
-  pending_[entry].next = *link;
-  *link = entry;
+inline void Table::FetchGradient(size_t pending_row) const {
+  const PendingGradients::Gradient& gradient = pending_.first(pending_row);
+  const char* const end = gradient.bytes + WireBytes(pending_.FormatOf(gradient), spec_.dim());
+  for (const char* at = gradient.bytes; at < end; at += kCacheLine) __builtin_prefetch(at);
 }
 
-inline void Table::Decode(const Pending& entry, float* values) const {
-  const WireFormat format = pushes_[entry.push].gradients.format();
-  if (format == WIRE_F32) CopyRow(values, entry.gradient, spec_.dim() * sizeof(float));
-  else DecodeRow(format, entry.gradient, spec_.dim(), values);
-}
-
-inline void Table::FetchGradient(const PendingRow& row) const {
-  const Pending& entry = pending_[row.head];
-  const char* const end = entry.gradient + WireBytes(pushes_[entry.push].gradients.format(), spec_.dim());
-  for (const char* at = entry.gradient; at < end; at += kCacheLine) __builtin_prefetch(at);
-}
-
-inline void Table::SumPending(const PendingRow& row) {
+inline void Table::SumPending(size_t pending_row) {
   const size_t dim = spec_.dim();
   float* const sum = sum_.data();
-  Decode(pending_[row.head], sum);
-  for (uint32_t entry = pending_[row.head].next; entry != kNone; entry = pending_[entry].next) {
-    Decode(pending_[entry], addend_.data());
+  const PendingGradients::Gradient* gradient = &pending_.first(pending_row);
+  Decode(*gradient, sum);
+  while ((gradient = pending_.next(*gradient)) != nullptr) {
+    Decode(*gradient, addend_.data());
     for (size_t i = 0; i < dim; ++i) sum[i] += addend_[i];
   }
 }
 
-uint32_t Table::SumFinite(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded) {
-  SumPending(row);
-  if (spec_.non_finite() == TableSpec::REJECT || AllFinite(sum_)) return row.count;
-  return SumMended(id, row, step, guarded);
+uint32_t Table::SumFinite(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded) {
+  SumPending(pending_row);
+  if (spec_.non_finite() == TableSpec::REJECT || AllFinite(sum_)) return pending_.count(pending_row);
+  return SumMended(pending_row, step, guarded);
 }
 
-uint32_t Table::SumMended(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded) {
+uint32_t Table::SumMended(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded) {
   const bool clip = spec_.non_finite() == TableSpec::CLIP;
-  std::vector<float> gradient(sum_.size());
+  std::vector<float> values(sum_.size());
   std::fill(sum_.begin(), sum_.end(), 0.0f);
   uint32_t added = 0;
-  for (uint32_t entry = row.head; entry != kNone; entry = pending_[entry].next) {
-    Decode(pending_[entry], gradient.data());
-    const bool finite = AllFinite(gradient);
+  for (auto* gradient = &pending_.first(pending_row); gradient != nullptr; gradient = pending_.next(*gradient)) {
+    Decode(*gradient, values.data());
+    const bool finite = AllFinite(values);
     if (!finite && guarded != nullptr) {
       ++(clip ? guarded->mended : guarded->skipped);
-      const uint64_t trainer = pushes_[pending_[entry].push].sequence >> kSequenceBits;
-      guarded->NoteOffender({id, static_cast<uint32_t>(trainer), step});
+      const uint64_t trainer = pending_.SequenceOf(*gradient) >> kSequenceBits;
+      guarded->NoteOffender({pending_.ids()[pending_row], static_cast<uint32_t>(trainer), step});
     }
     if (!finite && !clip) continue;
-    ZeroNonFinite(absl::MakeSpan(gradient));
-    for (size_t i = 0; i < gradient.size(); ++i) sum_[i] += gradient[i];
+    ZeroNonFinite(absl::MakeSpan(values));
+    for (size_t i = 0; i < values.size(); ++i) sum_[i] += values[i];
     ++added;
   }
   ZeroNonFinite(absl::MakeSpan(sum_));  // of finite numbers, too large together
@@ -275,9 +258,10 @@ float Table::ClippedScale(float scale) {
 }
 
 absl::uint128 Table::GradientNorm() {
+  pending_.Link();
   absl::uint128 total = 0;
-  for (size_t i = 0; i < pending_rows_.size(); ++i) {
-    SumFinite(pending_ids_[i], pending_rows_[i], 0, nullptr);
+  for (size_t i = 0; i < pending_.num_rows(); ++i) {
+    SumFinite(i, 0, nullptr);
     total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(sum_.data(), sum_.size())));
   }
   return total;
@@ -349,29 +333,25 @@ void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<
 }
 
 void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
+  pending_.Link();
   if (!skip) {
-    rows_.ForEach(pending_ids_, 0, layout_.stride(), [&](size_t i, char* record) {
-      if (i + kGradientsAhead < pending_rows_.size()) FetchGradient(pending_rows_[i + kGradientsAhead]);
-      const uint32_t count = SumFinite(pending_ids_[i], pending_rows_[i], step, &guarded_);
+    rows_.ForEachNumber(pending_.numbers(), 0, layout_.stride(), [&](size_t i, char* record) {
+      if (i + kGradientsAhead < pending_.num_rows()) FetchGradient(i + kGradientsAhead);
+      const uint32_t count = SumFinite(i, step, &guarded_);
       if (count == 0) return;
-      if (record == nullptr) record = Create(pending_ids_[i]);
+      if (record == nullptr) record = FindOrCreate(pending_.ids()[i]);
       Apply(record, sum_.data(), count, step, learning_rate, ClippedScale(scale));
     });
   } else if (spec_.non_finite() != TableSpec::REJECT) {
     // Whoever skips a step wants to know whose gradients were at fault.
-    for (size_t i = 0; i < pending_rows_.size(); ++i) SumFinite(pending_ids_[i], pending_rows_[i], step, &guarded_);
+    for (size_t i = 0; i < pending_.num_rows(); ++i) SumFinite(i, step, &guarded_);
   }
   missed_.Add(step, learning_rate, skip);
   DropPending();
+  pulled_.Clear();
 }
 
-void Table::DropPending() {
-  pushes_.clear();
-  pending_.clear();
-  pending_index_.Clear();
-  pending_ids_.clear();
-  pending_rows_.clear();
-}
+void Table::DropPending() { pending_.Clear(); }
 
 bool Table::Differs(uint64_t id, const char* values, size_t width) const {
   const RowView row = Find(id);

@@ -1,6 +1,6 @@
 // One worker's share of an embedding table: rows found by id, created on first use, changed only by Commit. It knows no
-// network and no threads. A push is kept as it came (its bytes stay in the receive buffer) and linked to the other
-// gradients of its row in (slice, sequence, arrival) order; Commit adds them up in f32 in that order and runs the
+// network and no threads. A push is kept as it came (its bytes stay in the receive buffer) and put
+// beside the other gradients of its row (PendingGradients); Commit adds them up in f32 in (slice, sequence, arrival) order and runs the
 // optimizer once per row. So neither the number of trainers nor the order of arrival nor who owns the row shows in the bits.
 // In modes other than LAZY the steps that a row missed reach it when it is next used (MissedSteps). Then, as everywhere, a row that was
 // never committed is what its id and the table's seed make of it, whatever steps have passed.
@@ -20,7 +20,8 @@
 #include "ps/client.h"
 #include "ps/optimizer/missed_steps.h"
 #include "ps/optimizer/sparse_optimizer.h"
-#include "ps/row_index.h"
+#include "ps/pending_gradients.h"
+#include "ps/pulled_numbers.h"
 #include "ps/row_layout.h"
 #include "ps/row_store.h"
 #include "ps/statistics.h"
@@ -45,7 +46,7 @@ class Table {
   const RowLayout& layout() const { return layout_; }
   size_t num_rows() const { return rows_.size(); }
   // Of rows and their index.
-  size_t memory_bytes() const { return rows_.record_bytes() + rows_.index_bytes(); }
+  size_t memory_bytes() const { return rows_.record_bytes() + rows_.index_bytes() + pending_.memory_bytes(); }
 
   // Where the row lives until the next one is created; the header is null if there is none.
   RowView Find(uint64_t id) const;
@@ -106,26 +107,9 @@ class Table {
   bool Restore(const RowHeader& header, const char* values);
 
  private:
-  static constexpr uint32_t kNone = ~uint32_t{0};
-  struct Push {
-    uint32_t slice;
-    uint64_t sequence;
-    WireRows gradients;
-    std::shared_ptr<const void> owner;
-  };
-  // One gradient row of a push, linked to the next one of the same id.
-  struct Pending {
-    const char* gradient;
-    uint32_t push;
-    uint32_t next;
-  };
-  struct PendingRow {
-    uint32_t head, tail;  // into pending_
-    uint32_t count;
-  };
-
   // A new row's record. REQUIRES: there is none with this id.
   char* Create(uint64_t id);
+  char* FindOrCreate(uint64_t id);
   // A new row's weights as Pull shows them.
   void FirstWeights(uint64_t id, float* weights);
   RandomKey RoundingKey(uint64_t id) const;
@@ -142,17 +126,16 @@ class Table {
   bool ShowsDecayed() const;
   // One optimizer step with a gradient that is the sum of `count`.
   void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale);
-  void Link(uint64_t id, uint32_t entry);
-  bool Before(uint32_t a, uint32_t b) const;
-  // The gradient of an entry as f32, in `values` [dim].
-  void Decode(const Pending& entry, float* values) const;
+  // A gradient as f32, in `values` [dim].
+  void Decode(const PendingGradients::Gradient& gradient, float* values) const;
   // Fetches what SumPending will read first.
-  void FetchGradient(const PendingRow& row) const;
-  // The sum of the gradients pending for one row, in sum_. Inlined into loops compiled for the widest vectors.
-  void SumPending(const PendingRow& row);
+  void FetchGradient(size_t pending_row) const;
+  // Of the row that is so manieth among the pending ones: the sum of its gradients, in sum_. Inlined into loops compiled for the widest
+  // vectors.
+  void SumPending(size_t pending_row);
   // Likewise without what is not finite, as the table's policy has it; returns how many were added. `guarded`: counts, may be null.
-  uint32_t SumFinite(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded);
-  [[gnu::noinline]] uint32_t SumMended(uint64_t id, const PendingRow& row, uint64_t step, ValueGuardStatistics* guarded);
+  uint32_t SumFinite(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded);
+  [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded);
   // `scale`, or less if sum_ times it were longer than max_row_norm.
   float ClippedScale(float scale);
 
@@ -162,11 +145,9 @@ class Table {
   const RowLayout layout_;
   RowStore rows_;
 
-  std::vector<Push> pushes_;
-  std::vector<Pending> pending_;
-  RowIndex pending_index_;             // id -> place in pending_rows_ and pending_ids_
-  std::vector<uint64_t> pending_ids_;  // in order of first arrival
-  std::vector<PendingRow> pending_rows_;
+  PendingGradients pending_;
+  PulledNumbers pulled_;           // since the last commit
+  std::vector<uint64_t> numbers_;  // of a push's ids
   std::vector<float> sum_;      // [dim]
   std::vector<float> addend_;   // [dim]: what is added to it next
   std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32

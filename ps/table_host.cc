@@ -1,5 +1,6 @@
 #include "ps/table_host.h"
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 #include <string>
@@ -207,23 +208,31 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     RETURN_IF_ERROR(failed_);
     ASSIGN_OR_RETURN(const StepGate::PullVerdict verdict, gate_.AdmitPull(caller, step));
     if (verdict == StepGate::PullVerdict::NOW) PostPull(std::move(pull));
-    else parked_pulls_.push_back(std::move(pull));
+    else RETURN_IF_ERROR(Park(std::move(pull)));
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);
 }
 
-absl::Status TableHost::CheckFinite(const TableSpec& spec, const PushPlace& place, const PushPart& part) {
-  if (spec.non_finite() != TableSpec::REJECT) return absl::OkStatus();
-  const std::optional<uint64_t> id = FindNonFinite(part.ids, part.gradients, part.count, spec.dim());
-  if (!id.has_value()) return absl::OkStatus();
-  absl::MutexLock lock(&mutex_);
-  ValueGuardStatistics& rejected = rejected_[spec.number()];
-  ++rejected.rejected;
-  rejected.NoteOffender({*id, place.trainer, place.step});
-  return absl::InvalidArgumentError(
-      absl::StrCat("table ", spec.name(), ": the gradient of id ", *id, " is not finite (NaN or infinity), from trainer ",
-                   place.trainer, " in step ", place.step));
+absl::Status TableHost::Park(ParkedPull pull) {
+  const auto trainer = [](const ParkedPull& of) { return of.caller.has_value() ? std::optional(of.caller->trainer) : std::nullopt; };
+  const auto waiting = std::count_if(parked_pulls_.begin(), parked_pulls_.end(),
+                                     [&](const ParkedPull& other) { return trainer(other) == trainer(pull); });
+  if (static_cast<size_t>(waiting) >= kMaxParkedPulls) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("pull for step ", pull.step, ": ", waiting, " pulls of ",
+                     pull.caller.has_value() ? absl::StrCat("trainer ", pull.caller->trainer) : "no trainer", " wait for their step already"));
+  }
+  parked_pulls_.push_back(std::move(pull));
+  return absl::OkStatus();
+}
+
+absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPlace& place, const ShardSet& shards) {
+  // Counted is a push that would have been taken but for this: no stranger's, and none of another time, is the first offender. A copy
+  // of the gate says so, and takes no notice.
+  const bool counts = StepGate(gate_).AdmitPush({place.trainer, place.incarnation}, place.step, place.sequence, shards, place.covered).ok();
+  ValueGuardStatistics ignored;
+  return (counts ? rejected_[spec.number()] : ignored).NoteRejected(spec.name(), {id, place.trainer, place.step});
 }
 
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
@@ -232,15 +241,21 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
   absl::Status refused = [&]() -> absl::Status {
     TableWorkers::Shares shares(workers_.size());
     ShardSet touched;
+    std::shared_ptr<const TableSpec> rejects;  // whose part has a gradient that is not finite, of this id
+    uint64_t wrong_id = 0;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, {.gradients = part.gradients}, &shares, &touched));
-      RETURN_IF_ERROR(CheckFinite(*spec, place, part));
+      if (rejects != nullptr || spec->non_finite() != TableSpec::REJECT) continue;
+      const std::optional<uint64_t> wrong = FindNonFinite(part.ids, part.gradients, part.count, spec->dim());
+      if (wrong.has_value()) rejects = spec;
+      wrong_id = wrong.value_or(0);
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
+    if (rejects != nullptr) return Reject(*rejects, wrong_id, place, touched);
     const Caller caller{place.trainer, place.incarnation};
-    ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched));
+    ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched, place.covered));
     answered = fresh.none();  // it was accumulated when it came first
     // A push without ids is new every time.
     ++(answered && touched.any() ? counts_.repeated_pushes : counts_.pushes);
@@ -453,10 +468,7 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
     gate_.outstanding().Save(common.mutable_outstanding());
     for (uint32_t trainer = 0; trainer < gate_.num_trainers(); ++trainer) common.add_clocks(gate_.clock(trainer));
     for (const auto& [number, guard] : rejected_) {
-      TableStatistics& of = *common.add_tables();
-      of.set_name((*specs_.Find(number))->name());
-      of.set_number(number);
-      SetGuard(guard, &of);
+      *common.add_tables() = GuardStatistics(**specs_.Find(number), guard);
     }
     auto parts = std::make_shared<std::vector<StatisticsReply>>(workers_.size());
     workers_.PostToAll(

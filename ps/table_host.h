@@ -54,11 +54,14 @@ struct PushPlace {
   uint32_t slice = 0;
   uint64_t sequence = 0;  // 1 to 2^40 - 1, never used twice by an incarnation
   uint32_t incarnation = 1;
+  std::vector<PushName> covered = {};  // pushes of other trainers that are in it too, as PushRequest.covered
 };
 
 class TableHost {
  public:
   using Done = std::function<void(absl::Status)>;
+  // Of a trainer, that wait for their step; a client has at most some dozens on their way.
+  static constexpr size_t kMaxParkedPulls = 1024;
 
   explicit TableHost(int num_workers) : workers_(num_workers) {}
   // Completes what is parked with Cancelled and waits for the workers to finish what they have.
@@ -130,10 +133,13 @@ class TableHost {
   absl::Status AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done);
   absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   void PostPull(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // ResourceExhausted if its trainer has as many that wait as one may have.
+  absl::Status Park(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that need to wait no more.
   void PostParkedPulls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // InvalidArgument, naming row, trainer and step, if the table rejects what is not finite and there is such a gradient.
-  absl::Status CheckFinite(const TableSpec& spec, const PushPlace& place, const PushPart& part);
+  // InvalidArgument, naming row, trainer and step: the table rejects what is not finite, and the gradient of `id` is not.
+  absl::Status Reject(const TableSpec& spec, uint64_t id, const PushPlace& place, const ShardSet& shards)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of one trainer alone.

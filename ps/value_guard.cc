@@ -4,11 +4,21 @@
 #include <cstring>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
+
 namespace tandem::ps {
 
 void ValueGuardStatistics::NoteOffender(const Offender& offender) {
   const auto place = [](const Offender& o) { return std::tuple(o.step, o.trainer, o.id); };
   if (!first.has_value() || place(offender) < place(*first)) first = offender;
+}
+
+absl::Status ValueGuardStatistics::NoteRejected(const std::string& table, const Offender& offender) {
+  ++rejected;
+  NoteOffender(offender);
+  return absl::InvalidArgumentError(absl::StrCat("table ", table, ": the gradient of id ", offender.id,
+                                                 " is not finite (NaN or infinity), from trainer ", offender.trainer, " in step ",
+                                                 offender.step));
 }
 
 void ValueGuardStatistics::Merge(const ValueGuardStatistics& other) {

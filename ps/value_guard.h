@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/embedding.pb.h"
 #include "ps/wire_rows.h"
@@ -29,6 +31,8 @@ struct ValueGuardStatistics {
 
   // `first` stays the first by step, then trainer, then id: the same whatever the number of servers and workers.
   void NoteOffender(const Offender& offender);
+  // A message for table `table` is refused because of this gradient; the error that says so.
+  absl::Status NoteRejected(const std::string& table, const Offender& offender);
   void Merge(const ValueGuardStatistics& other);
 };
 

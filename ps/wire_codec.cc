@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/crc32c.h"
 #include "kernels/cpu/vectorise.h"
 #include "ps/row_codec.h"
 
@@ -215,6 +216,14 @@ absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids) 
   }
   bytes->remove_prefix(static_cast<size_t>(reinterpret_cast<const char*>(next) - bytes->data()));
   return absl::OkStatus();
+}
+
+absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence, uint32_t trainer) {
+  uint32_t crc = 0;
+  for (const std::string_view piece : pieces) crc = Crc32c(crc, piece.data(), piece.size());
+  if (crc == said) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("payload checksum of push ", sequence, " of trainer ", trainer, " is ", crc,
+                                                 ", the message says ", said, ": damaged on its way"));
 }
 
 }  // namespace tandem::ps

@@ -42,4 +42,12 @@ char* EncodeAscending(absl::Span<const uint64_t> ids, size_t max_bytes, char* ou
 // one comes twice; `ids` is then unspecified. Before it allocates `ids`, the caller knows that each takes a byte at least.
 absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids);
 
+absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence, uint32_t trainer);
+// Of a push's payload, if it has a checksum: InvalidArgument, naming the push, if that is another one than that of `pieces`.
+template <class Request>
+absl::Status CheckPayload(const Request& request, absl::Span<const std::string_view> pieces) {
+  if (!request.has_payload_crc32c()) return absl::OkStatus();
+  return CheckCrc(request.payload_crc32c(), pieces, request.sequence(), request.header().sender().rank());
+}
+
 }  // namespace tandem::ps

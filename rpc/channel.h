@@ -28,6 +28,8 @@ class ClientStream {
   virtual Future<Payload> Send(Payload message) = 0;
   // Memory for a part of a message that Send, if it can, sends from where it is.
   virtual std::shared_ptr<Buffer> Allocate(size_t num_bytes) { return Buffer::Allocate(num_bytes); }
+  // Whether what Send sends now stays in memory that both ends map, where nothing on the way can damage it.
+  virtual bool shares_memory() const { return false; }
   virtual bool broken() const = 0;
 };
 

@@ -49,6 +49,7 @@ int NewSocket() { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NO
 
 LocalSocket::~LocalSocket() {
   if (fd_ >= 0) close(fd_);
+  if (spare_ >= 0) close(spare_);
 }
 
 absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Listen(const std::string& name) {
@@ -58,6 +59,7 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Listen(const std::stri
       listen(socket->fd_, kBacklog) != 0) {
     return Failed("listen at", name);
   }
+  socket->spare_ = NewSocket();
   return socket;
 }
 
@@ -75,6 +77,11 @@ absl::StatusOr<std::unique_ptr<LocalSocket>> LocalSocket::Connect(const std::str
 
 std::unique_ptr<LocalSocket> LocalSocket::Accept() {
   const int fd = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+    if (spare_ >= 0) close(spare_);
+    if (const int refused = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC); refused >= 0) close(refused);
+    spare_ = NewSocket();
+  }
   if (fd < 0) return nullptr;
   std::unique_ptr<LocalSocket> accepted(new LocalSocket(fd));
   return PeerIsThisUser(fd) ? std::move(accepted) : nullptr;

@@ -22,7 +22,8 @@ class LocalSocket {
   LocalSocket& operator=(const LocalSocket&) = delete;
   ~LocalSocket();
 
-  // The next connection to a listening socket; null if there is none, or it was another user's.
+  // The next connection to a listening socket; null if there is none, or it was another user's, or this process has no descriptor
+  // left: such a connection is closed, so that its client need not wait for one.
   std::unique_ptr<LocalSocket> Accept();
   // False if the peer is gone, or takes nothing. `passed` (-1: none) stays the caller's.
   bool Send(const void* packet, size_t num_bytes, int passed = -1);
@@ -39,6 +40,7 @@ class LocalSocket {
   explicit LocalSocket(int fd) : fd_(fd) {}
 
   const int fd_;
+  int spare_ = -1;  // a descriptor kept for closing a connection, where it listens
 };
 
 }  // namespace tandem::rpc

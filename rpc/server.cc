@@ -22,6 +22,7 @@
 #include "rpc/grpc_bytes.h"
 #include "rpc/grpc_thread.h"
 #include "rpc/listen.h"
+#include "rpc/ordered_answers.h"
 #include "rpc/served_call.h"
 #include "rpc/shared_server.h"
 
@@ -29,6 +30,8 @@ namespace tandem::rpc {
 namespace {
 
 using grpc::ByteBuffer;
+
+constexpr size_t kMaxUnanswered = 4;  // messages of a stream: with the handler, or their answers not yet written
 
 class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
  public:
@@ -55,84 +58,106 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
   std::atomic<bool> finished_{false};
 };
 
-// A stream: one message with the handler at a time. The next is read as soon as the reply to the last is handed over,
-// so that reading overlaps writing; a second reply waits for the first to be written, and nothing more is read.
-class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public ServedCall {
+// A stream. The next message is read when the handler has returned from the last one and few enough have no answer: so reading and
+// writing overlap what the handler has begun, and a client that takes no replies is read no more.
+class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public std::enable_shared_from_this<StreamCall> {
  public:
   explicit StreamCall(std::shared_ptr<const Handler> handler) : handler_(std::move(handler)) {}
 
   static StreamCall* Start(std::shared_ptr<const Handler> handler) {
     auto call = std::make_shared<StreamCall>(std::move(handler));
     call->self_ = call;
-    call->StartRead(&call->request_);
+    absl::MutexLock lock(&call->mutex_);
+    call->Advance();
     return call.get();
   }
 
-  void Answer(absl::StatusOr<Payload> answer) override {
-    ByteBuffer reply;
-    if (answer.ok()) ToByteBuffer(*answer, &reply);
-    absl::MutexLock lock(&mutex_);
-    if (end_.has_value()) return;  // cancelled before
-    if (answer.ok()) {
-      next_reply_.emplace().Swap(&reply);
-    } else {
-      end_ = answer.status();
-    }
-    Advance();
-  }
-
   void OnReadDone(bool ok) override {
-    if (!ok) {  // the client has sent all it wants to send, or is gone
-      End(absl::OkStatus());
-      return;
+    uint64_t number = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      reading_ = false;
+      all_read_ |= !ok;  // the client has sent all it wants to send, or is gone
+      if (!ok) return Advance();
+      handling_ = true;
+      number = answers_.Expect();
     }
     ReactionScope scope;
     Payload message = FromByteBuffer(request_);
     request_.Clear();
-    (*handler_)(std::move(message), MakeReply(self_));
+    (*handler_)(std::move(message), MakeReply(std::make_shared<Message>(shared_from_this(), number)));
+    absl::MutexLock lock(&mutex_);
+    handling_ = false;
+    Advance();
   }
   void OnWriteDone(bool ok) override {
     absl::MutexLock lock(&mutex_);
     writing_ = false;
-    if (!ok) {
-      next_reply_.reset();
-      if (!end_.has_value()) end_ = absl::CancelledError("the client is gone");
-    }
+    if (!ok) End(absl::CancelledError("the client is gone"));
     Advance();
   }
-  void OnCancel() override { End(absl::CancelledError("the stream was cancelled")); }
+  void OnCancel() override {
+    absl::MutexLock lock(&mutex_);
+    End(absl::CancelledError("the stream was cancelled"));
+    Advance();
+  }
   void OnDone() override { std::shared_ptr<StreamCall> last = std::move(self_); }
 
  private:
-  void End(absl::Status status) {
-    absl::MutexLock lock(&mutex_);
+  class Message : public ServedCall {
+   public:
+    Message(std::shared_ptr<StreamCall> stream, uint64_t number) : stream_(std::move(stream)), number_(number) {}
+    void Answer(absl::StatusOr<Payload> answer) override {
+      absl::MutexLock lock(&stream_->mutex_);
+      stream_->answers_.Give(number_, std::move(answer));
+      stream_->Advance();
+    }
+
+   private:
+    const std::shared_ptr<StreamCall> stream_;
+    const uint64_t number_;
+  };
+
+  void End(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!end_.has_value()) end_ = std::move(status);
-    Advance();
   }
 
   // Starts what can be started. Under the mutex, so that no operation can start after Finish; gRPC runs no reaction
   // inside these calls.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (writing_ || finished_) return;
-    if (next_reply_.has_value()) {
-      writing_ = true;
-      reply_.Swap(&*next_reply_);
-      next_reply_.reset();
-      StartWrite(&reply_);
-      if (!end_.has_value()) StartRead(&request_);
-    } else if (end_.has_value()) {
+    if (finished_) return;
+    if (!writing_ && !end_.has_value() && answers_.ready()) {
+      const absl::StatusOr<Payload> answer = answers_.Take();
+      if (answer.ok()) {
+        writing_ = true;
+        reply_.Clear();
+        ToByteBuffer(*answer, &reply_);
+        StartWrite(&reply_);
+      } else {
+        End(answer.status());
+      }
+    }
+    if (all_read_ && answers_.size() == 0) End(absl::OkStatus());
+    if (end_.has_value()) {
+      if (writing_) return;
       finished_ = true;
       Finish(ToGrpcStatus(*end_));
+    } else if (!reading_ && !handling_ && !all_read_ && answers_.size() + (writing_ ? 1 : 0) < kMaxUnanswered) {
+      reading_ = true;
+      StartRead(&request_);
     }
   }
 
   std::shared_ptr<StreamCall> self_;  // gRPC's share
   const std::shared_ptr<const Handler> handler_;
-  ByteBuffer request_;  // being read; reading alternates with handling
+  ByteBuffer request_;  // being read; reading alternates with handing over
   absl::Mutex mutex_;
   ByteBuffer reply_ ABSL_GUARDED_BY(mutex_);  // being written
-  std::optional<ByteBuffer> next_reply_ ABSL_GUARDED_BY(mutex_);
+  OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // how the stream is to end
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // the handler has not returned
+  bool all_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -236,8 +261,10 @@ std::string Server::address() const {
 void Server::Shutdown(double grace_seconds) {
   if (state_->server == nullptr) return;
   TANDEM_CHECK(!InReaction()) << "a handler must not stop its own server";
-  state_->server->Shutdown(absl::ToChronoTime(absl::Now() + absl::Seconds(grace_seconds)));
+  const absl::Time deadline = absl::Now() + absl::Seconds(grace_seconds);
+  state_->server->Shutdown(absl::ToChronoTime(deadline));
   state_->server = nullptr;
+  if (state_->shared != nullptr) state_->shared->AwaitReplies(deadline);
   state_->shared = nullptr;
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/base/buffer.h"
 #include "rpc/payload.h"
 
@@ -37,13 +38,16 @@ using Handler = std::function<void(Payload request, Reply reply)>;
 enum class MethodKind {
   UNARY,   // one request, one reply
   STREAM,  // bidirectional: every request message gets one reply message, in order; an error reply ends the stream.
-           // The next message is read only when the reply to the last one has been handed over: flow control.
+           // A stream hands a few messages to the handler, one after the other, before the first is answered; a client that takes
+           // no replies is read no more.
 };
 
 struct SharedMemoryOptions {
   // Room for the messages of one stream in one direction. Memory is taken as it is needed; at most so much, as long as the stream
   // lives.
   size_t arena_bytes = size_t{128} << 20;  // a multiple of 4,096
+  // For a client that has connected to say what it wants.
+  absl::Duration hello_timeout = absl::Seconds(5);
 };
 
 class Server {
@@ -57,9 +61,8 @@ class Server {
   void Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler);
   // Binds `listen` ("host:port", port 0 picks a free one) and serves. Unavailable if the port is taken, naming it.
   absl::Status Start(const std::string& listen);
-  // From now on clients of the same host and user may open streams through shared memory (SharedStreams). There, a stream hands
-  // some messages to the handler before the first is answered; replies keep their order. Unavailable if another server of this
-  // host goes by the same address. REQUIRES: started.
+  // From now on clients of the same host and user may open streams through shared memory (SharedStreams). Unavailable if another
+  // server of this host goes by the same address. REQUIRES: started.
   absl::Status ServeSharedMemory(SharedMemoryOptions options = {});
   // "host:port" with the real port. REQUIRES: started.
   std::string address() const;

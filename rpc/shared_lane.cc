@@ -44,7 +44,9 @@ absl::StatusOr<bool> LaneSender::Pump() {
       continue;
     }
     posted = true;
-    if (next.slice == next.message.payload.slices().size()) queue_.pop_front();
+    if (next.slice < next.message.payload.slices().size()) continue;
+    finished_.messages.push_back(std::move(next.message));
+    queue_.pop_front();
   }
   return posted;
 }
@@ -58,6 +60,7 @@ absl::Status LaneSender::Reap() {
       return absl::DataLossError(absl::StrCat("the peer released slot ", slot, ", which it was not sent"));
     }
     ++num_reaped_;
+    if (lent_[slot].owner != nullptr) finished_.owners.push_back(std::move(lent_[slot].owner));
     lent_[slot] = {};
     free_slots_.push_back(slot);
   }
@@ -72,12 +75,12 @@ bool LaneSender::PostFragment(Outgoing* outgoing) {
   if (free_slots_.empty()) return false;
   const auto& slices = outgoing->message.payload.slices();
   if (slices.empty()) {
-    Post(nullptr, 0, outgoing->message, nullptr);
+    Post(nullptr, 0, outgoing->message, {true, nullptr, nullptr});
     return true;
   }
   const Payload::Slice& first = slices[outgoing->slice];
   if (outgoing->offset == 0 && InPlace(first)) {
-    Post(first.data, first.size, outgoing->message, first.owner);
+    Post(first.data, first.size, outgoing->message, {true, first.owner, nullptr});
     ++outgoing->slice;
     return true;
   }
@@ -98,14 +101,14 @@ bool LaneSender::PostFragment(Outgoing* outgoing) {
     ++outgoing->slice;
     outgoing->offset = 0;
   }
-  Post(copy->data(), copy->num_bytes(), outgoing->message, copy);
+  Post(copy->data(), copy->num_bytes(), outgoing->message, {true, nullptr, copy});
   return true;
 }
 
-void LaneSender::Post(const void* data, size_t num_bytes, const SharedMessage& message, std::shared_ptr<const void> owner) {
+void LaneSender::Post(const void* data, size_t num_bytes, const SharedMessage& message, Lent lent) {
   const uint32_t number = free_slots_.back();
   free_slots_.pop_back();
-  lent_[number] = {true, std::move(owner)};
+  lent_[number] = std::move(lent);
   LaneControl::Slot& slot = control_.slots[number];
   slot.offset.store(data == nullptr ? 0 : arena_->OffsetOf(data), std::memory_order_relaxed);
   slot.num_bytes.store(num_bytes, std::memory_order_relaxed);

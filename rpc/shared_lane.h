@@ -12,6 +12,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -52,6 +53,12 @@ class LaneSender {
   // Posts as much as there is room for; returns whether that was anything. Slices that lie in the arena stay where they are and
   // keep their owners until they are released; others are copied.
   absl::StatusOr<bool> Pump();
+  // What of others Pump is done with: its end may run anybody's code, and so must not come under a lock. What goes may make room.
+  struct Finished {
+    std::vector<std::shared_ptr<const void>> owners;
+    std::vector<SharedMessage> messages;
+  };
+  Finished TakeFinished() { return std::exchange(finished_, {}); }
   bool waiting() const { return !queue_.empty(); }
   // Whether Pump, which had no room, would find more now.
   bool has_news() const { return control_.num_released.load() != num_reaped_; }
@@ -67,18 +74,20 @@ class LaneSender {
   // The next fragment of the first message; false if there is no room.
   bool PostFragment(Outgoing* outgoing);
   bool InPlace(const Payload::Slice& slice) const;
-  void Post(const void* data, size_t num_bytes, const SharedMessage& message, std::shared_ptr<const void> owner);
+  struct Lent {
+    bool posted = false;
+    std::shared_ptr<const void> owner;  // of a slice that was not copied
+    std::shared_ptr<Buffer> copy;
+  };
+  void Post(const void* data, size_t num_bytes, const SharedMessage& message, Lent lent);
 
   LaneControl& control_;
   const std::shared_ptr<SharedArena> arena_;
   std::deque<Outgoing> queue_;
   std::vector<uint32_t> free_slots_;
-  struct Lent {
-    bool posted = false;
-    std::shared_ptr<const void> owner;
-  };
   std::vector<Lent> lent_;  // by slot
   uint64_t num_posted_ = 0, num_reaped_ = 0;
+  Finished finished_;
 };
 
 class LaneReceiver {

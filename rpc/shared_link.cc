@@ -75,15 +75,27 @@ void SharedLink::Ring() {
   socket_->Send(&ring, sizeof ring);  // one that cannot be sent finds others unread, or nobody there
 }
 
+absl::StatusOr<bool> SharedLink::Pump() {
+  bool posted = false;
+  while (true) {
+    LaneSender::Finished finished;  // goes when the lock has gone, and before the next look for room
+    absl::MutexLock lock(&sending_);
+    ASSIGN_OR_RETURN(const bool more, sender_.Pump());
+    posted |= more;
+    finished = sender_.TakeFinished();
+    if (!sender_.waiting() || (finished.owners.empty() && finished.messages.empty())) return posted;
+  }
+}
+
 void SharedLink::Send(SharedMessage message) {
   if (closed_) return;
-  absl::StatusOr<bool> posted = false;
   {
     absl::MutexLock lock(&sending_);
     const bool first = !sender_.waiting();
     sender_.Queue(std::move(message));
-    if (first) posted = sender_.Pump();
+    if (!first) return;
   }
+  const absl::StatusOr<bool> posted = Pump();
   if (!posted.ok()) return Close();
   if (*posted) Ring();
 }
@@ -91,12 +103,11 @@ void SharedLink::Send(SharedMessage message) {
 absl::StatusOr<bool> SharedLink::Step() {
   std::atomic<uint32_t>& asleep = control().sides[static_cast<int>(side_)].asleep;
   if (asleep.load(std::memory_order_relaxed) != 0) asleep.store(0);
-  bool posted;
   {
     absl::MutexLock lock(&sending_);
     if (!sender_.waiting()) return false;
-    ASSIGN_OR_RETURN(posted, sender_.Pump());
   }
+  ASSIGN_OR_RETURN(const bool posted, Pump());
   if (posted) Ring();
   return posted;
 }

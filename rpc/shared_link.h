@@ -51,6 +51,8 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
 
   Control& control() const;
   void Ring();
+  // Posts what there is room for; whether that was anything.
+  absl::StatusOr<bool> Pump();
   // `held_bytes`: 0 for one that was copied.
   void Release(uint32_t slot, size_t held_bytes);
   absl::StatusOr<std::optional<SharedMessage>> TakeNext();

@@ -1,7 +1,6 @@
 #include "rpc/shared_server.h"
 
 #include <cstring>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -9,9 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/check.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/grpc_bytes.h"
 #include "rpc/local_socket.h"
+#include "rpc/ordered_answers.h"
 #include "rpc/served_call.h"
 #include "rpc/shared_link.h"
 #include "rpc/shared_memory.h"
@@ -26,12 +27,34 @@ constexpr int kMaxPackets = 16;        // taken of one socket before others have
 
 }  // namespace
 
+// Messages with their handlers, of all streams.
+class SharedServer::Running {
+ public:
+  void Add(int count) {
+    absl::MutexLock lock(&mutex_);
+    count_ += count;
+  }
+  void AwaitNone(absl::Time deadline) {
+    absl::MutexLock lock(&mutex_);
+    const auto none = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return count_ == 0; };
+    mutex_.AwaitWithDeadline(absl::Condition(&none), deadline);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 // One client's stream. Messages go to the handler as they come, replies go out in the order of the messages.
 class SharedServer::Stream : public SharedPoller::Member, public std::enable_shared_from_this<Stream> {
  public:
   Stream(std::unique_ptr<LocalSocket> socket, std::shared_ptr<const HandlerMap> handlers, SharedMemoryOptions options,
-         std::shared_ptr<SharedPoller> poller)
-      : socket_(std::move(socket)), handlers_(std::move(handlers)), options_(options), poller_(std::move(poller)) {}
+         std::shared_ptr<SharedPoller> poller, std::shared_ptr<Running> running)
+      : socket_(std::move(socket)),
+        handlers_(std::move(handlers)),
+        options_(options),
+        poller_(std::move(poller)),
+        running_(std::move(running)) {}
 
   int fd() const override { return socket_->fd(); }
   bool Step() override;
@@ -68,16 +91,21 @@ class SharedServer::Stream : public SharedPoller::Member, public std::enable_sha
   const std::shared_ptr<const HandlerMap> handlers_;
   const SharedMemoryOptions options_;
   const std::shared_ptr<SharedPoller> poller_;
+  const std::shared_ptr<Running> running_;
+  const Stopwatch accepted_;
   std::shared_ptr<const Handler> handler_;
   std::shared_ptr<SharedLink> link_;  // once welcomed; set before any message
-  absl::Mutex mutex_;                 // also over what is sent, which keeps the order
-  std::deque<std::optional<absl::StatusOr<Payload>>> answers_ ABSL_GUARDED_BY(mutex_);  // of messages from first_ on
-  uint64_t first_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // by an error reply
+  absl::Mutex mutex_;
+  OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // by an error reply
+  bool sending_ ABSL_GUARDED_BY(mutex_) = false;  // one thread at a time does, which keeps the order, and without the lock
 };
 
 bool SharedServer::Stream::Step() {
-  if (link_ == nullptr) return false;
+  if (link_ == nullptr) {
+    if (absl::Seconds(accepted_.Seconds()) > options_.hello_timeout) socket_->Shutdown();
+    return false;
+  }
   const absl::StatusOr<bool> sent = link_->Step();
   if (!sent.ok()) link_->Close();
   if (!sent.ok() || !TakesMessages()) return sent.ok() && *sent;
@@ -87,9 +115,9 @@ bool SharedServer::Stream::Step() {
   uint64_t number;
   {
     absl::MutexLock lock(&mutex_);
-    number = first_ + answers_.size();
-    answers_.emplace_back();
+    number = answers_.Expect();
   }
+  running_->Add(1);
   (*handler_)(std::move((**message).payload), MakeReply(std::make_shared<Call>(shared_from_this(), number)));
   return true;
 }
@@ -98,20 +126,28 @@ void SharedServer::Stream::Answer(uint64_t number, absl::StatusOr<Payload> answe
   if (answer.ok() && answer->size() > size_t{kMaxMessageBytes}) {
     answer = absl::ResourceExhaustedError(absl::StrCat("a reply of ", answer->size(), " bytes, the limit is ", kMaxMessageBytes));
   }
-  bool was_full;
   {
     absl::MutexLock lock(&mutex_);
-    was_full = answers_.size() >= kMaxUnanswered;
-    answers_[number - first_] = std::move(answer);
-    for (; !answers_.empty() && answers_.front().has_value(); answers_.pop_front(), ++first_) {
-      if (ended_) continue;
-      absl::StatusOr<Payload>& next = *answers_.front();
-      ended_ = !next.ok();
-      if (next.ok()) link_->Send({*std::move(next)});
-      else link_->Send({Payload(std::string(next.status().message())), next.status().code()});
-    }
+    answers_.Give(number, std::move(answer));
+    if (std::exchange(sending_, true)) return;
   }
-  if (was_full) poller_->Wake();
+  while (true) {
+    bool was_full, is_sent;
+    {
+      absl::MutexLock lock(&mutex_);
+      sending_ = answers_.ready();
+      if (!sending_) return;
+      was_full = answers_.size() >= kMaxUnanswered;
+      answer = answers_.Take();
+      is_sent = !ended_;
+      ended_ = ended_ || !answer.ok();
+    }
+    if (is_sent && answer.ok()) link_->Send({*std::move(answer)});
+    else if (is_sent) link_->Send({Payload(std::string(answer.status().message())), answer.status().code()});
+    answer = Payload();
+    running_->Add(-1);
+    if (was_full) poller_->Wake();
+  }
 }
 
 bool SharedServer::Stream::OnReadable() {
@@ -156,18 +192,19 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedServer::Stream::Open(const s
 class SharedServer::Listener : public SharedPoller::Member {
  public:
   Listener(std::unique_ptr<LocalSocket> socket, HandlerMap handlers, SharedMemoryOptions options,
-           std::shared_ptr<SharedPoller> poller)
+           std::shared_ptr<SharedPoller> poller, std::shared_ptr<Running> running)
       : socket_(std::move(socket)),
         handlers_(std::make_shared<const HandlerMap>(std::move(handlers))),
         options_(options),
-        poller_(std::move(poller)) {}
+        poller_(std::move(poller)),
+        running_(std::move(running)) {}
 
   int fd() const override { return socket_->fd(); }
   bool Step() override { return false; }
   bool Rest() override { return true; }
   bool OnReadable() override {
     if (auto accepted = socket_->Accept(); accepted != nullptr) {
-      poller_->Add(std::make_shared<Stream>(std::move(accepted), handlers_, options_, poller_));
+      poller_->Add(std::make_shared<Stream>(std::move(accepted), handlers_, options_, poller_, running_));
     }
     return true;
   }
@@ -178,14 +215,21 @@ class SharedServer::Listener : public SharedPoller::Member {
   const std::shared_ptr<const HandlerMap> handlers_;
   const SharedMemoryOptions options_;
   const std::shared_ptr<SharedPoller> poller_;
+  const std::shared_ptr<Running> running_;
 };
+
+SharedServer::SharedServer()
+    : poller_(std::make_shared<SharedPoller>("shared streams")), running_(std::make_shared<Running>()) {}
+
+void SharedServer::AwaitReplies(absl::Time deadline) { running_->AwaitNone(deadline); }
 
 absl::StatusOr<std::unique_ptr<SharedServer>> SharedServer::Start(const std::string& address, HandlerMap streams,
                                                                   SharedMemoryOptions options) {
   TANDEM_CHECK(options.arena_bytes > 0 && options.arena_bytes % Extents::kUnit == 0) << options.arena_bytes;
   ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, LocalSocket::Listen(SharedSocketName(address)));
   std::unique_ptr<SharedServer> server(new SharedServer());
-  server->poller_->Add(std::make_shared<Listener>(std::move(socket), std::move(streams), options, server->poller_));
+  server->poller_->Add(std::make_shared<Listener>(std::move(socket), std::move(streams), options, server->poller_,
+                                                 server->running_));
   return server;
 }
 

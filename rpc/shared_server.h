@@ -22,12 +22,17 @@ class SharedServer {
                                                              SharedMemoryOptions options);
   ~SharedServer() { poller_->Stop(); }
 
+  // Returns when no message is with its handler, or at the deadline.
+  void AwaitReplies(absl::Time deadline);
+
  private:
   class Listener;
+  class Running;
   class Stream;
-  SharedServer() : poller_(std::make_shared<SharedPoller>("shared streams")) {}
+  SharedServer();
 
   const std::shared_ptr<SharedPoller> poller_;
+  const std::shared_ptr<Running> running_;
 };
 
 }  // namespace tandem::rpc

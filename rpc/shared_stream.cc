@@ -32,11 +32,12 @@ struct SharedStreams::Refusals {
 
 class SharedStreams::Stream : public SharedPoller::Member, public std::enable_shared_from_this<Stream> {
  public:
-  Stream(std::string address, std::string method, int window, std::unique_ptr<LocalSocket> socket,
+  Stream(std::string address, std::string method, int window, absl::Duration welcome_timeout, std::unique_ptr<LocalSocket> socket,
          std::shared_ptr<Refusals> refusals)
       : address_(std::move(address)),
         method_(std::move(method)),
         window_(static_cast<size_t>(window)),
+        welcome_timeout_(welcome_timeout),
         socket_(std::move(socket)),
         refusals_(std::move(refusals)) {}
 
@@ -49,6 +50,7 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
     const std::shared_ptr<SharedLink> link = this->link();
     return link != nullptr ? link->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
   }
+  bool shares_memory() { return link() != nullptr; }
   // Ends it with `cause`; what is done already stays done.
   void Break(const absl::Status& cause);
 
@@ -75,9 +77,15 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
   absl::Status OnWelcome(const std::string& packet, int fd);
   // Streams to this server take another way from now on.
   void RememberRefusal();
+  // So this one, too, has to.
+  void Refuse(absl::string_view why) {
+    RememberRefusal();
+    Break(absl::UnavailableError(absl::StrCat("no shared memory: ", why)));
+  }
 
   const std::string address_, method_;
   const size_t window_;
+  const absl::Duration welcome_timeout_;
   const std::shared_ptr<LocalSocket> socket_;
   const std::shared_ptr<Refusals> refusals_;
   const Stopwatch started_;
@@ -96,6 +104,7 @@ class SharedStreams::Handle : public ClientStream {
   Future<Payload> Send(Payload message) override { return stream_->Send(std::move(message)); }
   bool broken() const override { return stream_->broken(); }
   std::shared_ptr<Buffer> Allocate(size_t num_bytes) override { return stream_->Allocate(num_bytes); }
+  bool shares_memory() const override { return stream_->shares_memory(); }
 
  private:
   const std::shared_ptr<Stream> stream_;
@@ -140,7 +149,11 @@ void SharedStreams::Stream::Pump() {
 
 bool SharedStreams::Stream::Step() {
   const std::shared_ptr<SharedLink> link = this->link();
-  if (link == nullptr) return false;
+  if (link == nullptr) {
+    // A server that hangs, say, or has stopped.
+    if (absl::Seconds(started_.Seconds()) > welcome_timeout_ && !broken()) Refuse("the server has not answered");
+    return false;
+  }
   const absl::StatusOr<bool> sent = link->Step();
   if (!sent.ok()) Break(sent.status());
   return TakeReply(*link) || (sent.ok() && *sent);
@@ -188,8 +201,7 @@ bool SharedStreams::Stream::OnReadable() {
       case LocalSocket::Received::PACKET:
         if (!welcome) continue;
         if (const absl::Status status = OnWelcome(packet, fd); !status.ok()) {
-          RememberRefusal();
-          Break(absl::UnavailableError(absl::StrCat("no shared memory: ", status.message())));
+          Refuse(status.message());
           return false;
         }
         Pump();
@@ -205,6 +217,7 @@ absl::Status SharedStreams::Stream::OnWelcome(const std::string& packet, int fd)
   if (packet.size() < sizeof welcome) return absl::DataLossError("not a welcome");
   std::memcpy(&welcome, packet.data(), sizeof welcome);
   if (welcome.magic != kSharedMagic || welcome.version != kSharedVersion) return absl::FailedPreconditionError("another version");
+  if (fd < 0 && welcome.arena_bytes != 0) return absl::ResourceExhaustedError("this process has no descriptor left");
   if (fd < 0) return absl::UnavailableError(packet.substr(sizeof welcome));
   if (welcome.arena_bytes == 0 || welcome.arena_bytes % Extents::kUnit != 0 || welcome.arena_bytes > size_t{1} << 40) {
     return absl::DataLossError(absl::StrCat("arenas of ", welcome.arena_bytes, " bytes"));
@@ -251,8 +264,8 @@ void SharedStreams::Stream::Break(const absl::Status& cause) {
   for (auto& outgoing : queue) outgoing.promise.Set(reason);
 }
 
-SharedStreams::SharedStreams()
-    : refusals_(std::make_shared<Refusals>()), poller_(std::make_shared<SharedPoller>("shared streams")) {}
+SharedStreams::SharedStreams(absl::Duration welcome_timeout)
+    : welcome_timeout_(welcome_timeout), refusals_(std::make_shared<Refusals>()), poller_(std::make_shared<SharedPoller>("shared streams")) {}
 
 absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::string& address, const std::string& method,
                                                                   int window) {
@@ -267,7 +280,7 @@ absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::str
   if (packet.size() > kMaxPacketBytes || !socket->Send(packet.data(), packet.size())) {
     return absl::UnavailableError(absl::StrCat(address, " takes no stream through shared memory"));
   }
-  auto stream = std::make_shared<Stream>(address, method, window, std::move(socket), refusals_);
+  auto stream = std::make_shared<Stream>(address, method, window, welcome_timeout_, std::move(socket), refusals_);
   poller_->Add(stream);
   return std::make_unique<Handle>(std::move(stream));
 }

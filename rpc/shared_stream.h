@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "rpc/channel.h"
 #include "rpc/shared_poller.h"
 
@@ -15,7 +16,8 @@ namespace tandem::rpc {
 
 class SharedStreams {
  public:
-  SharedStreams();
+  // A server that has not welcomed a stream by then is taken for one that refuses.
+  explicit SharedStreams(absl::Duration welcome_timeout = absl::Seconds(5));
   ~SharedStreams() { poller_->Stop(); }
 
   // A stream to the server that listens on `address` ("host:port", as it calls itself); does not block. An error if no such
@@ -27,6 +29,7 @@ class SharedStreams {
   class Handle;
   struct Refusals;
 
+  const absl::Duration welcome_timeout_;
   const std::shared_ptr<Refusals> refusals_;
   const std::shared_ptr<SharedPoller> poller_;
 };

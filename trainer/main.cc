@@ -56,17 +56,20 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
 }
 
 void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
-  command.add_option("--mode", options.modes, "pull_push, pooled (bags of 26 ids, summed by the servers), pull or push; default: all")
-      ->check(CLI::IsMember({"pull_push", "pooled", "pull", "push"}))
-      ->type_name("pull_push|pooled|pull|push");
-  command.add_option("--clients", options.clients, "processes that pull and push; default: 2 for pull_push and pooled, else 1")
+  command
+      .add_option("--mode", options.modes,
+                  "pull_push, pooled (bags of 26 ids, summed by the servers), pull, push, hybrid (a dense net over the sums of 26 rows makes "
+                  "the gradients and is trained too, by DDP) or hybrid_pooled; default: all")
+      ->check(CLI::IsMember({"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}))
+      ->type_name("pull_push|pooled|pull|push|hybrid|hybrid_pooled");
+  command.add_option("--clients", options.clients, "processes that pull and push; default: 1 for pull and push, else 2")
       ->check(CLI::Range(1, 256));
   command.add_option("--servers", options.servers, "parameter servers")->check(CLI::Range(1, 256))->capture_default_str();
   command.add_option("--threads", options.threads, "worker threads of a server")->check(CLI::Range(1, 64))->capture_default_str();
   command.add_option("--rows", options.rows, "rows of the table")->check(CLI::Range(2, 1 << 30))->capture_default_str();
   command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")->check(CLI::Range(1, 65536));
   command
-      .add_option("--batch", options.batch, "a client and step: samples of 26 ids for pull_push and pooled, distinct ids for pull and push")
+      .add_option("--batch", options.batch, "a client and step: distinct ids for pull and push, else samples of 26 ids")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")

@@ -39,6 +39,7 @@ TEST(IncludeDirectionTest, AllowedArrows) {
       {"trainer/tensor/tensor.h", "kernels/base/array_view.h"},
       {"trainer/nn/linear.cc", "trainer/tensor/tensor.h"},
       {"trainer/remote/remote_embedding.cc", "ps/client.h"},
+      {"trainer/remote/host_exchange.h", "ps/trainer_exchange.h"},
       {"trainer/loop/loop.cc", "trainer/comm/process_group.h"},
       {"trainer/comm/cpu_group.cc", "rpc/shared_memory.h"},
       {"trainer/comm/nccl_group.cc", "nccl.h"},

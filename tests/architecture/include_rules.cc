@@ -33,7 +33,7 @@ const std::vector<Room>& Rooms() {
       {"trainer/data", {"trainer/parallel"}},
       {"trainer/checkpoint", {"trainer/parallel"}},
       {"trainer/parallel", {"trainer/remote"}},
-      {"trainer/remote", {"trainer/comm", "trainer/nn", "trainer/optim"}},
+      {"trainer/remote", {"trainer/comm", "trainer/nn", "trainer/optim", "ps/trainer_exchange.h"}},
       {"trainer/comm", {"rpc", "kernels/base"}},
       {"trainer/nn", {"trainer/autograd"}},
       {"trainer/optim", {"trainer/autograd"}},

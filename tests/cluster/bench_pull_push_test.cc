@@ -2,7 +2,6 @@
 // ends.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -20,7 +19,7 @@ constexpr double kDeadlineSeconds = 60;
 
 class BenchPullPushTest : public testing::Test {
  protected:
-  std::unique_ptr<support::Process> Start(std::vector<std::string> arguments) {
+  std::unique_ptr<support::Process> Start(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), {TANDEM_BINARY, "bench", "pull-push", "--json", json_});
     return std::make_unique<support::Process>(folder_.path(), arguments);
   }
@@ -28,6 +27,11 @@ class BenchPullPushTest : public testing::Test {
     std::ifstream file(json_);
     return {std::istreambuf_iterator<char>(file), {}};
   }
+  struct Case {
+    std::string mode, path, wire;
+  };
+  // Runs a small table of cases, to end well and to write a line for each of `cases` and no other.
+  void RunAndCheck(std::vector<std::string> arguments, const std::vector<Case>& cases) const;
   // The processes that the command started say where their master is.
   static std::vector<support::RunningProcess> Children(pid_t parent) {
     std::vector<support::RunningProcess> children;
@@ -41,40 +45,53 @@ class BenchPullPushTest : public testing::Test {
   const std::string json_ = folder_ / "bench.json";
 };
 
-TEST_F(BenchPullPushTest, EveryModeWireAndPathIsMeasuredCheckedAndWritten) {
-  const auto bench = Start({"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50", "--ids",
-                            "zipf", "--wire", "f32", "bf16", "--path", "all", "--steps", "3", "--repetitions", "1"});
+void BenchPullPushTest::RunAndCheck(std::vector<std::string> arguments, const std::vector<Case>& cases) const {
+  for (const char* argument : {"--clients", "2", "--servers", "2", "--threads", "2", "--rows", "3000", "--dim", "5", "--batch", "50",
+                               "--ids", "zipf", "--steps", "3", "--repetitions", "1"}) {
+    arguments.push_back(argument);
+  }
+  const auto bench = Start(arguments);
   const support::Ended ended = bench->Wait(kDeadlineSeconds);
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
   EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
   EXPECT_TRUE(Children(bench->pid()).empty());
   const std::string json = Json();
-  std::vector<std::array<std::string, 3>> rows_of_table;
-  for (const std::string mode : {"pull_push", "pooled", "pull", "push"}) {
-    for (const std::string wire : {"f32", "bf16"}) {
-      if (mode == "pooled" && wire != "f32") continue;
-      for (const std::string path : {"grpc", "shm"}) rows_of_table.push_back({mode, wire, path});
-    }
-  }
   size_t at = 0;
-  for (const auto& [mode, wire, path] : rows_of_table) {
+  for (const auto& [mode, path, wire] : cases) {
     at = json.find("{\"mode\"", at);
     ASSERT_NE(at, std::string::npos) << json;
-    double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, raw = 0, ratio = 0;
+    double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, pull = 0, own = 0, push = 0, raw = 0, ratio = 0;
     const std::string format =
         "{\"mode\":\"" + mode +
         "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"" + path +
         "\",\"wire\":\"" + wire + "\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
+        "\"pull_ms\":%lf,\"own_ms\":%lf,\"push_ms\":%lf,"
         "\"raw_" + path + "_gb_per_second\":%lf,\"ratio_to_raw_" + path + "\":%lf,\"correct\":true}";
     int length = 0;
-    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &raw, &ratio, &length), 6)
+    ASSERT_EQ(std::sscanf(json.c_str() + at, (format + "%n").c_str(), &rows, &gigabytes, &p50, &p99, &pull, &own, &push, &raw, &ratio,
+                          &length),
+              9)
         << json;
     EXPECT_GT(length, 0) << json;
-    for (const double figure : {rows, gigabytes, p50, raw, ratio}) EXPECT_GT(figure, 0) << json;
+    for (const double figure : {rows, gigabytes, p50, own, raw, ratio}) EXPECT_GT(figure, 0) << json;
+    EXPECT_EQ(pull > 0, mode != "push") << json;
+    EXPECT_EQ(push > 0, mode != "pull") << json;
     EXPECT_GE(p99, p50);
     ++at;
   }
   EXPECT_EQ(json.find("{\"mode\"", at), std::string::npos) << json;
+}
+
+TEST_F(BenchPullPushTest, EveryModeAndPathIsMeasuredCheckedAndWritten) {
+  std::vector<Case> cases;
+  for (const std::string mode : {"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}) {
+    for (const std::string path : {"grpc", "shm"}) cases.push_back({mode, path, "f32"});
+  }
+  RunAndCheck({"--wire", "f32", "--path", "all"}, cases);
+}
+
+TEST_F(BenchPullPushTest, RowsMayTravelRounded) {
+  RunAndCheck({"--mode", "pull_push", "hybrid", "--wire", "bf16"}, {{"pull_push", "grpc", "bf16"}, {"hybrid", "grpc", "bf16"}});
 }
 
 TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {

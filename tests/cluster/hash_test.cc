@@ -35,6 +35,7 @@ TEST_P(HashTest, TwoTrainersEqualTwoLocalReplicas) {
   const std::string local = Hash("local", {"--local", "--trainers", "2"});
   EXPECT_EQ(Hash("run", {"--ps", "2", "--trainers", "2"}), local);
   EXPECT_EQ(Hash("again", {"--ps", "2", "--trainers", "2"}), local);
+  EXPECT_EQ(Hash("merged", {"--ps", "2", "--trainers", "2", "--set", "ps.merge_pushes=true"}), local);
 }
 
 TEST_P(HashTest, ThreadsDoNotMatter) {

@@ -375,6 +375,36 @@ TEST_F(KeptGradientsTest, RefusedPushFailsItsCommitAndKeepsTheOthers) {
   EXPECT_EQ(OnServer(8).gradients, 0);
 }
 
+// Servers see sums of what was left: what was kept out of them is told here.
+TEST(KeptGuardTest, GradientsThatAreKeptOutAreInTheStatistics) {
+  for (const auto policy : {TableSpec::REJECT, TableSpec::SKIP, TableSpec::CLIP}) {
+    for (const uint32_t write_bound : {0u, 3u}) {
+      SCOPED_TRACE(TableSpec::NonFinite_Name(policy) + " " + std::to_string(write_bound));
+      TableHost host(1);
+      TableSpec spec = CountingSpec();
+      spec.set_non_finite(policy);
+      const CacheOptions options{.rows_per_table = 9, .read_bound = 1, .write_bound = write_bound, .trainer = 1};
+      CachedClient client(std::make_unique<LocalClient>(host, 1, 2, Asp()), options);
+      ASSERT_TRUE(client.CreateTables({spec}, absl::Seconds(30)).ok());
+      const std::vector<uint64_t> ids = {7, 8};
+      const float gradients[] = {1, 1, 1, std::nanf("")};
+      const bool refused = !client.Accumulate(1, 0, {{1, ids, gradients}}).Wait(Deadline()).ok();
+      EXPECT_EQ(refused, policy == TableSpec::REJECT);
+      EXPECT_EQ(client.Commit({1, {{1, 1.0f}}, 1, false, /*flush=*/true}).Wait(Deadline()).ok(), !refused);
+      const auto statistics = client.Statistics().Wait(Deadline());
+      ASSERT_TRUE(statistics.ok()) << statistics.status();
+      ASSERT_EQ(statistics->tables_size(), 1);
+      const TableStatistics& table = statistics->tables(0);
+      EXPECT_EQ(table.rejected(), policy == TableSpec::REJECT ? 1u : 0u);
+      EXPECT_EQ(table.skipped(), policy == TableSpec::SKIP ? 1u : 0u) << "counted once, here or there";
+      EXPECT_EQ(table.mended(), policy == TableSpec::CLIP ? 1u : 0u);
+      EXPECT_EQ(table.first_offender().id(), 8u);
+      EXPECT_EQ(table.first_offender().trainer(), 1u);
+      EXPECT_EQ(table.first_offender().step(), 1u);
+    }
+  }
+}
+
 TEST_F(KeptGradientsTest, NormIsOfTheStepsGradientsEachRowSummed) {
   const float first[kDim] = {1, 2}, second[kDim] = {2, 2};
   const uint64_t id = 7;

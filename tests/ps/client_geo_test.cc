@@ -70,7 +70,8 @@ class GeoClientTest : public testing::TestWithParam<bool> {
   }
   Trainer Geo(uint32_t trainer, uint32_t num_trainers, uint64_t geo_steps, const TableSpec& spec,
               const ConsistencySpec& consistency = Asp()) {
-    return Trainer(std::make_unique<GeoClient>(Plain(trainer, num_trainers, consistency), GeoClientOptions{num_trainers, geo_steps}), spec);
+    return Trainer(
+        std::make_unique<GeoClient>(Plain(trainer, num_trainers, consistency), GeoClientOptions{num_trainers, geo_steps, trainer}), spec);
   }
 
   PsCluster cluster_{2, 1};
@@ -213,6 +214,38 @@ TEST_P(GeoClientTest, RefusedPushFailsItsCommitAndChangesNothing) {
   trainer.Push(ids_, ones_);
   trainer.Commit(1);
   EXPECT_NEAR(trainer.Pull(ids_)[0], first[0] - 1, 1e-6);
+}
+
+TEST_P(GeoClientTest, GuardedGradientsAreInTheStatisticsOfTheTrainerThatHadThem) {
+  for (const auto policy : {TableSpec::REJECT, TableSpec::SKIP, TableSpec::CLIP}) {
+    SCOPED_TRACE(TableSpec::NonFinite_Name(policy));
+    TableHost host(1);
+    TableSpec spec = MakeTableSpec(1, kDim);
+    spec.set_non_finite(policy);
+    spec.set_max_row_norm(1.5f);
+    Trainer other(std::make_unique<GeoClient>(std::make_unique<LocalClient>(host, 0, 2, Asp()), GeoClientOptions{2, 2, 0}), spec);
+    Trainer trainer(std::make_unique<GeoClient>(std::make_unique<LocalClient>(host, 1, 2, Asp()), GeoClientOptions{2, 2, 1}), spec);
+    std::vector<float> broken(kValues, 0.25f);
+    broken[5 * kDim] = INFINITY;
+    broken[7 * kDim] = 2;  // times 2 trainers: longer than max_row_norm
+    trainer.Pull(ids_);
+    const absl::Status pushed = trainer.client().Accumulate(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
+    EXPECT_EQ(pushed.ok(), policy != TableSpec::REJECT) << pushed;
+    trainer.StartCommit(1).Wait(Deadline()).IgnoreError();
+    const auto statistics = trainer.client().Statistics().Wait(Deadline());
+    ASSERT_TRUE(statistics.ok()) << statistics.status();
+    ASSERT_EQ(statistics->tables_size(), 1);
+    const TableStatistics& table = statistics->tables(0);
+    EXPECT_EQ(table.rejected(), policy == TableSpec::REJECT ? 1u : 0u);
+    EXPECT_EQ(table.skipped(), policy == TableSpec::SKIP ? 1u : 0u);
+    EXPECT_EQ(table.mended(), policy == TableSpec::CLIP ? 1u : 0u);
+    EXPECT_EQ(table.clipped(), policy == TableSpec::REJECT ? 0u : 1u);
+    EXPECT_EQ(table.rows(), kIds) << "the servers'";
+    EXPECT_EQ(table.first_offender().id(), ids_[5]);
+    EXPECT_EQ(table.first_offender().trainer(), 1u);
+    EXPECT_EQ(table.first_offender().step(), 1u);
+    EXPECT_FALSE(other.client().Statistics().Wait(Deadline())->tables(0).has_first_offender());
+  }
 }
 
 TEST_P(GeoClientTest, NormIsOfThisTrainersGradients) {

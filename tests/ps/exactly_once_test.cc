@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "ps/client_local.h"
 #include "tests/ps/cluster.h"
+#include "tests/ps/merging.h"
 #include "tests/ps/spec.h"
 #include "tests/support/connection_cutter.h"
 #include "tests/support/fault_proxy.h"
@@ -121,12 +122,10 @@ void Train(Client& client, uint32_t trainer, bool bsp, Outcome* outcome) {
 
 using ClientMaker = std::function<std::unique_ptr<Client>(uint32_t trainer)>;
 
-Outcome TrainAll(const ClientMaker& make, bool bsp = true) {
+Outcome TrainAll(const std::vector<std::unique_ptr<Client>>& clients, bool bsp = true) {
   std::vector<Outcome> outcomes(kTrainers);
-  std::vector<std::unique_ptr<Client>> clients;
   std::vector<std::thread> threads;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
-    clients.push_back(make(trainer));
     threads.emplace_back([&, trainer] { Train(*clients[trainer], trainer, bsp, &outcomes[trainer]); });
   }
   for (auto& thread : threads) thread.join();
@@ -134,6 +133,12 @@ Outcome TrainAll(const ClientMaker& make, bool bsp = true) {
   EXPECT_TRUE(hash.ok()) << hash.status();
   if (hash.ok()) outcomes[0].hash = *hash;
   return outcomes[0];
+}
+
+Outcome TrainAll(const ClientMaker& make, bool bsp = true) {
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients.push_back(make(trainer));
+  return TrainAll(clients, bsp);
 }
 
 class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
@@ -157,11 +162,12 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
     }
   }
   // Integers add up to the same in every mode.
-  void TrainAndExpectTheUndisturbedResult(const ConsistencySpec& consistency = {}) {
+  void TrainAndExpectTheUndisturbedResult(const ConsistencySpec& consistency = {}, bool merged = false) {
     const RemoteClientOptions options{absl::Seconds(20), 500, consistency};
     const bool bsp = consistency.mode() == ConsistencySpec::BSP;
-    const Outcome outcome = TrainAll(
-        [&](uint32_t trainer) { return cluster_.MakeClient(trainer, kTrainers, options, addresses_); }, bsp);
+    const auto make = [&](uint32_t trainer) { return cluster_.MakeClient(trainer, kTrainers, options, addresses_); };
+    MergingHost host(kTrainers);
+    const Outcome outcome = merged ? TrainAll(host.MakeClients(make, {.push_bytes = 500})) : TrainAll(make, bsp);
     EXPECT_TRUE(!bsp || outcome.norms == undisturbed_->norms);
     ExpectUndisturbed(outcome.hash);
     // What the network still keeps arrives long after its step, and changes nothing either.
@@ -269,6 +275,14 @@ TEST_F(ExactlyOnceTest, ModesThatCommitEachTrainerByItselfCountPushesOnceToo) {
   consistency.set_mode(ConsistencySpec::PERMIT);
   consistency.set_staleness(2);
   TrainAndExpectTheUndisturbedResult(consistency);
+  EXPECT_GT(Counts("Push").copies_accepted, 0u);
+}
+
+// A worker that adds a machine's gradients up and tries again must not give servers anybody's twice, nor somebody's never.
+TEST_F(ExactlyOnceTest, MergedPushesCountOnceForAllTheirTrainers) {
+  Connect({.seed = 16, .drop_request = 20, .drop_reply = 20, .delay = 100, .duplicate = 150, .replay = 150}, /*max_cuts=*/4);
+  TrainAndExpectTheUndisturbedResult({}, /*merged=*/true);
+  EXPECT_GT(Counts("Push").dropped_replies, 0u);
   EXPECT_GT(Counts("Push").copies_accepted, 0u);
 }
 

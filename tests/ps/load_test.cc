@@ -137,7 +137,7 @@ TEST_F(LoadTest, RefusedOnceAStepHasBegunAndTheStepGoesOn) {
   std::vector<float> rows(60), gradients(60, 1);
   const std::vector<std::function<void(Client&)>> beginnings = {
       [&](Client& client) { client.Pull(1, true, {{1, ids, rows.data()}}); },
-      [&](Client& client) { client.Pull(kSaved + 1, true, {{1, ids, rows.data()}}); },
+      [&](Client& client) { client.Pull(2, true, {{1, ids, rows.data()}}); },
       [&](Client& client) { client.Accumulate(1, 0, {{1, ids, gradients.data()}}); },
       [&](Client& client) { client.GradientNorm(1); },
       [&](Client& client) { client.Commit({1, {}, 1, true}); }};

@@ -168,12 +168,18 @@ class Tables:
             for _ in range(times):
                 expect("reply to a push", server.stream("Push", [request]), [self.pb2.PushReply()])
 
+    def on_streams(self, method, request):
+        """The one reply of every server."""
+        replies = [server.stream(method, [request]) for server in self.servers]
+        expect("replies to one message", [len(of_server) for of_server in replies], [1] * len(self.servers))
+        return [of_server[0] for of_server in replies]
+
     def commit(self, step, rate, scale):
         rates = [self.pb2.TableRate(table=table, learning_rate=rate) for table in self.dims]
-        self.all("Commit", self.pb2.CommitRequest(header=self.header, step=step, rates=rates, gradient_scale=scale))
+        self.on_streams("Commit", self.pb2.CommitRequest(header=self.header, step=step, rates=rates, gradient_scale=scale))
 
     def squared_norm(self, step):
-        replies = self.all("GradientNorm", self.pb2.GradientNormRequest(header=self.header, step=step))
+        replies = self.on_streams("GradientNorm", self.pb2.GradientNormRequest(header=self.header, step=step))
         return sum((reply.squared_norm_high << 64 | reply.squared_norm_low) / 2**64 for reply in replies)
 
 

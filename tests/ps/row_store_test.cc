@@ -95,6 +95,17 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
           }
         });
         ASSERT_EQ(next, ids.size());
+        std::vector<uint64_t> numbers(ids.size());
+        store.FindNumbers(ids, numbers.data());
+        next = 0;
+        store.ForEachNumber(numbers, 0, stride, [&](size_t i, char* record) {
+          ASSERT_EQ(i, next++);
+          ASSERT_EQ(record, store.Find(ids[i])) << ids[i];
+          if (record != nullptr) {
+            ASSERT_EQ(store.NumberOf(record), numbers[i]);
+          }
+        });
+        ASSERT_EQ(next, ids.size());
       }
       ExpectSame(store, expected);
     }

@@ -86,9 +86,13 @@ bool ServerModel::MayPull(const ModelPull& pull) const {
 void ServerModel::Pull(int call, const ModelPull& pull) {
   if (pull.caller.has_value()) {
     if (pull.caller->trainer >= trainers_.size()) return Answer(call, kInvalid);
-    if (const auto code = Meet(*pull.caller); code != kOk) return Answer(call, code);
   }
   const uint64_t own = pull.caller.has_value() ? trainers_[pull.caller->trainer].clock : slowest();
+  const uint64_t open = consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
+  if (pull.step > own + open + 1) return Answer(call, kInvalid);
+  if (pull.caller.has_value()) {
+    if (const auto code = Meet(*pull.caller); code != kOk) return Answer(call, code);
+  }
   if (pull.step != 0 && pull.step <= own) return Answer(call, kRefused);
   parked_.emplace_back(call, pull);
   AnswerParked();

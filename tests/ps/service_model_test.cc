@@ -216,7 +216,7 @@ class Sequence {
     if (caller.trainer >= model_.num_trainers()) return 1;
     const uint64_t clock = model_.clock(caller.trainer);
     const uint32_t drawn = Draw(100);
-    return drawn < 80 ? clock + 1 : drawn < 92 ? clock + 2 : drawn < 97 ? clock : Draw(2) * (clock + 4);
+    return drawn < 80 ? clock + 1 : drawn < 90 ? clock + 2 : drawn < 93 ? clock + 3 : drawn < 97 ? clock : Draw(2) * (clock + 4);
   }
   std::vector<uint64_t> DrawIds() {
     std::vector<uint64_t> ids = pool_;

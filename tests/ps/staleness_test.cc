@@ -72,10 +72,11 @@ struct Schedule {
   bool finished = false;
 };
 
-// Trainers that pull as far ahead as a trainer may ever want to, push and commit, in an order drawn from `seed`. One of them gets
+// Trainers that pull as far ahead as a trainer may, push and commit, in an order drawn from `seed`. One of them gets
 // its turn rarely. `gate_spec` rules the gate, `model_spec` the model.
 Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const ConsistencySpec& model_spec) {
-  constexpr uint64_t kSteps = 12, kAhead = 7;
+  constexpr uint64_t kSteps = 12;
+  const uint64_t ahead = (gate_spec.mode() == ConsistencySpec::PERMIT ? gate_spec.staleness() : 1) + 1;
   uint64_t state = seed;
   const auto draw = [&state](uint64_t below) { return Fmix64(state += 0x9e3779b97f4a7c15) % below; };
   const uint32_t num_trainers = 2 + static_cast<uint32_t>(draw(3)), slow = static_cast<uint32_t>(draw(num_trainers));
@@ -117,7 +118,7 @@ Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const Cons
     if (t == slow && draw(8) != 0) continue;
     Trainer& trainer = trainers[t];
     const uint64_t open = trainer.committed + 1;
-    if (trainer.asked < kSteps && trainer.asked < trainer.committed + kAhead && draw(2) == 0) {
+    if (trainer.asked < kSteps && trainer.asked < trainer.committed + ahead && draw(2) == 0) {
       const uint64_t step = ++trainer.asked;
       const auto verdict = gate.AdmitPull(Caller{t}, step);
       EXPECT_TRUE(verdict.ok()) << verdict.status();

@@ -50,6 +50,23 @@ TEST_F(StepGateTest, PullWaitsForTheStepBefore) {
   EXPECT_TRUE(absl::IsFailedPrecondition(gate_.AdmitPull(kCaller, 1).status())) << "rows before step 1 are gone";
 }
 
+// In flight one step is pulled ahead of what may be under way; anything further would wait for ever.
+TEST_F(StepGateTest, PullFurtherAheadThanOneStepIsRefusedAndNothingHasBegun) {
+  for (const std::optional<Caller>& caller : {kCaller, std::optional<Caller>()}) {
+    for (uint64_t step : {uint64_t{3}, uint64_t{1'000'000'000}, uint64_t{1} << 32, ~uint64_t{0}}) {
+      const absl::Status status = gate_.AdmitPull(caller, step).status();
+      EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    }
+  }
+  const absl::Status far = gate_.AdmitPull(Caller{1, 2}, 3).status();
+  EXPECT_NE(far.message().find("pull for step 3 from trainer 1, but only 0 steps are applied"), absl::string_view::npos) << far;
+  EXPECT_EQ(gate_.windows().incarnation(1), 0u);
+  EXPECT_TRUE(gate_.CheckLoad(7).ok());
+  EXPECT_EQ(*gate_.AdmitPull(kCaller, 2), Pull::LATER);
+  CommitBoth(1);
+  EXPECT_EQ(*gate_.AdmitPull(kCaller, 3), Pull::LATER);
+}
+
 TEST_F(StepGateTest, RepeatedPushIsKnownByTrainerAndSequence) {
   EXPECT_EQ(Push(0, 1, 9), kShards);
   EXPECT_EQ(Push(0, 1, 9), kNone);
@@ -61,6 +78,61 @@ TEST_F(StepGateTest, RepeatedPushIsKnownByTrainerAndSequence) {
   EXPECT_EQ(Push(0, 1, 9), kNone) << "the step is applied";
   EXPECT_EQ(*gate_.AdmitPush({0}, 1, 10, kMoreShards), kNone);
   EXPECT_EQ(Push(0, 2, 11), kShards);
+}
+
+// BytePS and others add a machine's gradients up and send them again under a name that tells nothing of whose they are.
+TEST_F(StepGateTest, AMergedPushCountsForAllThatItCovers) {
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}), kShards);
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}), kNone) << "it comes again";
+  EXPECT_EQ(Push(1, 1, 5), kNone) << "the covered one comes by itself";
+  EXPECT_EQ(*gate_.AdmitPush({1}, 1, 5, kShards, {{0, 1, 9}}), kNone) << "or merged by another";
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, Shards({3}), {{1, 1, 5}}), Shards({3})) << "another message of the same pushes";
+  ASSERT_EQ(*gate_.AdmitCommit({1}, Args(1)), Round::WAIT);
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, Shards({4}), {{1, 1, 5}}), Shards({4})) << "the covered trainer has gone on";
+  ASSERT_EQ(*gate_.AdmitCommit({0}, Args(1)), Round::COMPLETE);
+  const ShardSet all = kShards | Shards({3, 4});
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, all, {{1, 1, 5}}), kNone) << "long after";
+  EXPECT_EQ(*gate_.AdmitPush({1}, 1, 5, all), kNone);
+  ExpectRefused(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 6}}).status(), "push 6 of trainer 1 for step 1 is new, but step 1 is applied");
+}
+
+TEST_F(StepGateTest, AMergedPushThatCannotBeTakenApartChangesNothing) {
+  EXPECT_EQ(Push(1, 1, 5), kShards);
+  const auto merged = [&](const ShardSet& shards) { return gate_.AdmitPush({0}, 1, 9, shards, {{1, 1, 5}}); };
+  ExpectRefused(merged(kShards).status(), "push 9 of trainer 0 for step 1 covers push 5 of trainer 1, but of some virtual shards");
+  ExpectRefused(merged(kMoreShards).status(), "cannot be taken apart");
+  EXPECT_EQ(*merged(kMoreShards & ~kShards), kMoreShards & ~kShards) << "of these shards nobody's has come";
+  EXPECT_EQ(Push(0, 1, 9), kShards) << "what was refused was not remembered";
+}
+
+TEST_F(StepGateTest, AMergedPushOfAProcessThatIsGoneIsRefused) {
+  ASSERT_TRUE(gate_.AdmitPull(Caller{1, 2}, 1).ok());
+  ExpectRefused(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}).status(), "covered push from incarnation 1 of trainer 1, which was restarted");
+  EXPECT_EQ(*gate_.AdmitPush({0}, 1, 9, kShards, {{1, 2, 5}}), kShards);
+  ExpectRefused(gate_.AdmitPull(Caller{1, 3}, 1).status(), "incarnation 2 was in the middle of step 1");
+}
+
+TEST_F(StepGateTest, AMergedPushCoversEachOtherTrainerOnceInBspOnly) {
+  const auto expect_invalid = [](const absl::Status& status, const char* words) {
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
+  };
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{0, 1, 8}}).status(), "covers trainer 0 twice");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}, {1, 1, 6}}).status(), "covers trainer 1 twice");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{2, 1, 5}}).status(), "covered push from trainer 2, but this job has 2 trainers");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 0}}).status(), "covers push 0 of trainer 1; sequences count from 1");
+  expect_invalid(gate_.AdmitPush({0}, 1, 9, kShards, {{1, 1, uint64_t{1} << 40}}).status(), "sequences count from 1");
+  EXPECT_EQ(Push(0, 1, 9), kShards);
+  EXPECT_EQ(Push(1, 1, 5), kShards);
+  for (const auto mode : {ConsistencySpec::SSP, ConsistencySpec::ASP, ConsistencySpec::PERMIT}) {
+    StepGate gate;
+    ConsistencySpec consistency;
+    consistency.set_mode(mode);
+    if (mode == ConsistencySpec::PERMIT) consistency.set_staleness(1);
+    gate.SetTrainers(2, consistency);
+    expect_invalid(gate.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}).status(), "covers pushes of other trainers; with consistency ");
+    EXPECT_EQ(*gate.AdmitPush({1}, 1, 5, kShards), kShards);
+  }
 }
 
 TEST_F(StepGateTest, PushThatWouldBeLostIsRefused) {
@@ -202,7 +274,7 @@ TEST_F(StepGateTest, LoadIsRefusedAfterAnyCallForAStep) {
   EXPECT_TRUE(absl::IsInvalidArgument(gate_.CheckLoad(uint64_t{1} << 32)));
   const std::vector<std::function<void(StepGate&)>> calls = {
       [](StepGate& gate) { gate.AdmitPull(kCaller, 1).IgnoreError(); },
-      [](StepGate& gate) { gate.AdmitPull(kCaller, 9).IgnoreError(); },
+      [](StepGate& gate) { gate.AdmitPull(kCaller, 2).IgnoreError(); },
       [](StepGate& gate) { gate.AdmitPush({0}, 1, 1, kShards).IgnoreError(); },
       [](StepGate& gate) { gate.AdmitNorm({0}, 1).IgnoreError(); },
       [](StepGate& gate) { gate.AdmitCommit({0}, Args(1)).IgnoreError(); }};
@@ -258,6 +330,7 @@ TEST(PermitTest, StepsUnderWayTakePushesBeforeTheCommitOfTheFirst) {
   StepGate gate = MakeGate(ConsistencySpec::PERMIT, 2);
   EXPECT_EQ(*gate.AdmitPull(Caller{0}, 2), Pull::NOW);
   EXPECT_EQ(*gate.AdmitPull(Caller{0}, 3), Pull::LATER);
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.AdmitPull(Caller{0}, 4).status()));
   EXPECT_EQ(*gate.AdmitPush({0}, 2, 2, kShards), kShards);
   EXPECT_EQ(*gate.AdmitPush({0}, 1, 1, kShards), kShards);
   EXPECT_TRUE(absl::IsInvalidArgument(gate.AdmitPush({0}, 3, 3, kShards).status()));

@@ -240,11 +240,11 @@ TEST_P(TableHostTest, PullAheadWaitsForItsStepAndSeesItsPushes) {
   const auto before = Rows({7, 8});
   std::vector<float> next(8), after_next(8);
   const Status pull2 = Pull(2, {7, 8}, next.data());
-  const Status pull3 = Pull(3, {7, 8}, after_next.data());
   ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
   EXPECT_FALSE(pull2.ready());
   ASSERT_TRUE(Commit(0, 1).Get().ok());
   ASSERT_TRUE(pull2.Get().ok());
+  const Status pull3 = Pull(3, {7, 8}, after_next.data());
   EXPECT_EQ(next[0], before[0] - 1);
   EXPECT_EQ(next[4], before[4]);
   Settle();
@@ -253,6 +253,31 @@ TEST_P(TableHostTest, PullAheadWaitsForItsStepAndSeesItsPushes) {
   ASSERT_TRUE(Commit(0, 2).Get().ok());
   ASSERT_TRUE(pull3.Get().ok());
   EXPECT_EQ(after_next[4], before[4] - 1);
+}
+
+// PaddlePaddle/Paddle#10155: a server's memory grows with what its clients ask.
+TEST_P(TableHostTest, PullsThatWaitAreBoundedForEachTrainer) {
+  Create(2);
+  const uint64_t id = 7;
+  float row[4];
+  const auto pull = [&](const std::optional<Caller>& caller) {
+    Status answer;
+    host_.Pull(caller, 2, true, {{1, 1, &id, row}}, answer.Callback());
+    return answer;
+  };
+  std::vector<Status> waiting;
+  for (size_t i = 0; i < TableHost::kMaxParkedPulls; ++i) waiting.push_back(pull(Caller{0}));
+  const absl::Status refused = pull(Caller{0}).Get();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  EXPECT_NE(refused.message().find("1024 pulls of trainer 0 wait"), absl::string_view::npos) << refused;
+  EXPECT_EQ(Pull(3, {7}, row).Get().code(), absl::StatusCode::kInvalidArgument);
+  waiting.push_back(pull(Caller{1}));
+  waiting.push_back(pull(std::nullopt));
+  EXPECT_FALSE(waiting.back().ready());
+  Commit(0, 1);
+  ASSERT_TRUE(Commit(1, 1).Get().ok());
+  for (const Status& answer : waiting) EXPECT_TRUE(answer.Get().ok()) << answer.Get();
+  waiting = {};
 }
 
 TEST_P(TableHostTest, RepeatedPushCountsOnce) {
@@ -270,7 +295,7 @@ TEST_P(TableHostTest, PushForAStepThatIsAppliedWithoutItIsRefusedNotLost) {
   ASSERT_TRUE(Push({0, 1, 0, 5}, {7}, {1, 1, 1, 1}).Get().ok());
   ASSERT_TRUE(Commit(0, 1).Get().ok());
   const auto before = Rows({7, 8});
-  for (const PushPlace place : {PushPlace{0, 1, 0, 6}, PushPlace{0, 1, 0, 4}}) {
+  for (const PushPlace& place : {PushPlace{0, 1, 0, 6}, PushPlace{0, 1, 0, 4}}) {
     const Status late = Push(place, {7}, {1, 1, 1, 1});
     EXPECT_TRUE(absl::IsFailedPrecondition(late.Get())) << late.Get();
     EXPECT_NE(late.Get().message().find("gradients would be lost"), absl::string_view::npos) << late.Get();
@@ -390,6 +415,26 @@ TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
   Commit(0, 1);
   ASSERT_TRUE(Commit(1, 1).Get().ok());
   EXPECT_EQ(Hash().num_rows, 2u);
+}
+
+// What is no push of this job's open step spoils neither the count nor the name of the first offender.
+TEST_P(TableHostTest, RejectedValuesCountOnlyInPushesThatWouldHaveBeenTaken) {
+  Create(2);
+  const std::vector<float> broken = {1, std::nanf(""), 1, 1};
+  for (const PushPlace& place : {PushPlace{5, 1, 0, 1}, PushPlace{0, 9, 0, 1}, PushPlace{0, 0, 0, 1}, PushPlace{0, 1, 0, 0}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(Push(place, {3}, broken).Get()));
+  }
+  const auto gradients = std::make_shared<std::vector<float>>(broken);
+  const uint64_t id = 3, padding = 0;
+  Status ragged;
+  host_.Accumulate({0, 1, 0, 1}, {{1, 1, &id, gradients->data()}, {2, 1, &padding, gradients->data()}}, gradients, ragged.Callback());
+  EXPECT_NE(ragged.Get().message().find("padding"), absl::string_view::npos) << ragged.Get();
+  EXPECT_EQ(ValueGuards().at(1).rejected, 0u);
+  EXPECT_FALSE(ValueGuards().at(1).first.has_value());
+  EXPECT_TRUE(absl::IsInvalidArgument(Push({1, 1, 0, 1, 3}, {4}, broken).Get()));
+  EXPECT_EQ(ValueGuards().at(1).rejected, 1u);
+  EXPECT_EQ(ValueGuards().at(1).first->id, 4u);
+  ASSERT_TRUE(Push({1, 1, 0, 1, 2}, {4}, {1, 1, 1, 1}).Get().ok()) << "the refused push's incarnation is not remembered";
 }
 
 TEST_P(TableHostTest, DenseEquivalentTablesWantStepsThatAreOneUpdate) {

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "gtest/gtest.h"
+#include "kernels/base/random.h"
 #include "ps/initializer.h"
 #include "ps/push_windows.h"
 #include "ps/saturating.h"
@@ -99,6 +100,70 @@ TEST(TableTest, GradientsAddInSliceSequencePositionOrderWhateverTheArrival) {
     table.Commit(1, 1, 1, false);
     ASSERT_EQ(PullRows(table, {5})[0], -expected);
   } while (std::next_permutation(order.begin(), order.end()));
+}
+
+// Rows that are there when their gradients come and rows that are not, pulled before or not, by one trainer or two, in random order: the
+// table is as one that was told each row's sum.
+TEST(TableTest, RowsAddUpHoweverTheyWerePulledAndCreatedBetweenPushes) {
+  constexpr uint64_t kIds = 40;
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    TableSpec spec = MakeTableSpec(1, 2);
+    spec.set_init_stddev(0);
+    Table table(spec);
+    std::vector<float> expected(kIds + 1);
+    std::vector<uint32_t> updates(kIds + 1);
+    uint64_t drawn = seed << 32;
+    const auto draw = [&drawn](uint64_t below) { return Fmix64(++drawn) % below; };
+    const auto draw_ids = [&] {
+      std::vector<uint64_t> ids;
+      for (uint64_t id = 1; id <= kIds; ++id) {
+        if (draw(3) == 0) ids.push_back(id);
+      }
+      return ids;
+    };
+    for (uint64_t step = 1; step <= 6; ++step) {
+      std::vector<std::vector<uint64_t>> pulled{draw_ids()};
+      std::vector<uint64_t> touched;
+      for (uint64_t sequence = 1; sequence <= 8; ++sequence) {
+        if (draw(2) == 0) {
+          pulled.push_back(draw_ids());
+          std::vector<float> rows(pulled.back().size() * 2);
+          table.Pull(step, pulled.back(), /*create=*/draw(2) == 0, rows.data());
+        }
+        // Often what was pulled, or all but one id of it.
+        std::vector<uint64_t> ids = pulled[draw(pulled.size())];
+        if (!ids.empty() && draw(3) == 0) ids.pop_back();
+        std::vector<float> gradients;
+        for (const uint64_t id : ids) {
+          const float gradient = static_cast<float>(draw(1000));  // whole numbers add up exactly
+          gradients.insert(gradients.end(), {gradient, -gradient});
+          expected[id] -= gradient;
+          touched.push_back(id);
+        }
+        Push(table, static_cast<uint32_t>(draw(3)), sequence, ids, gradients);
+      }
+      table.Commit(step, 1, 1, false);
+      std::sort(touched.begin(), touched.end());
+      touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+      for (const uint64_t id : touched) ++updates[id];
+    }
+    for (uint64_t id = 1; id <= kIds; ++id) {
+      ASSERT_EQ(PullRows(table, {id}), (std::vector<float>{expected[id], -expected[id]})) << id;
+      const RowView row = table.Find(id);
+      ASSERT_EQ(row.header == nullptr ? 0 : row.header->version, updates[id]) << "the optimizer runs once a row and step";
+    }
+  }
+}
+
+TEST(TableTest, IdsLikeThoseThatWerePulledAreNotTakenForThem) {
+  TableSpec spec = MakeTableSpec(1, 1);
+  spec.set_init_stddev(0);
+  Table table(spec);
+  float rows[3];
+  table.Pull(1, {10, 20, 30}, /*create=*/true, rows);
+  Push(table, 0, 1, {10, 21, 30}, {1, 2, 3});
+  table.Commit(1, 1, 1, false);
+  EXPECT_EQ(PullRows(table, {10, 20, 21, 30}), (std::vector<float>{-1, 0, -2, -3}));
 }
 
 TEST(TableTest, OptimizerRunsOncePerRowHoweverManyPushes) {

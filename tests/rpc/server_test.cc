@@ -186,20 +186,42 @@ TEST(StreamTest, RepliesComeInTheOrderOfTheMessages) {
   EXPECT_FALSE(stream->broken());
 }
 
-TEST(StreamTest, TheNextMessageIsHandledOnlyAfterTheLastReply) {
+TEST(StreamTest, FourMessagesAreHandledAtATimeAndAnsweredInTheirOrder) {
+  constexpr size_t kAtOnce = 4, kMessages = 7;
   HeldReplies held;
   auto server = StartServer(Echo, held.handler());
   Channel channel(server->address());
   auto stream = channel.OpenStream(kStream, 8);
   std::vector<Future<Payload>> replies;
-  for (int i = 0; i < 3; ++i) replies.push_back(stream->Send(Payload(std::to_string(i))));
-  for (size_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(held.WaitFor(i + 1));
-    EXPECT_EQ(held.count(), i + 1);
-    EXPECT_FALSE(replies[i].ready());
-    held.Take(i)(Payload("r" + std::to_string(i)));
+  for (size_t i = 0; i < kMessages; ++i) replies.push_back(stream->Send(Payload(std::to_string(i))));
+  ASSERT_TRUE(held.WaitFor(kAtOnce));
+  for (size_t i = kAtOnce; --i > 0;) held.Take(i)(Payload("r" + std::to_string(i)));  // the last one first
+  EXPECT_EQ(held.count(), kAtOnce);  // nothing has left: nothing more is read
+  for (size_t i = 0; i < kAtOnce; ++i) EXPECT_FALSE(replies[i].ready());
+  held.Take(0)(Payload("r0"));
+  for (size_t i = 0; i < kMessages; ++i) {
+    if (i >= kAtOnce) {
+      ASSERT_TRUE(held.WaitFor(i + 1));
+      held.Take(i)(Payload("r" + std::to_string(i)));
+    }
     EXPECT_EQ(Text(replies[i].Wait(Soon())), "r" + std::to_string(i));
   }
+}
+
+TEST(StreamTest, AnErrorWaitsForTheAnswersBeforeIt) {
+  HeldReplies held;
+  auto server = StartServer(Echo, held.handler());
+  Channel channel(server->address());
+  auto stream = channel.OpenStream(kStream, 4);
+  std::vector<Future<Payload>> replies;
+  for (int i = 0; i < 3; ++i) replies.push_back(stream->Send(Payload(std::string("x"))));
+  ASSERT_TRUE(held.WaitFor(3));
+  held.Take(1)(absl::DataLossError("checksum"));
+  held.Take(2)(Payload(std::string("too late")));
+  EXPECT_FALSE(replies[0].ready());
+  held.Take(0)(Payload(std::string("good")));
+  EXPECT_EQ(Text(replies[0].Wait(Soon())), "good");
+  for (int i = 1; i < 3; ++i) EXPECT_TRUE(absl::IsDataLoss(replies[i].Wait(Soon()).status())) << i;
 }
 
 TEST(StreamTest, NoMoreThanTheWindowIsOnItsWay) {

@@ -3,6 +3,7 @@
 #include "rpc/shared_stream.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "rpc/channel.h"
 #include "rpc/local_socket.h"
 #include "rpc/server.h"
@@ -347,6 +349,91 @@ TEST(SharedStreamTest, AServerThatRefusesOneStreamIsNotAskedAgain) {
   EXPECT_FALSE(streams.Open(server->address(), kMethod).ok());
 }
 
+// A server that is stopped, or has no descriptors left, takes no connection and says nothing.
+TEST(SharedStreamTest, AServerThatNeverWelcomesIsLeftForTheChannel) {
+  const std::string address = "silent-" + std::to_string(getpid());
+  const auto silent = LocalSocket::Listen(SharedSocketName(address));
+  ASSERT_TRUE(silent.ok()) << silent.status();
+  SharedStreams streams(/*welcome_timeout=*/absl::Milliseconds(20));
+  auto stream = Open(streams, address);
+  const absl::Status status = stream->Send(Payload(std::string("x"))).Wait(Soon()).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.ToString().find("no shared memory: the server has not answered"), std::string::npos) << status;
+  EXPECT_TRUE(stream->broken());
+  EXPECT_FALSE(streams.Open(address, kMethod).ok()) << "the next stream goes another way";
+}
+
+TEST(SharedStreamTest, AServerWithoutDescriptorsClosesWhatItCannotTake) {
+  const std::string name = "few-descriptors-" + std::to_string(getpid());
+  const auto listening = LocalSocket::Listen(name);
+  ASSERT_TRUE(listening.ok()) << listening.status();
+  const auto first = LocalSocket::Connect(name), second = LocalSocket::Connect(name);
+  ASSERT_TRUE(first.ok() && second.ok());
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int next = dup(0);
+  close(next);
+  rlimit full = limit;
+  full.rlim_cur = static_cast<rlim_t>(next);  // whatever is open stays so
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &full), 0);
+  EXPECT_EQ((*listening)->Accept(), nullptr);
+  EXPECT_EQ((*listening)->Accept(), nullptr) << "not only once";
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::string packet;
+  EXPECT_EQ((*first)->Receive(&packet, kMaxPacketBytes), LocalSocket::Received::CLOSED);
+  EXPECT_EQ((*second)->Receive(&packet, kMaxPacketBytes), LocalSocket::Received::CLOSED);
+  const auto third = LocalSocket::Connect(name);
+  ASSERT_TRUE(third.ok());
+  EXPECT_NE((*listening)->Accept(), nullptr);
+}
+
+TEST(SharedStreamTest, ShutdownLetsMessagesWithTheirHandlersBeAnsweredWithinItsGrace) {
+  HeldReplies held;
+  auto server = StartServer(held.handler());
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  const auto answered = stream->Send(Payload(std::string("a"))), late = stream->Send(Payload(std::string("b")));
+  ASSERT_TRUE(held.WaitFor(2));
+  const absl::Time begun = absl::Now();
+  std::thread replier([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    held.Take(0)(Payload(std::string("in time")));
+  });
+  server->Shutdown(0.3);
+  EXPECT_GE(absl::Now() - begun, absl::Milliseconds(290)) << "the second has no answer";
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+  replier.join();
+  EXPECT_EQ(Text(answered), "in time");
+  EXPECT_TRUE(absl::IsUnavailable(late.Wait(Soon()).status()));
+}
+
+// Their end sends another message, or answers one: with a lock held that would be for ever. What is larger than the arena ends on the
+// streams' own threads.
+TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
+  HeldReplies held;
+  auto server = StartServer(held.handler(), kSmallArena);
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  const std::string bytes = Bytes(1 << 20, 'o');
+  const auto owned = [&bytes](std::function<void()> at_end) {
+    Payload payload;
+    payload.Append(bytes.data(), bytes.size(), std::shared_ptr<const void>(bytes.data(), [at_end](const void*) { at_end(); }));
+    return payload;
+  };
+  std::vector<Future<Payload>> replies(2);
+  absl::Notification sent;
+  replies[0] = stream->Send(owned([&] {
+    replies[1] = stream->Send(Payload(std::string("from the end of the first")));
+    sent.Notify();
+  }));
+  ASSERT_TRUE(sent.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  ASSERT_TRUE(held.WaitFor(2));
+  Reply second = held.Take(1);
+  held.Take(0)(owned([&] { second(Payload(std::string("two"))); }));
+  EXPECT_EQ(Text(replies[0]).size(), bytes.size());
+  EXPECT_EQ(Text(replies[1]), "two");
+}
+
 TEST(SharedStreamTest, ASecondServerCannotTakeTheNameOfTheFirst) {
   auto server = StartServer(Echo);
   EXPECT_TRUE(absl::IsUnavailable(LocalSocket::Listen(SharedSocketName(server->address())).status()));
@@ -416,6 +503,21 @@ TEST_F(OddClientTest, HellosThatAreNoneAreRefused) {
   ASSERT_TRUE(Connect(Hello({}, kMethod)));
   EXPECT_GE(Welcome(), 0);
   ExpectOthersAreServed();
+}
+
+TEST_F(OddClientTest, AClientThatSaysNothingIsNotWaitedForForEver) {
+  Server server;
+  server.Handle(kService, "Push", MethodKind::STREAM, Echo);
+  ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
+  ASSERT_TRUE(server.ServeSharedMemory({.arena_bytes = kSmallArena, .hello_timeout = absl::Milliseconds(20)}).ok());
+  auto socket = LocalSocket::Connect(SharedSocketName(server.address()));
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  socket_ = *std::move(socket);
+  SharedStreams streams;
+  auto stream = Open(streams, server.address());
+  EXPECT_EQ(Text(stream->Send(Payload(std::string("x")))), "x");
+  EXPECT_TRUE(ServerHungUp());
+  EXPECT_EQ(Text(stream->Send(Payload(std::string("who speaks stays")))), "who speaks stays");
 }
 
 TEST_F(OddClientTest, WildNumbersInTheSegmentEndThatStreamAlone) {

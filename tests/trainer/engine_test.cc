@@ -190,6 +190,25 @@ Variable Use(Context& context, const Variable& leaf, double value, std::vector<v
                  }});
 }
 
+// Rows of a step are megabytes.
+TEST(EngineTest, ALeafKeepsAGradientThatNobodyElseHoldsAndCopiesOthers) {
+  StepFixture fixture;
+  Context context(fixture.Options());
+  const void* formed = nullptr;
+  const Tensor held = Tensor::FromVector<double>({5});
+  const Variable sole = LeafOf({1}, "sole"), shared = LeafOf({1}, "shared");
+  const auto backward = [&formed, &held](Context&, const Tensor&) {
+    std::vector<Tensor> gradients{Tensor::FromVector<double>({4}), held};
+    formed = gradients[0].raw();
+    return gradients;
+  };
+  Backward(context, Record(context, "producer", Tensor::FromVector<double>({0}), {.inputs = {sole, shared}, .backward_input = backward}));
+  EXPECT_EQ(sole.leaf().gradient().raw(), formed);
+  EXPECT_EQ(sole.leaf().gradient().At(0), 4);
+  EXPECT_NE(shared.leaf().gradient().raw(), held.raw());
+  EXPECT_EQ(shared.leaf().gradient().At(0), 5);
+}
+
 TEST(EngineTest, OneProducerFormsItsGradientInTheLeafsStorage) {
   for (const int uses : {1, 2, 3}) {
     StepFixture fixture;

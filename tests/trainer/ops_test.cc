@@ -138,6 +138,8 @@ TEST(OpsGradientTest, Losses) {
   CheckGradients([&](Context& c) { return ops::CrossEntropySum(c, logits, target); }, {logits});
   const Variable others = Leaf({7}, 11, "others");
   CheckGradients([&](Context& c) { return ops::BinaryCrossEntropySum(c, scores, others); }, {scores, others});
+  const Tensor label = Tensor::FromVector<double>({0, 1, 1, 0, 0.25, 1, 0});
+  CheckGradients([&](Context& c) { return ops::BinaryCrossEntropySum(c, others, label); }, {others});
 }
 
 TEST(OpsGradientTest, LinearCrossEntropySum) {

@@ -45,14 +45,18 @@ class RemoteTest : public ::testing::Test {
   remote::RemoteEmbedding items_{&client_, 1, 2, &fixture_.stream()};
 };
 
-TEST(UniqueIdsTest, MergesSortsAndIndexes) {
-  const std::vector<uint64_t> a{9, 3, 9}, b{4, 3};
-  const auto ids = remote::UniqueIds({a, b});
-  EXPECT_EQ(ids, (std::vector<uint64_t>{3, 4, 9}));
-  const Tensor index = remote::IndexInto(ids, a);
-  EXPECT_EQ(index.At(0), 2);
-  EXPECT_EQ(index.At(1), 0);
-  EXPECT_EQ(index.At(2), 2);
+TEST(MergeIdsTest, EveryListIsIndexedIntoDistinctAscendingIds) {
+  const uint64_t largest = ~uint64_t{0};  // all digits of the sort
+  const std::vector<uint64_t> a{9, 3, largest, 9}, none, b{4, 3, uint64_t{1} << 40};
+  const remote::MergedIds merged = remote::MergeIds({a, none, b});
+  EXPECT_EQ(merged.ids, (std::vector<uint64_t>{3, 4, 9, uint64_t{1} << 40, largest}));
+  ASSERT_EQ(merged.places.size(), 3u);
+  const std::vector<std::vector<int64_t>> places{{2, 0, 4, 2}, {}, {1, 0, 3}};
+  for (size_t list = 0; list < places.size(); ++list) {
+    const Tensor& found = merged.places[list];
+    ASSERT_EQ(found.num_elements(), static_cast<int64_t>(places[list].size()));
+    for (size_t i = 0; i < places[list].size(); ++i) EXPECT_EQ(found.data<int64_t>()[i], places[list][i]) << list << " " << i;
+  }
 }
 
 TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {

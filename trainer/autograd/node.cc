@@ -19,13 +19,12 @@ void LeafNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
       if (storage_.defined()) {
         gradient_ = storage_;
         if (!OwnsMemory(gradient)) kernels::Copy(gradient_.view(), gradient.view(), context.stream());
-      } else {
-        // A gradient's memory may be shared with another edge: adding to it later would change that one too.
+      } else if (gradient.unique()) {
         gradient_ = gradient;
-        if (!gradient.unique()) {
-          gradient_ = context.Empty(gradient.shape(), gradient.dtype());
-          kernels::Copy(gradient_.view(), gradient.view(), context.stream());
-        }
+      } else {
+        // Its memory is another edge's too: adding to it later would change that one.
+        gradient_ = context.Empty(gradient.shape(), gradient.dtype());
+        kernels::Copy(gradient_.view(), gradient.view(), context.stream());
       }
       has_gradient_ = true;
     }

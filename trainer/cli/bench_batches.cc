@@ -4,6 +4,7 @@
 #include <array>
 
 #include "ps/row_index.h"
+#include "ps/wire_codec.h"
 #include "trainer/cli/bench_ids.h"
 
 namespace tandem::cli {
@@ -33,6 +34,14 @@ Counts CountOccurrences(const PullPushCase& bench, absl::Span<const uint64_t> id
 
 size_t IdsPerStep(const PullPushCase& bench) {
   return bench.batch() * (HasSamples(bench) ? kSampleIds : 1);
+}
+
+double RowBytes(const PullPushCase& bench, size_t num_ids) {
+  return static_cast<double>(num_ids * (sizeof(uint64_t) + ps::WireBytes(bench.wire(), bench.dim())));
+}
+
+double PooledBytes(const PullPushCase& bench) {
+  return static_cast<double>(IdsPerStep(bench) * sizeof(uint64_t) + bench.batch() * (sizeof(uint32_t) + bench.dim() * sizeof(float)));
 }
 
 std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client) {

@@ -1,6 +1,6 @@
-// The ids that `tandem bench pull-push` looks up, and what its rows add up to. Weights, gradients and the rate are small
-// integers, so f32 sums are exact and every row after the run is known. A gradient's sign is the opposite of its weight's in
-// PULL_PUSH: one row pulled stale or applied twice changes all later steps. Everything is a function of the case, so each process
+// The ids that `tandem bench pull-push` looks up, and what its rows add up to where no net makes the gradients. Weights, gradients and
+// the rate are small integers there, so f32 sums are exact and every row after the run is known. A gradient's sign is the opposite of its
+// weight's in PULL_PUSH: one row pulled stale or applied twice changes all later steps. Everything is a function of the case, so each process
 // makes it for itself. Thread rule: free functions.
 #pragma once
 
@@ -18,10 +18,19 @@ inline constexpr size_t kSampleIds = 26;  // looked up for a sample, as in Crite
 
 // Whether a batch is samples, whose ids may come again, or distinct ids.
 inline bool HasSamples(const PullPushCase& bench) {
-  return bench.mode() == PullPushCase::PULL_PUSH || bench.mode() == PullPushCase::POOLED;
+  return bench.mode() != PullPushCase::PULL && bench.mode() != PullPushCase::PUSH;
+}
+inline bool IsPooled(const PullPushCase& bench) {
+  return bench.mode() == PullPushCase::POOLED || bench.mode() == PullPushCase::HYBRID_POOLED;
+}
+inline bool IsHybrid(const PullPushCase& bench) {
+  return bench.mode() == PullPushCase::HYBRID || bench.mode() == PullPushCase::HYBRID_POOLED;
 }
 
 size_t IdsPerStep(const PullPushCase& bench);
+// What a pull or a push takes, one way: so many ids and their rows, or the bags of a step and a row for each.
+double RowBytes(const PullPushCase& bench, size_t num_ids);
+double PooledBytes(const PullPushCase& bench);
 // A client's batches.
 std::vector<std::vector<uint64_t>> MakeBatches(const PullPushCase& bench, uint32_t client);
 

@@ -62,6 +62,7 @@ struct Measured {
   double rows_per_second = 0;   // looked up
   double bytes_per_second = 0;  // of ids and rows
   double p50_seconds = 0, p99_seconds = 0;
+  double pull_seconds = 0, own_seconds = 0, push_seconds = 0;  // of a client's step: waits, and what is between them
   double pull_ratio = 0, push_ratio = 0, ratio = 0;  // to raw streams; 0: not measured
   double raw_bytes_per_second = 0;
   std::string wrong;
@@ -72,8 +73,18 @@ const char* ModeName(const PullPushCase& bench) {
     case PullPushCase::PULL: return "pull";
     case PullPushCase::PUSH: return "push";
     case PullPushCase::POOLED: return "pooled";
+    case PullPushCase::HYBRID: return "hybrid";
+    case PullPushCase::HYBRID_POOLED: return "hybrid_pooled";
     default: return "pull_push";
   }
+}
+PullPushCase::Mode ModeOf(const std::string& name) {
+  PullPushCase bench;
+  for (const auto mode : {PullPushCase::PULL, PullPushCase::PUSH, PullPushCase::POOLED, PullPushCase::HYBRID, PullPushCase::HYBRID_POOLED}) {
+    bench.set_mode(mode);
+    if (name == ModeName(bench)) return mode;
+  }
+  return PullPushCase::PULL_PUSH;
 }
 const char* PathName(const PullPushCase& bench) { return bench.path() == PullPushCase::SHM ? "shm" : "grpc"; }
 const char* IdsName(const PullPushCase& bench) { return bench.ids() == PullPushCase::ZIPF ? "zipf" : "uniform"; }
@@ -84,6 +95,7 @@ struct Repetition {
   double pull_bytes = 0, push_bytes = 0;
   double pull_rate = 0, push_rate = 0;  // bytes per second, while they wait for pulls or for pushes
   double raw_pull_rate = 0, raw_push_rate = 0;
+  double client_seconds = 0, pull_seconds = 0, push_seconds = 0;  // of all clients together
 };
 
 Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
@@ -99,6 +111,9 @@ Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
     if (mine.push_seconds() > 0) all.push_rate += mine.push_bytes() / mine.push_seconds();
     all.raw_pull_rate += mine.raw_pull();
     all.raw_push_rate += mine.raw_push();
+    all.client_seconds += mine.end() - mine.begin();
+    all.pull_seconds += mine.pull_seconds();
+    all.push_seconds += mine.push_seconds();
   }
   all.seconds = end - begin;
   return all;
@@ -107,10 +122,11 @@ Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
 Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>& clients) {
   Measured m;
   m.bench = bench;
-  std::vector<double> rows, bytes, steps, pull_ratios, push_ratios, ratios, raw;
+  std::vector<double> rows, bytes, steps, pull_ratios, push_ratios, ratios, raw, pulls, owns, pushes;
+  const auto num_steps = static_cast<double>(clients[0].steps() * clients.size());
   for (int i = 0; i < static_cast<int>(bench.repetitions()); ++i) {
     const Repetition r = Together(clients, i);
-    rows.push_back(static_cast<double>(clients[0].ids_per_step() * clients[0].steps() * clients.size()) / r.seconds);
+    rows.push_back(static_cast<double>(clients[0].ids_per_step()) * num_steps / r.seconds);
     bytes.push_back((r.pull_bytes + r.push_bytes) / r.seconds);
     const double pulling = r.pull_bytes > 0 ? r.pull_bytes / r.pull_rate : 0,
                  pushing = r.push_bytes > 0 ? r.push_bytes / r.push_rate : 0;
@@ -120,6 +136,9 @@ Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>
     push_ratios.push_back(pushing > 0 ? raw_pushing / pushing : 0);
     ratios.push_back((raw_pulling + raw_pushing) / (pulling + pushing));
     raw.push_back((r.pull_bytes + r.push_bytes) / (raw_pulling + raw_pushing));
+    pulls.push_back(r.pull_seconds / num_steps);
+    pushes.push_back(r.push_seconds / num_steps);
+    owns.push_back((r.client_seconds - r.pull_seconds - r.push_seconds) / num_steps);
   }
   for (const PullPushFigures& client : clients) {
     steps.insert(steps.end(), client.step_seconds().begin(), client.step_seconds().end());
@@ -129,6 +148,9 @@ Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>
   m.bytes_per_second = Median(bytes);
   m.p50_seconds = Quantile(steps, 0.5);
   m.p99_seconds = Quantile(steps, 0.99);
+  m.pull_seconds = Median(pulls);
+  m.own_seconds = Median(owns);
+  m.push_seconds = Median(pushes);
   m.pull_ratio = Median(pull_ratios);
   m.push_ratio = Median(push_ratios);
   m.ratio = Median(ratios);
@@ -180,20 +202,23 @@ absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
 void PrintHead(const std::vector<PullPushCase>& plan) {
   std::printf(
       "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over all clients. GB/s: 8 bytes of id and what\n"
-      "the row travels as for each pull and for each push of a distinct id, over the whole step. raw: streams of 1 MB messages gathered in\n"
-      "pieces of 256 bytes and copied out, on the same path between the same processes; its share: our GB/s while clients wait for pulls or\n"
-      "pushes, of raw. %u repetitions, medians.\n%-9s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %8s %6s %6s %6s\n",
+      "the row travels as for each pull and for each push of a distinct id, over the whole step. wait+own+wait: a client's step is the wait for\n"
+      "rows, work of its own (in hybrid modes the dense net and its all-reduce) and the wait for pushes and the commit. raw: streams of 1 MB\n"
+      "messages gathered in pieces of 256 bytes and copied out, on the same path between the same processes; its share: our GB/s while clients\n"
+      "wait for pulls or pushes, of raw. %u repetitions, medians.\n"
+      "%-13s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %14s %8s %6s %6s %6s\n",
       plan[0].repetitions(), "mode", "clients", "servers", "threads", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
-      "p99 ms", "raw GB/s", "share", "pull", "push");
+      "p99 ms", "wait+own+wait", "raw GB/s", "share", "pull", "push");
   std::fflush(stdout);
 }
 
 void Print(const Measured& m) {
   const auto ratio = [](double value) { return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-"); };
-  std::printf("%-9s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %8.2f %6s %6s %6s\n", ModeName(m.bench),
+  const std::string split = absl::StrFormat("%.1f+%.1f+%.1f", m.pull_seconds * 1e3, m.own_seconds * 1e3, m.push_seconds * 1e3);
+  std::printf("%-13s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %14s %8.2f %6s %6s %6s\n", ModeName(m.bench),
               m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), PathName(m.bench),
               ps::NameOf(m.bench.wire()),
-              m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3,
+              m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3, split.c_str(),
               m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(), ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
   if (!m.wrong.empty()) std::printf("FAIL: %s\n", m.wrong.c_str());
   std::fflush(stdout);
@@ -207,7 +232,8 @@ std::string JsonObject(const Measured& m) {
       "\",\"path\":\"", PathName(m.bench), "\",\"wire\":\"", ps::NameOf(m.bench.wire()),
       "\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
       ",\"gb_per_second\":", loop::JsonNumber(m.bytes_per_second * 1e-9), ",\"p50_ms\":", loop::JsonNumber(m.p50_seconds * 1e3),
-      ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3),
+      ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3), ",\"pull_ms\":", loop::JsonNumber(m.pull_seconds * 1e3),
+      ",\"own_ms\":", loop::JsonNumber(m.own_seconds * 1e3), ",\"push_ms\":", loop::JsonNumber(m.push_seconds * 1e3),
       ",\"raw_", PathName(m.bench), "_gb_per_second\":", loop::JsonNumber(m.raw_bytes_per_second * 1e-9),
       ",\"ratio_to_raw_", PathName(m.bench), "\":", loop::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
 }
@@ -216,10 +242,7 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
                                       const std::string& ids, const std::string& wire, const std::string& path) {
   PullPushCase bench;
   bench.set_path(path == "shm" ? PullPushCase::SHM : PullPushCase::GRPC);
-  bench.set_mode(mode == "pull"     ? PullPushCase::PULL
-                 : mode == "push"   ? PullPushCase::PUSH
-                 : mode == "pooled" ? PullPushCase::POOLED
-                                    : PullPushCase::PULL_PUSH);
+  bench.set_mode(ModeOf(mode));
   bench.set_clients(options.clients > 0 ? static_cast<uint32_t>(options.clients) : HasSamples(bench) ? 2 : 1);
   bench.set_servers(static_cast<uint32_t>(options.servers));
   bench.set_threads(options.threads);
@@ -233,8 +256,9 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   bench.set_steps(options.steps);
   bench.set_seconds(options.seconds);
   bench.set_repetitions(options.repetitions);
-  if (bench.mode() == PullPushCase::POOLED && bench.wire() != WIRE_F32) {
-    return absl::InvalidArgumentError(absl::StrCat("--wire ", wire, " with --mode pooled, whose sums travel in f32; allowed: f32"));
+  if (IsPooled(bench) && bench.wire() != WIRE_F32) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--wire ", wire, " with --mode ", mode, ", whose sums travel in f32; allowed: f32"));
   }
   if (!HasSamples(bench) && bench.batch() > bench.rows() / 2) {
     return absl::InvalidArgumentError(absl::StrCat("--batch ", bench.batch(), " with --mode ", mode,
@@ -252,14 +276,15 @@ bool Wanted(const std::vector<std::string>& paths, const char* path, bool by_def
 absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<PullPushCase> plan;
-  for (const std::string& mode : or_all(options.modes, std::vector<std::string>{"pull_push", "pooled", "pull", "push"})) {
+  const std::vector<std::string> all_modes{"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"};
+  for (const std::string& mode : or_all(options.modes, all_modes)) {
     for (const uint32_t dim : or_all(options.dims, std::vector<uint32_t>{64, 16, 128})) {
       for (const std::string& ids : or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})) {
         // Other dims say how bytes and rows share the cost; for that one kind of ids is enough.
         if (options.dims.empty() && options.ids.empty() && dim != 64 && ids == "zipf") continue;
         for (const std::string& wire : or_all(options.wires, std::vector<std::string>{"f32", "bf16", "int8"})) {
           if (options.wires.empty() && wire != "f32" && (dim != 64 || ids == "zipf")) continue;
-          if (options.modes.empty() && mode == "pooled" && wire != "f32") continue;
+          if (options.modes.empty() && mode.ends_with("pooled") && wire != "f32") continue;
           for (const char* path : {"grpc", "shm"}) {
             if (!Wanted(options.paths, path, dim == 64 && wire == "f32")) continue;
             ASSIGN_OR_RETURN(const PullPushCase bench, MakeCase(options, mode, dim, ids, wire, path));
@@ -308,7 +333,7 @@ int BenchPullPush(const BenchPullPushOptions& options) {
     objects.push_back(JsonObject(measured));
   }
   if (absl::Status status = json.Write(objects); !status.ok()) return ReportError(status);
-  return all_correct ? 0 : ReportError(absl::InternalError("rows are not what their pushes add up to"));
+  return all_correct ? 0 : ReportError(absl::InternalError("rows or weights are not what the steps make of them"));
 }
 
 }  // namespace tandem::cli

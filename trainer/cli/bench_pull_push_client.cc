@@ -7,12 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/radix_sort.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "ps/row_index.h"
 #include "ps/wire_codec.h"
 #include "trainer/cli/bench_batches.h"
+#include "trainer/cli/bench_pull_push_replay.h"
 #include "trainer/cli/bench_pull_push_roles.h"
+#include "trainer/comm/cpu_group.h"
+#include "trainer/parallel/ddp.h"
 
 namespace tandem::cli {
 
@@ -29,21 +33,23 @@ std::vector<std::string> ServerAddresses(const rpc::Assignment& assignment) {
   return addresses;
 }
 
-// By a digit after the other, from the lowest: as many as the largest id has.
-void Sort(std::vector<uint64_t>* ids, std::vector<uint64_t>* scratch) {
-  constexpr int kDigitBits = 11;
-  constexpr size_t kDigits = size_t{1} << kDigitBits;
-  uint64_t all = 0;
-  for (const uint64_t id : *ids) all |= id;
-  scratch->resize(ids->size());
-  for (int shift = 0; shift < 64 && all >> shift != 0; shift += kDigitBits) {
-    size_t places[kDigits] = {};
-    for (const uint64_t id : *ids) ++places[(id >> shift) % kDigits];
-    size_t begin = 0;
-    for (size_t& place : places) begin += std::exchange(place, begin);
-    for (const uint64_t id : *ids) (*scratch)[places[(id >> shift) % kDigits]++] = id;
-    ids->swap(*scratch);
-  }
+TableSpec TableOf(const PullPushCase& bench) {
+  TableSpec spec;
+  spec.set_name("rows");
+  spec.set_number(kTable);
+  spec.set_dim(bench.dim());
+  spec.set_optimizer(SPARSE_SGD);
+  if (IsHybrid(bench)) spec.set_init_stddev(1);
+  return spec;
+}
+
+std::unique_ptr<ps::RemoteClient> MakeClient(const PullPushCase& bench, const rpc::MasterClient& master, WireFormat wire) {
+  return std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
+                                            ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
+                                            bench.clients(),
+                                            ps::RemoteClientOptions{.timeout = kBenchTimeout,
+                                                                    .wire = wire,
+                                                                    .shared_memory = bench.path() == PullPushCase::SHM});
 }
 
 absl::Status Wait(const rpc::Future<rpc::Done>& future) {
@@ -56,13 +62,9 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
     : bench_(bench),
       master_(master),
       rank_(master.assignment().rank),
+      table_(TableOf(bench)),
       pattern_(GradientPattern(bench.dim())),
-      client_(std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
-                                                 ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
-                                                 bench.clients(),
-                                                 ps::RemoteClientOptions{.timeout = kBenchTimeout,
-                                                                         .wire = bench.wire(),
-                                                                         .shared_memory = bench.path() == PullPushCase::SHM})),
+      client_(MakeClient(bench, master, bench.wire())),
       raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()), bench.path() == PullPushCase::SHM)) {}
 
 absl::Status PullPushClient::Meet() {
@@ -71,7 +73,7 @@ absl::Status PullPushClient::Meet() {
   return master_.store().Wait(key, bench_.clients(), absl::Now() + kBenchTimeout);
 }
 
-// Rows begin at zero; the first steps push the opposite of their first weights.
+// Rows begin at zero and the first steps push the opposite of their first weights; those that a net trains begin at random.
 absl::Status PullPushClient::MakeRows() {
   const uint64_t share = (bench_.rows() + bench_.clients() - 1) / bench_.clients();
   const uint64_t begin = std::min(bench_.rows(), share * rank_), end = std::min(bench_.rows(), begin + share);
@@ -84,14 +86,51 @@ absl::Status PullPushClient::MakeRows() {
       lookup_.ids.push_back(row + 1);
       for (uint32_t column = 0; column < bench_.dim(); ++column) gradients_.push_back(-FirstWeight(row + 1, column));
     }
-    RETURN_IF_ERROR(Push(gradients_.data(), [] {}));
+    if (IsHybrid(bench_)) {
+      StartPull(0, &lookup_);
+      RETURN_IF_ERROR(Wait(lookup_.pulled));
+    } else {
+      RETURN_IF_ERROR(Push(gradients_.data(), [] {}));
+    }
   }
+  return absl::OkStatus();
+}
+
+void PullPushClient::MakeReadyGradients() {
+  if (bench_.mode() == PullPushCase::POOLED) {
+    for (size_t offset = 0; offset <= IdsPerStep(bench_); offset += kSampleIds) offsets_.push_back(offset);
+    lookup_.rows.resize(bench_.batch() * bench_.dim());
+    for (const float sign : {1.0f, -1.0f}) {
+      auto& ready = ready_gradients_.emplace_back();
+      for (size_t i = 0; i < bench_.batch() * bench_.dim(); ++i) ready.push_back(sign * pattern_[i % bench_.dim()]);
+    }
+  }
+  if (bench_.mode() != PullPushCase::PUSH) return;
+  for (const auto& batch : batches_) {
+    for (const float sign : {1.0f, -1.0f}) {
+      auto& ready = ready_gradients_.emplace_back();
+      for (const uint64_t id : batch) {
+        for (uint32_t column = 0; column < bench_.dim(); ++column) ready.push_back(sign * pattern_[id % 4 + column]);
+      }
+    }
+  }
+}
+
+absl::Status PullPushClient::MakeReplica() {
+  const comm::CpuGroupOptions options{.store = &master_.store(),
+                                      .token = master_.assignment().job_token,
+                                      .name = "dp",
+                                      .rank = static_cast<int>(rank_),
+                                      .size = static_cast<int>(bench_.clients()),
+                                      .timeout = kBenchTimeout};
+  ASSIGN_OR_RETURN(group_, comm::CpuGroup::Create(options, absl::Now() + kBenchTimeout));
+  ASSIGN_OR_RETURN(replica_, HybridReplica::Create(bench_, kTable, client_.get(), group_.get()));
   return absl::OkStatus();
 }
 
 void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
   sorted_ = batch;
-  Sort(&sorted_, &scratch_);
+  RadixSort(&sorted_, &scratch_, [](uint64_t id) { return id; });
   lookup->ids.clear();
   lookup->counts.clear();
   for (const uint64_t id : sorted_) {
@@ -136,8 +175,7 @@ absl::Status PullPushClient::Push(const float* gradients, absl::FunctionRef<void
 absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
   const std::vector<uint64_t>& batch = batches_[num_steps_ % kNumBatches];
   const ps::Bags bags{.table = kTable, .ids = batch, .offsets = offsets_};
-  const double bytes =
-      static_cast<double>(batch.size() * sizeof(uint64_t) + bags.size() * (sizeof(uint32_t) + bench_.dim() * sizeof(float)));
+  const double bytes = PooledBytes(bench_);
   Stopwatch watch;
   RETURN_IF_ERROR(Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), lookup_.rows.data())));
   times->set_pull_seconds(times->pull_seconds() + watch.Lap());
@@ -154,11 +192,12 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
 }
 
 absl::Status PullPushClient::Step(bool another_follows, PullPushRepetition* times) {
+  if (IsHybrid(bench_)) return replica_->Step(another_follows, times);
   if (bench_.mode() == PullPushCase::POOLED) return StepPooled(times);
   const size_t number = num_steps_ % kNumBatches;
   Stopwatch watch;
   if (!pulled_ahead_) LookUp(num_steps_, &lookup_);
-  const double bytes = static_cast<double>(lookup_.ids.size() * (sizeof(uint64_t) + ps::WireBytes(bench_.wire(), bench_.dim())));
+  const double bytes = RowBytes(bench_, lookup_.ids.size());
   watch.Lap();
   if (bench_.mode() != PullPushCase::PUSH) {
     if (!std::exchange(pulled_ahead_, false)) StartPull(next_step_, &lookup_);
@@ -239,8 +278,19 @@ void PullPushClient::RoundAsPulled(absl::Span<float> rows) const {
   }
 }
 
-// What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded what was pushed: of some that
-// were looked up and some drawn from all; in PULL, where no gradient shows what was pulled, of the last pull too.
+std::vector<uint64_t> PullPushClient::SampleIds() const {
+  ps::RowIndex seen;
+  std::vector<uint64_t> sampled;
+  for (size_t i = 0; i < kSampledRows; ++i) {
+    const auto& batch = batches_[i % kNumBatches];
+    const uint64_t id = i % 2 == 0 ? batch[(i * 7919) % batch.size()] : 1 + RandomBelow({2, rank_}, 0, i, bench_.rows());
+    if (seen.FindOrInsert(id, 0).second) sampled.push_back(id);
+  }
+  return sampled;
+}
+
+// What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded what was pushed: of a
+// sample; in PULL, where no gradient shows what was pulled, of the last pull too.
 absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   const auto compare = [this](const std::vector<uint64_t>& ids, const std::vector<float>& rows) -> std::string {
     if (bench_.wire() == WIRE_INT8) return "";
@@ -256,44 +306,29 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   if (bench_.mode() == PullPushCase::PULL) {
     if (std::string wrong = compare(lookup_.ids, lookup_.rows); !wrong.empty()) return wrong;
   }
-  ps::RowIndex seen;
-  std::vector<uint64_t> sampled;
-  for (size_t i = 0; i < kSampledRows; ++i) {
-    const auto& batch = batches_[i % kNumBatches];
-    const uint64_t id = i % 2 == 0 ? batch[(i * 7919) % batch.size()] : 1 + RandomBelow({2, rank_}, 0, i, bench_.rows());
-    if (seen.FindOrInsert(id, 0).second) sampled.push_back(id);
-  }
+  const std::vector<uint64_t> sampled = SampleIds();
   std::vector<float> rows(sampled.size() * bench_.dim());
   RETURN_IF_ERROR(Wait(client_->Pull(0, /*create=*/false, {{.table = kTable, .ids = sampled, .rows = rows.data()}})));
   return compare(sampled, rows);
 }
 
+absl::StatusOr<std::string> PullPushClient::FindDifference() {
+  const absl::Status equal = parallel::VerifyEqual(*group_, absl::Uint128Low64(replica_->DenseHash()), "dense weights",
+                                                   absl::Now() + kBenchTimeout);
+  if (absl::IsInternal(equal)) return std::string(equal.message());
+  RETURN_IF_ERROR(equal);
+  if (rank_ != 0) return std::string();
+  const auto rows = MakeClient(bench_, master_, WIRE_F32);
+  RETURN_IF_ERROR(rows->CreateTables({table_}, kBenchTimeout));
+  return CompareWithReplay(bench_, table_, *replica_, *rows, SampleIds());
+}
+
 absl::StatusOr<PullPushFigures> PullPushClient::Run() {
-  TableSpec spec;
-  spec.set_name("rows");
-  spec.set_number(kTable);
-  spec.set_dim(bench_.dim());
-  spec.set_optimizer(SPARSE_SGD);
-  RETURN_IF_ERROR(client_->CreateTables({spec}, kBenchTimeout));
+  RETURN_IF_ERROR(client_->CreateTables({table_}, kBenchTimeout));
   RETURN_IF_ERROR(MakeRows());
   batches_ = MakeBatches(bench_, rank_);
-  for (const auto& batch : batches_) {
-    for (const float sign : {1.0f, -1.0f}) {
-      if (bench_.mode() != PullPushCase::PUSH) break;
-      auto& ready = ready_gradients_.emplace_back();
-      for (const uint64_t id : batch) {
-        for (uint32_t column = 0; column < bench_.dim(); ++column) ready.push_back(sign * pattern_[id % 4 + column]);
-      }
-    }
-  }
-  if (bench_.mode() == PullPushCase::POOLED) {
-    for (size_t offset = 0; offset <= IdsPerStep(bench_); offset += kSampleIds) offsets_.push_back(offset);
-    lookup_.rows.resize(bench_.batch() * bench_.dim());
-    for (const float sign : {1.0f, -1.0f}) {
-      auto& ready = ready_gradients_.emplace_back();
-      for (size_t i = 0; i < bench_.batch() * bench_.dim(); ++i) ready.push_back(sign * pattern_[i % bench_.dim()]);
-    }
-  }
+  MakeReadyGradients();
+  if (IsHybrid(bench_)) RETURN_IF_ERROR(MakeReplica());
   gradients_.resize(IdsPerStep(bench_) * bench_.dim());
   PullPushFigures figures;
   figures.set_ids_per_step(IdsPerStep(bench_));
@@ -304,7 +339,7 @@ absl::StatusOr<PullPushFigures> PullPushClient::Run() {
     ASSIGN_OR_RETURN(*figures.add_repetitions(), Repeat(&figures));
   }
   RETURN_IF_ERROR(Meet());
-  ASSIGN_OR_RETURN(*figures.mutable_wrong(), FindWrongRow());
+  ASSIGN_OR_RETURN(*figures.mutable_wrong(), IsHybrid(bench_) ? FindDifference() : FindWrongRow());
   return figures;
 }
 

@@ -1,5 +1,5 @@
 // One client's run of a case of `tandem bench pull-push`: makes the rows, warms up, takes turns between the ceiling and timed
-// steps, and compares rows with what the steps add up to. Clients meet through the master's store before each part. Thread rule:
+// steps, and compares rows with what the steps add up to, or with the same steps made again in one process. Clients meet through the master's store before each part. Thread rule:
 // one thread.
 #pragma once
 
@@ -14,7 +14,9 @@
 #include "ps/client_remote.h"
 #include "rpc/future.h"
 #include "rpc/master/client.h"
+#include "trainer/cli/bench_pull_push_hybrid.h"
 #include "trainer/cli/bench_raw_bytes.h"
+#include "trainer/comm/process_group.h"
 
 namespace tandem::cli {
 
@@ -30,6 +32,8 @@ class PullPushClient {
   // Returns when every client has come as far.
   absl::Status Meet();
   absl::Status MakeRows();
+  void MakeReadyGradients();
+  absl::Status MakeReplica();
   // What one step looks up, pulls and pushes.
   struct Lookup {
     std::vector<uint64_t> ids;  // distinct
@@ -55,14 +59,21 @@ class PullPushClient {
   absl::StatusOr<PullPushRepetition> Repeat(PullPushFigures* figures);
   absl::Status MeasureRaw(PullPushRepetition* repetition);
   void RoundAsPulled(absl::Span<float> rows) const;
+  // Some ids that were looked up and some drawn from all.
+  std::vector<uint64_t> SampleIds() const;
   absl::StatusOr<std::string> FindWrongRow();
+  // Of the hybrid modes: between replicas, and to the replay.
+  absl::StatusOr<std::string> FindDifference();
 
   const PullPushCase& bench_;
   rpc::MasterClient& master_;
   const uint32_t rank_;
+  const TableSpec table_;
   const std::vector<float> pattern_;
   std::unique_ptr<ps::RemoteClient> client_;
   std::unique_ptr<RawBytesClient> raw_;
+  std::unique_ptr<comm::ProcessGroup> group_;  // HYBRID and HYBRID_POOLED, as is the replica
+  std::unique_ptr<HybridReplica> replica_;
   int num_meetings_ = 0;
   uint64_t next_step_ = 1;  // of the tables
   uint64_t num_steps_ = 0;  // of this case, warm-up included

@@ -48,16 +48,16 @@ struct BenchStoreOptions {
 int BenchStore(const BenchStoreOptions& options);
 
 struct BenchPullPushOptions {
-  std::vector<std::string> modes;  // pull_push, pooled, pull, push; empty: all
+  std::vector<std::string> modes;  // pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all
   std::vector<uint32_t> dims;      // empty: 64, 16 and 128
   std::vector<std::string> ids;    // uniform, zipf; empty: both where it says something
   std::vector<std::string> wires;  // f32, bf16, f16, int8; empty: f32, and bf16 and int8 where they say something
   std::vector<std::string> paths;  // grpc, shm, all; empty: both where it says something
-  int clients = 0;                 // 0: 2 for pull_push and pooled, else 1
+  int clients = 0;                 // 0: 1 for pull and push, else 2
   int servers = 1;
   int threads = 1;  // worker threads of a server
   uint64_t rows = 1'000'000;
-  uint32_t batch = 4096;   // a client and step: samples of 26 ids for pull_push and pooled, else ids
+  uint32_t batch = 4096;   // a client and step: ids for pull and push, else samples of 26 ids
   uint32_t steps = 0;      // of a repetition; 0: as many as take `seconds`
   double seconds = 0.6;
   uint32_t repetitions = 5;

@@ -294,6 +294,13 @@ void CheckConsistency(const Job& job, Limits* limits) {
   }
 }
 
+void CheckMergedPushes(const Job& job, Limits* limits) {
+  if (!job.ps().merge_pushes() || job.ps().consistency() == BSP) return;
+  limits->Refuse("ps.merge_pushes", "true",
+                 absl::StrCat("false with ps.consistency ", Consistency_Name(job.ps().consistency()),
+                              ", where each trainer's pushes are applied by its own commit; BSP adds up those of all"));
+}
+
 constexpr int kMaxGeoSteps = 10000, kMaxReadBound = 1000000, kMaxWriteBound = 1000, kMaxCacheRows = 1 << 30;
 constexpr int kDefaultGeoSteps = 10, kDefaultCacheRows = 65536;
 
@@ -339,6 +346,7 @@ void CheckProcesses(const Job& job, int num_trainers, Limits* limits) {
   limits->Between("ps.threads", job.ps().threads(), 1, 64);
   CheckConsistency(job, limits);
   CheckKeptRows(job, limits);
+  CheckMergedPushes(job, limits);
   limits->Between("checkpoint.keep", job.checkpoint().keep(), 1, 1000);
   limits->NotNegative("checkpoint.every_steps", job.checkpoint().every_steps());
   limits->Between("checkpoint.timeout_seconds", job.checkpoint().timeout_seconds(), 1.0, 86400.0);

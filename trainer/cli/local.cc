@@ -54,11 +54,15 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
-      const std::unique_ptr<ps::Client> client =
-          ClientOfJob(job,
-                      std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers),
-                                                        loop::ConsistencyOf(job)),
-                      num_trainers);
+      auto local = MergePushes(job,
+                               std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank),
+                                                                 static_cast<uint32_t>(num_trainers), loop::ConsistencyOf(job)),
+                               *groups[rank], /*num_servers=*/0);
+      if (!local.ok()) {
+        results[rank] = local.status();
+        return;
+      }
+      const std::unique_ptr<ps::Client> client = ClientOfJob(job, *std::move(local), rank, num_trainers);
       results[rank] = RunOne(job, data, &store, {.resume = resumed,
                                                  .group = groups[rank].get(),
                                                  .client = client.get(),

@@ -121,7 +121,8 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
   auto remote = MakeClient(master, job);
   const ps::RemoteClient& reached = *remote;  // inside `client`
-  const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(remote), num_trainers);
+  ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), *group, num_ps));
+  const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
   RETURN_IF_ERROR(abortable.Set(client.get()));

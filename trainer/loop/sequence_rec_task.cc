@@ -101,7 +101,7 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
   if (options.loss == models::SequenceLossKind::SAMPLED_SOFTMAX) {
     shared = sampler_.SharedNegatives(step, job_.model().sequence_rec().num_negatives());
   }
-  std::vector<absl::Span<const uint64_t>> lists{shared};
+  std::vector<absl::Span<const uint64_t>> lists{shared};  // then three of each part
   for (int part = 0; part < num_parts; ++part) {
     batches.push_back(sampler_.TrainBatch(epoch, batch_in_epoch, group_->rank(), group_->size(), part, num_parts));
   }
@@ -110,24 +110,24 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
   }
 
   auto input = std::make_unique<SequenceStep>();
-  if (table_ != nullptr) {
-    input->ids = options.loss == models::SequenceLossKind::FULL_SOFTMAX ? AllRowIds(data_->num_embeddings())
-                                                                        : remote::UniqueIds(lists);
-  }
-  const auto index = [&](absl::Span<const uint64_t> ids) {
-    return table_ != nullptr ? remote::IndexInto(input->ids, ids) : PlacesOf(ids);
-  };
+  const bool reads_all = table_ == nullptr || options.loss == models::SequenceLossKind::FULL_SOFTMAX;
+  remote::MergedIds merged;
+  if (!reads_all) merged = remote::MergeIds(lists);
+  if (table_ != nullptr) input->ids = reads_all ? AllRowIds(data_->num_embeddings()) : std::move(merged.ids);
+  const auto index = [&](size_t list) { return reads_all ? PlacesOf(lists[list]) : merged.places[list]; };
   input->global_samples = batches[0].global_samples;
   input->global_targets = input->global_tokens = batches[0].global_targets;
   const int64_t candidates = options.loss == models::SequenceLossKind::FULL_SOFTMAX ? data_->num_embeddings()
                                                                                   : static_cast<int64_t>(shared.size());
+  size_t list = 1;
   for (const data::SequenceBatch& batch : batches) {
     input->flops += FlopsOf(batch, options, candidates);
     models::SequenceInput& part = input->parts.emplace_back();
     part.rows = PackedRowsOf(batch, options.max_length);
-    part.inputs = index(batch.inputs);
-    part.targets = index(batch.targets);
-    part.negatives = index(shared.empty() ? batch.negatives : shared);
+    part.inputs = index(list);
+    part.targets = index(list + 1);
+    part.negatives = index(shared.empty() ? list + 2 : 0);
+    list += 3;
   }
   return input;
 }

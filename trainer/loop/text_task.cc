@@ -79,10 +79,9 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
     input->ids = AllRowIds(model_.options().vocabulary_size);
     return input;
   }
-  input->ids = remote::UniqueIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
-  for (int part = 0; part < num_parts; ++part) {
-    input->parts[part].inputs = remote::IndexInto(input->ids, part_ids[part]);
-  }
+  remote::MergedIds merged = remote::MergeIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
+  input->ids = std::move(merged.ids);
+  for (int part = 0; part < num_parts; ++part) input->parts[part].inputs = merged.places[part];
   return input;
 }
 

@@ -1,5 +1,6 @@
 #include "trainer/remote/frame.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -207,7 +208,7 @@ std::vector<GradientBundle> Frame::Prepare(const Reached& reached, PassMode mode
     const auto live_inputs = reached.inputs.find(call);
     for (const auto& [place, send] : made.inputs) {
       if (!fast && (live_inputs == reached.inputs.end() || live_inputs->second.count(place) == 0)) continue;
-      made.waiting = true;
+      made.awaited.insert(place);
       roots->push_back({Variable(Tensor::Empty(Shape{}, DType::F32), send), Tensor()});
     }
     if (!collected.missing.empty()) continue;
@@ -309,8 +310,13 @@ absl::Status Frame::ArriveInputs(GradientBundle bundle) {
       if (bundle.gradients[i].defined() || (known && made->second.inputs.count(bundle.places[i]) > 0)) taken.push_back(i);
     }
     if (taken.empty()) return absl::OkStatus();
-    if (!known || !made->second.waiting) {
+    if (!known || made->second.awaited.empty()) {
       return absl::NotFoundError(absl::StrCat("no gradients of call ", bundle.call, " are expected"));
+    }
+    for (const uint32_t place : made->second.awaited) {
+      if (std::find(bundle.places.begin(), bundle.places.end(), place) != bundle.places.end()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("the gradients of call ", bundle.call, " lack that of input ", place, ", and there is no second message"));
     }
     for (const size_t i : taken) {
       const auto send = made->second.inputs.find(bundle.places[i]);
@@ -320,7 +326,7 @@ absl::Status Frame::ArriveInputs(GradientBundle bundle) {
       RETURN_IF_ERROR(send->second->Check(bundle.gradients[i]));
       sends.emplace_back(send->second, std::move(bundle.gradients[i]));
     }
-    made->second.waiting = false;
+    made->second.awaited.clear();
   }
   for (auto& [send, gradient] : sends) send->Arrive(std::move(gradient));
   return absl::OkStatus();
@@ -361,10 +367,23 @@ void Frame::Ship(GradientBundle bundle, std::vector<Node::Complete> completes) {
     absl::MutexLock lock(&mutex_);
     peer = calls_[bundle.call].callee;
   }
-  host_->SendGradients(*share_, peer, bundle, [self = shared_from_this(), completes = std::move(completes)](const absl::Status& sent) {
-    if (!sent.ok()) self->Fail(sent);
-    for (const Node::Complete& complete : completes) complete({});
-  });
+  host_->SendGradients(*share_, peer, bundle,
+                       [self = shared_from_this(), call = bundle.call, of_inputs = bundle.of_inputs,
+                        completes = std::move(completes)](const absl::Status& sent) {
+                         absl::Status status = sent;
+                         if (sent.ok() && !of_inputs) status = self->CheckOver(call);
+                         if (!status.ok()) self->Fail(status);
+                         for (const Node::Complete& complete : completes) complete({});
+                       });
+}
+
+absl::Status Frame::CheckOver(uint64_t call) const {
+  absl::MutexLock lock(&mutex_);
+  const auto made = calls_.find(call);
+  if (made == calls_.end() || made->second.awaited.empty()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(share_->name(), ": ", made->second.callee, " ended its part of call ",
+                                          call & ((uint64_t{1} << 48) - 1), " without the gradient of input ",
+                                          *made->second.awaited.begin()));
 }
 
 }  // namespace tandem::remote

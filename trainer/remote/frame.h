@@ -123,7 +123,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   std::vector<Variable> EndCall(uint64_t call, const std::vector<Tensor>& outputs, const std::vector<bool>& needs_gradient,
                                 std::vector<Places> reaches, const std::string& what);
   void DropCall(uint64_t call);
-  // Gradients of inputs have come back from a callee. NotFound if nobody expects them.
+  // Gradients of inputs have come back from a callee: all that are awaited, or it is InvalidArgument. NotFound if none are.
   absl::Status ArriveInputs(GradientBundle bundle);
   // The caller's own pass, from these roots.
   void RunOwn(const std::vector<BackwardRoot>& roots, PassMode mode);
@@ -140,7 +140,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
     std::string callee;
     std::map<uint32_t, std::shared_ptr<SendNode>> inputs;  // that need a gradient and can get one
     std::map<uint32_t, Places> outputs;                    // that need a gradient, and what they depend on
-    bool waiting = false;                                  // gradients of inputs are expected
+    Places awaited;                                        // inputs whose gradients the pass at hand waits for
   };
   // What a walk over the graph reached.
   struct Reached {
@@ -156,6 +156,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   void RunPass(std::vector<BackwardRoot> roots, PassMode mode);
   void Collect(const RecvNode& node, const Tensor& gradient, Node::Complete complete);
   void Ship(GradientBundle bundle, std::vector<Node::Complete> completes);
+  // The callee says that its part of the pass is over; Internal if gradients are still awaited, which then would never come.
+  absl::Status CheckOver(uint64_t call) const;
 
   Host* const host_;
   const std::shared_ptr<ContextShare> share_;

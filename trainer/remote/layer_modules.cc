@@ -105,8 +105,7 @@ class EmbeddingBagModule : public Module {
     if (weights.defined() && (weights.shape() != index.shape() || weights.dtype() != parameters[0].dtype())) {
       return absl::InvalidArgumentError("a bag's weights are as many as its ids, of the table's type");
     }
-    const Variable rows = ops::GatherRows(frame.context(), parameters[0], index);
-    return std::vector<Variable>{PoolRows(frame.context(), rows, inputs[1].value(), weights, pooling_)};
+    return std::vector<Variable>{PoolRows(frame.context(), parameters[0], {index, inputs[1].value(), weights}, pooling_)};
   }
 
  private:

@@ -1,4 +1,5 @@
-// Bags of rows made one row each: the pooling of an embedding bag, for rows that lie in the host's memory.
+// Bags of a table's rows made one row each: an embedding bag, for a table in the host's memory. Rows are read where they lie and
+// gradients formed where the table's are kept: no array of a row per place is made on the way.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -10,11 +11,16 @@ namespace tandem::remote {
 
 using ps::Pooling;
 
-// Ok if `offsets`, i64 [bags + 1], cut `num_rows` rows into bags: they begin with 0, never fall, and end with num_rows.
-absl::Status CheckOffsets(const Tensor& offsets, int64_t num_rows);
+// Ok if `offsets`, i64 [bags + 1], cut `num_places` places into bags: they begin with 0, never fall, and end with num_places.
+absl::Status CheckOffsets(const Tensor& offsets, int64_t num_places);
 
-// rows [N, D], offsets i64 [B + 1], weights [N] of the rows' type or undefined: all 1 -> [B, D]. Rows add up in their order. Weights
-// get no gradient. The bits are those of a parameter server that pools the same rows. REQUIRES: CheckOffsets.
-Variable PoolRows(Context& context, const Variable& rows, const Tensor& offsets, const Tensor& weights, Pooling pooling);
+struct PlacesOfBags {
+  Tensor index;         // i64 [P]: the row at each place
+  Tensor offsets;       // i64 [B + 1]
+  Tensor weights = {};  // [P] of the rows' type; undefined: all 1
+};
+// table [N, D] -> [B, D]. Rows, and gradients of a row, add up in the order of their places. Weights get no gradient. The bits are those
+// of a parameter server that pools the same rows. CHECKs every index. REQUIRES: CheckOffsets.
+Variable PoolRows(Context& context, const Variable& table, const PlacesOfBags& places, Pooling pooling);
 
 }  // namespace tandem::remote

@@ -1,26 +1,35 @@
 #include "trainer/remote/remote_embedding.h"
 
-#include <algorithm>
+#include <utility>
+
+#include "kernels/base/radix_sort.h"
 
 namespace tandem::remote {
 
-std::vector<uint64_t> UniqueIds(absl::Span<const absl::Span<const uint64_t>> lists) {
-  std::vector<uint64_t> ids;
-  for (absl::Span<const uint64_t> list : lists) ids.insert(ids.end(), list.begin(), list.end());
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
-Tensor IndexInto(const std::vector<uint64_t>& unique, absl::Span<const uint64_t> ids) {
-  Tensor index = Tensor::Empty(Shape{static_cast<int64_t>(ids.size())}, DType::I64);
-  int64_t* places = index.data<int64_t>();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const auto it = std::lower_bound(unique.begin(), unique.end(), ids[i]);
-    TANDEM_CHECK(it != unique.end() && *it == ids[i]) << "id " << ids[i] << " was not pulled";
-    places[i] = it - unique.begin();
+MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists) {
+  struct Use {
+    uint64_t id;
+    size_t at;  // in all lists, one behind the other
+  };
+  std::vector<Use> uses, scratch;
+  for (const absl::Span<const uint64_t> list : lists) {
+    for (const uint64_t id : list) uses.push_back({id, uses.size()});
   }
-  return index;
+  RadixSort(&uses, &scratch, [](const Use& use) { return use.id; });
+  const Tensor all = Tensor::Empty(Shape{static_cast<int64_t>(uses.size())}, DType::I64);
+  int64_t* const places = all.data<int64_t>();
+  MergedIds merged;
+  merged.ids.reserve(uses.size());
+  for (const Use& use : uses) {
+    if (merged.ids.empty() || merged.ids.back() != use.id) merged.ids.push_back(use.id);
+    places[use.at] = static_cast<int64_t>(merged.ids.size()) - 1;
+  }
+  int64_t begin = 0;
+  for (const absl::Span<const uint64_t> list : lists) {
+    const int64_t end = begin + static_cast<int64_t>(list.size());
+    merged.places.push_back(all.Rows(std::exchange(begin, end), end));
+  }
+  return merged;
 }
 
 PulledRows::PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim, Uploads* uploads)

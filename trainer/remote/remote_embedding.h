@@ -2,7 +2,7 @@
 // distinct id and enter the graph as one leaf; every use of an id adds to the same row of its gradient, so the push is
 // merged per id. Pulls start before the step that needs them (core decision 5); rows for a CUDA device go there as soon as they have
 // arrived, beside what it computes, and gradients are merged before they leave it.
-// Thread rule: the step's thread; UniqueIds from any.
+// Thread rule: the step's thread; MergeIds from any.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,11 @@
 
 namespace tandem::remote {
 
-// Distinct ids, ascending.
-std::vector<uint64_t> UniqueIds(absl::Span<const absl::Span<const uint64_t>> lists);
-// i64 [ids.size()]: the place of each id in `unique`. REQUIRES: all present.
-Tensor IndexInto(const std::vector<uint64_t>& unique, absl::Span<const uint64_t> ids);
+struct MergedIds {
+  std::vector<uint64_t> ids;   // distinct, ascending
+  std::vector<Tensor> places;  // of each list, i64 [its size]: where its ids are among `ids`
+};
+MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists);
 
 // Rows on their way. Destruction waits for the pull, which writes into its memory.
 class PulledRows {

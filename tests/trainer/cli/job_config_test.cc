@@ -218,6 +218,16 @@ TEST_F(JobConfigTest, OnlyModesThatKeepRowsSayHowManyAndHowLong) {
   for (const char* mode : {"BSP", "SSP", "ASP", "PERMIT", "ROW_BOUND"}) EXPECT_EQ(complaint(mode, "ps.cache_rows", "1000"), "");
 }
 
+TEST_F(JobConfigTest, OnlyBspMergesPushes) {
+  EXPECT_EQ(Complaint(kGood, {"ps.merge_pushes=true"}), "");
+  for (const char* mode : {"SSP", "ASP", "PERMIT", "ROW_BOUND", "GEO"}) {
+    EXPECT_EQ(Complaint(kGood, {std::string("ps.consistency=") + mode, "ps.merge_pushes=true"}),
+              std::string("--set ps.merge_pushes: ps.merge_pushes is true; allowed: false with ps.consistency ") + mode +
+                  ", where each trainer's pushes are applied by its own commit; BSP adds up those of all");
+    EXPECT_EQ(Complaint(kGood, {std::string("ps.consistency=") + mode, "ps.merge_pushes=false"}), "");
+  }
+}
+
 TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
   for (const char* set :
        {"model.max_length=1", "model.max_length=4096", "model.layers=64", "model.dropout=0.99", "model.num_negatives=100000",

@@ -54,10 +54,12 @@ class KeptRowsTest : public testing::Test {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kReplicas; ++rank) {
       threads.emplace_back([&, rank] {
-        const auto client = ClientOfJob(job,
-                                        std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas},
-                                                                          loop::ConsistencyOf(job)),
-                                        kReplicas);
+        auto merged = MergePushes(job,
+                                  std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas},
+                                                                    loop::ConsistencyOf(job)),
+                                  *groups[rank], 0);
+        ASSERT_TRUE(merged.ok()) << merged.status();
+        const auto client = ClientOfJob(job, *std::move(merged), rank, kReplicas);
         loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .client = client.get()};
         if (rank == 0) {
           environment.output = output->get();
@@ -65,7 +67,10 @@ class KeptRowsTest : public testing::Test {
         }
         const auto summary = loop::RunReplica(job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();
-        if (rank == 0) hash_ = summary->params_hash;
+        if (rank == 0) {
+          hash_ = summary->params_hash;
+          report_ = client->Report();
+        }
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -75,6 +80,7 @@ class KeptRowsTest : public testing::Test {
 
   const support::TempFolder folder_;
   absl::uint128 hash_ = 0;  // of the last run
+  std::string report_;      // likewise, of rank 0's client
 };
 
 TEST_F(KeptRowsTest, CacheChangesNoBitOfASynchronousRun) {
@@ -83,6 +89,18 @@ TEST_F(KeptRowsTest, CacheChangesNoBitOfASynchronousRun) {
   for (const char* rows : {"ps.cache_rows=7", "ps.cache_rows=1000"}) {
     EXPECT_EQ(Train({rows}), losses);
     EXPECT_EQ(hash_, hash);
+  }
+}
+
+TEST_F(KeptRowsTest, MergedPushesChangeNoBitOfASynchronousRun) {
+  for (const char* set : {"seed=1", "ps.cache_rows=7", "optimizer.max_grad_norm=0.5"}) {
+    const std::vector<double> losses = Train({set});
+    const absl::uint128 hash = hash_;
+    EXPECT_EQ(report_.find("merged pushes"), std::string::npos);
+    EXPECT_EQ(Train({set, "ps.merge_pushes=true"}), losses);
+    EXPECT_EQ(hash_, hash) << set;
+    const bool tells_of_cache = std::string(set).starts_with("ps.cache_rows");
+    EXPECT_EQ(report_.find("merged pushes: gradients of") != std::string::npos, !tells_of_cache) << report_;
   }
 }
 

@@ -16,10 +16,12 @@ constexpr int64_t kDim = 3;
 
 TEST(PoolRowsTest, EveryPoolingPassesTheGradientCheck) {
   const Variable rows = Variable::Leaf(RandomTensor(Shape{5, kDim}, 1), "rows");
-  const Tensor offsets = Tensor::FromVector<int64_t>({0, 2, 2, 5}), weights = RandomTensor(Shape{5}, 2);
+  // A row comes twice in a bag and again in another; one never comes.
+  const Tensor index = Tensor::FromVector<int64_t>({3, 0, 4, 4, 0, 1}), offsets = Tensor::FromVector<int64_t>({0, 2, 2, 6});
+  const Tensor weights = RandomTensor(Shape{6}, 2);
   for (const Pooling pooling : {Pooling::SUM, Pooling::MEAN, Pooling::SQRT_N}) {
     for (const Tensor& with : {Tensor(), weights}) {
-      CheckGradients([&](Context& context) { return remote::PoolRows(context, rows, offsets, with, pooling); }, {rows});
+      CheckGradients([&](Context& context) { return remote::PoolRows(context, rows, {index, offsets, with}, pooling); }, {rows});
     }
   }
 }
@@ -49,11 +51,12 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
       const auto pulled = pooled.Pull(1, true, bags);
       const Variable there = pooled.Enter(context, *pulled, autograd);
       remote::RemoteEmbedding items(&client, 2, kDim, &fixture.stream());
-      const auto unique = remote::UniqueIds({absl::MakeConstSpan(bags.ids)});
-      const auto rows = items.Pull(1, true, unique);
+      const remote::MergedIds merged = remote::MergeIds({absl::MakeConstSpan(bags.ids)});
+      const auto rows = items.Pull(1, true, merged.ids);
       const Variable leaf = items.Enter(context, *rows, autograd, 0);
-      const Variable here = remote::PoolRows(context, ops::GatherRows(context, leaf, remote::IndexInto(unique, bags.ids)),
-                                             Tensor::FromVector<int64_t>({0, 3, 3, 4}), Tensor::FromVector<float>({0.5f, 2, -1, 3}), pooling);
+      const Variable here = remote::PoolRows(
+          context, leaf,
+          {merged.places[0], Tensor::FromVector<int64_t>({0, 3, 3, 4}), Tensor::FromVector<float>({0.5f, 2, -1, 3})}, pooling);
       for (int64_t i = 0; i < 3 * kDim; ++i) ASSERT_EQ(there.value().At(i), here.value().At(i)) << i;
       const Tensor seed = RandomTensor(Shape{3, kDim}, 5, DType::F32);
       Backward(context, {{there, seed}, {here, seed}});

@@ -5,6 +5,8 @@
 #include "proto/worker.pb.h"
 #include "tests/trainer/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
+#include "rpc/server.h"
+#include "trainer/remote/array_message.h"
 #include "trainer/remote/context_share.h"
 #include "trainer/remote/remote_call.h"
 
@@ -235,6 +237,103 @@ TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
   const auto answer = remote::StartCall(*trainer, worker->address(), "Forward", std::move(message), Soon(), "late");
   EXPECT_EQ(answer.Wait(Soon()).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(worker->LiveContexts(), 0u);
+}
+
+// A worker of another make: its one module passes two inputs on, and what it does when gradients come is the test's.
+class OddWorker {
+ public:
+  explicit OddWorker(std::function<void(const GradientRequest&)> on_gradients) : on_gradients_(std::move(on_gradients)) {
+    Handle("Create", [](rpc::Payload) {
+      CreateReply reply;
+      reply.set_object(1);
+      return rpc::Payload(reply.SerializeAsString());
+    });
+    Handle("Forward", [](rpc::Payload payload) {
+      std::string_view data;
+      const auto request = *remote::Decode<ForwardRequest>(payload, &data);
+      const std::vector<Tensor> inputs = *remote::ReadArrays(request.inputs(), data);
+      ForwardReply reply;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        remote::DescribeArray(inputs[i], reply.mutable_outputs())->set_needs_gradient(true);
+        reply.add_reaches(std::string(1, static_cast<char>(1 << i)));
+      }
+      return remote::MessageOf(reply.SerializeAsString(), inputs);
+    });
+    Handle("Gradient", [this](rpc::Payload payload) {
+      std::string_view data;
+      on_gradients_(*remote::Decode<GradientRequest>(payload, &data));
+      return rpc::Payload();
+    });
+    for (const char* method : {"Drop", "End"}) Handle(method, [](rpc::Payload) { return rpc::Payload(); });
+    EXPECT_TRUE(server_.Start("127.0.0.1:0").ok());
+  }
+  std::string address() const { return server_.address(); }
+
+ private:
+  void Handle(const char* method, std::function<rpc::Payload(rpc::Payload)> answer) {
+    server_.Handle("tandem.WorkerService", method, rpc::MethodKind::UNARY,
+                   [answer = std::move(answer)](rpc::Payload request, rpc::Reply reply) {
+                     // Off the handler's thread: an answer may have to wait for a call of its own.
+                     std::thread([answer, request = std::move(request), reply = std::move(reply)] { reply(answer(request)); }).detach();
+                   });
+  }
+
+  const std::function<void(const GradientRequest&)> on_gradients_;
+  rpc::Server server_;
+};
+
+TEST_F(RemoteFailureTest, APassEndsAtOnceIfThePeerSaysThatItsPartIsOverAndSentNoGradients) {
+  const OddWorker odd([](const GradientRequest&) {});
+  const auto trainer = StartHost(false, 0), bystander = StartHost(true, 1);
+  const RemoteModule linear = Make(*trainer, *bystander, "Linear", "in=2 out=2 dtype=f64");
+  auto two = RemoteModule::Create(*trainer, odd.address(), "Two", "", Soon());
+  ASSERT_TRUE(two.ok()) << two.status();
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context);
+  const auto through = linear.Forward(autograd.frame(), {x_});
+  const auto outputs = two->Forward(autograd.frame(), {x_, (*through)[0]});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  const absl::Time begun = absl::Now();
+  autograd.Backward({{(*outputs)[0], Tensor()}, {(*outputs)[1], Tensor()}});
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5)) << "the deadline is far";
+  EXPECT_EQ(context.status().code(), absl::StatusCode::kInternal) << context.status();
+  EXPECT_NE(TextOf(context.status()).find(odd.address() + " ended its part of call"), std::string::npos) << context.status();
+  EXPECT_NE(TextOf(context.status()).find("without the gradient of input 0"), std::string::npos) << context.status();
+  EXPECT_TRUE(Eventually([&] { return bystander->LiveContexts() == 0; }));
+}
+
+TEST_F(RemoteFailureTest, GradientsThatLackAnAwaitedPlaceAreRefusedAndTheWholeMessageIsStillTaken) {
+  const auto trainer = StartHost(false, 0), signer = StartHost(true, 1);
+  const Tensor gradient = RandomTensor(Shape{2, 2}, 9);
+  std::vector<absl::Status> answers;
+  const OddWorker odd([&](const GradientRequest& of_outputs) {
+    for (const std::vector<uint32_t>& places : {std::vector<uint32_t>{1}, {}, {0, 1}}) {
+      GradientRequest request;
+      signer->Sign(&request);
+      request.set_context(of_outputs.context());
+      request.set_call(of_outputs.call());
+      request.set_of_inputs(true);
+      for (const uint32_t place : places) remote::DescribeArray(gradient, request.mutable_gradients())->set_place(place);
+      const std::vector<Tensor> arrays(places.size(), gradient);
+      answers.push_back(remote::StartCall(*signer, trainer->address(), "Gradient", remote::MessageOf(request.SerializeAsString(), arrays),
+                                          Soon(), "gradients").Wait(Soon()).status());
+    }
+  });
+  auto two = RemoteModule::Create(*trainer, odd.address(), "Two", "", Soon());
+  ASSERT_TRUE(two.ok()) << two.status();
+  const Variable y = Variable::Leaf(RandomTensor(Shape{2, 2}, 2), "y");
+  Context context(StepOptions());
+  RemoteContext autograd(*trainer, context);
+  const auto outputs = two->Forward(autograd.frame(), {x_, y});
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  autograd.Backward({{(*outputs)[0], Tensor()}, {(*outputs)[1], Tensor()}});
+  EXPECT_TRUE(context.status().ok()) << context.status();
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0].code(), absl::StatusCode::kInvalidArgument) << answers[0];
+  EXPECT_NE(TextOf(answers[0]).find("lack that of input 0"), std::string::npos) << answers[0];
+  EXPECT_TRUE(answers[1].ok()) << "nothing came, and nothing came of it: " << answers[1];
+  EXPECT_TRUE(answers[2].ok()) << answers[2];
+  for (const Variable& leaf : {x_, y}) ASSERT_TRUE(leaf.leaf().has_gradient());
 }
 
 // What the other processes of these tests do until they are killed.

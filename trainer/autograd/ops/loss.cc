@@ -45,6 +45,17 @@ Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& we
   return loss;
 }
 
+struct BinaryLosses {
+  Tensor loss, gradient;  // [R]
+};
+BinaryLosses BinaryLossesOf(Context& context, const Variable& logits, const Tensor& label) {
+  const BinaryLosses binary{context.Empty(logits.shape(), logits.dtype()), context.Empty(logits.shape(), logits.dtype())};
+  kernels::BinaryCrossEntropy({.logits = logits.value().view(), .label = label.view(), .loss = binary.loss.view(),
+                               .grad = binary.gradient.view()},
+                              context.stream());
+  return binary;
+}
+
 }  // namespace
 
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target) {
@@ -72,16 +83,19 @@ Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const 
   return LinearLosses(context, hidden, weight, weight_is_table, bias, target, std::vector<Tensor>(3));
 }
 
+Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const Tensor& label) {
+  const BinaryLosses binary = BinaryLossesOf(context, logits, label);
+  return RecordSum(context, "binary_cross_entropy", {logits}, {binary.loss}, {binary.gradient});
+}
+
 Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const Variable& negative) {
   std::vector<Tensor> losses, gradients;
   for (const Variable* logits : {&positive, &negative}) {
-    const Tensor labels = context.Empty(logits->shape(), logits->dtype());
-    kernels::Fill(labels.view(), logits == &positive ? 1 : 0, context.stream());
-    losses.push_back(context.Empty(logits->shape(), logits->dtype()));
-    gradients.push_back(context.Empty(logits->shape(), logits->dtype()));
-    kernels::BinaryCrossEntropy({.logits = logits->value().view(), .label = labels.view(), .loss = losses.back().view(),
-                                 .grad = gradients.back().view()},
-                                context.stream());
+    const Tensor label = context.Empty(logits->shape(), logits->dtype());
+    kernels::Fill(label.view(), logits == &positive ? 1 : 0, context.stream());
+    const BinaryLosses binary = BinaryLossesOf(context, *logits, label);
+    losses.push_back(binary.loss);
+    gradients.push_back(binary.gradient);
   }
   return RecordSum(context, "binary_cross_entropy", {positive, negative}, losses, std::move(gradients));
 }

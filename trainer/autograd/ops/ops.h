@@ -84,6 +84,8 @@ Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const V
 // The cross entropy of every row, [T], for evaluation: no gradients.
 Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
                                 const Variable& bias, const Tensor& target);
+// Logits [R], label [R] of their type, from 0 to 1 -> the sum of the binary cross entropies, a scalar.
+Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const Tensor& label);
 // Logits [R] and [R'] -> the sum of the binary cross entropies of `positive` against 1 and of `negative` against 0, a scalar.
 Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const Variable& negative);
 
