@@ -29,7 +29,7 @@ bool IdIndex::Place(uint64_t column, const Home& home, uint32_t place) {
   for (uint64_t distance = 0; distance <= kMaxDistance; ++distance) {
     for (uint64_t& slot : LineAt(column, line).slots) {
       if (slot != 0) continue;
-      slot = home.SlotAt(distance) | (uint64_t{place} + 1);
+      slot = home.KeyAt(distance) | (uint64_t{place} + 1);
       return true;
     }
     if (++line == num_lines) line = 0;

@@ -47,16 +47,18 @@ class IdIndex {
   // The number of a new id. REQUIRES: id != 0 and it is not there.
   uint64_t Insert(uint64_t id);
 
-  // Many ids are found a block at a time, in stages with other work between them, while memory comes: Begin, FetchHome of each, and a
-  // while later Look, and again later Resolve. Then numbers[i] is that of ids[i], or kNone. After an Insert, Locate comes before Look.
-  class Block;
-  void Begin(absl::Span<const uint64_t> ids, Block& block) const;  // at most Block::kSize
-  void Locate(Block& block) const;
-  static void FetchHome(const Block& block, size_t i);
+  // Many ids are found a batch at a time, in stages with other work between them, while memory comes: Begin, and of each id
+  // FetchHome and a while later Look; then Collect, and a while later Resolve. Then numbers[i] is that of ids[i], or kNone. An
+  // Insert that comes between Begin and Collect makes what was looked at worthless: Locate, and Look at all once more.
+  class Batch;
+  void Begin(absl::Span<const uint64_t> ids, Batch& batch) const;  // at most Batch::kSize
+  void Locate(Batch& batch) const;
+  void FetchHome(const Batch& batch, size_t i) const;
   template <kernels::InstructionSet kSet>
-  void Look(Block& block) const;
+  void Look(Batch& batch, size_t i) const;
+  void Collect(Batch& batch) const;
   template <kernels::InstructionSet kSet>
-  void Resolve(Block& block) const;
+  void Resolve(Batch& batch) const;
 
  private:
   static constexpr int kColumnBits = 10, kSlotsPerLine = 8;
@@ -67,29 +69,29 @@ class IdIndex {
   struct alignas(kCacheLine) Line {
     uint64_t slots[kSlotsPerLine];  // 0: free; lines fill from the first slot on
 
-    // What the slot that is otherwise `wanted` says in its lowest `bits`; 0 if there is none. Without branches: which slot it is cannot
-    // be predicted.
+    // What the slot that begins with `key` says below `limit`; 0 if there is none: of a free slot that is all that it says.
+    // Without branches: which slot it is cannot be predicted.
     template <kernels::InstructionSet kSet>
-    uint64_t PlaceOf(uint64_t wanted, uint64_t bits) const {
-      const uint64_t mask = (uint64_t{1} << bits) - 1;
-      uint32_t equal = 0;
+    uint64_t PlaceOf(uint64_t key, uint64_t limit) const {
 #ifdef TANDEM_VECTOR_COPIES
-      if constexpr (kSet == kernels::InstructionSet::AVX512) equal = EqualAvx512(slots, wanted, mask);
+      if constexpr (kSet == kernels::InstructionSet::AVX512) return PlaceOfAvx512(slots, key, limit);
 #endif
-      if constexpr (kSet != kernels::InstructionSet::AVX512) {
-        for (int i = 0; i < kSlotsPerLine; ++i) equal |= static_cast<uint32_t>((slots[i] & ~mask) == wanted) << i;
-      }
-      return equal == 0 ? 0 : slots[std::countr_zero(equal | 1u << kSlotsPerLine) % kSlotsPerLine] & mask;
+      uint64_t found = 0;
+      for (const uint64_t slot : slots) found |= (slot ^ key) < limit ? slot ^ key : 0;
+      return found;
     }
     bool full() const { return slots[kSlotsPerLine - 1] != 0; }
 
    private:
 #ifdef TANDEM_VECTOR_COPIES
-    __attribute__((target("avx512f"))) static uint32_t EqualAvx512(const uint64_t* slots, uint64_t wanted, uint64_t mask) {
+    __attribute__((target("avx512f"))) static uint64_t PlaceOfAvx512(const uint64_t* slots, uint64_t key, uint64_t limit) {
       typedef uint64_t Slots __attribute__((vector_size(kCacheLine)));
-      Slots all;
-      std::memcpy(&all, slots, sizeof(all));
-      return _mm512_cmpeq_epi64_mask(reinterpret_cast<__m512i>(all & ~mask), _mm512_set1_epi64(static_cast<int64_t>(wanted)));
+      Slots below;
+      std::memcpy(&below, slots, sizeof(below));
+      below ^= key;
+      const __mmask8 found =
+          _mm512_cmplt_epu64_mask(reinterpret_cast<__m512i>(below), _mm512_set1_epi64(static_cast<int64_t>(limit)));
+      return reinterpret_cast<Slots>(_mm512_maskz_compress_epi64(found, reinterpret_cast<__m512i>(below)))[0];
     }
 #endif
   };
@@ -106,7 +108,8 @@ class IdIndex {
   // [rest of the hash | distance: 6 bits | place + 1].
   struct Home {
     uint64_t line, key, place_bits;
-    uint64_t SlotAt(uint64_t distance) const { return key | distance << place_bits; }
+    uint64_t KeyAt(uint64_t distance) const { return key | distance << place_bits; }
+    uint64_t limit() const { return uint64_t{1} << place_bits; }  // of what it says below
   };
   static constexpr int kDistanceBits = 6;
   static constexpr uint64_t kMaxDistance = (uint64_t{1} << kDistanceBits) - 1;
@@ -124,20 +127,32 @@ class IdIndex {
     // line.
     return static_cast<uint64_t>(kColumnBits + std::bit_width(num_lines) - 1);
   }
-  // In halves of 32 bits, which vectors multiply too.
-  static Home HomeOf(Hashed hash, uint64_t num_lines, uint64_t place_and_distance_bits) {
-    const uint64_t low = (hash.place() & 0xffffffff) * num_lines, high = (hash.place() >> 32) * num_lines + (low >> 32);
-    const uint64_t rest = high << 32 | (low & 0xffffffff);
-    return {high >> 32, rest >> place_and_distance_bits << place_and_distance_bits, place_and_distance_bits - kDistanceBits};
+  // A line, and the rest of the hash in its place above `bits`. Of a number or of a vector of them, by halves of 32 bits for its sake.
+  template <class Number>
+  __attribute__((always_inline)) static inline void Divide(const Number& place, const Number& num_lines, const Number& bits,
+                                                           Number& line, Number& key) {
+    const Number low = (place & uint64_t{0xffffffff}) * num_lines, high = (place >> 32) * num_lines + (low >> 32);
+    line = high >> 32;
+    key = (high << 32 | (low & uint64_t{0xffffffff})) >> bits << bits;
   }
-  static Home HomeOf(Hashed hash, uint32_t num_lines) { return HomeOf(hash, num_lines, PlaceAndDistanceBits(num_lines)); }
+  static Home HomeOf(Hashed hash, uint32_t num_lines) {
+    const uint64_t bits = PlaceAndDistanceBits(num_lines);
+    Home home{0, 0, bits - kDistanceBits};
+    Divide(hash.place(), uint64_t{num_lines}, bits, home.line, home.key);
+    return home;
+  }
   // Lines of one number in all columns lie together, turned against those of others so that a column does not sit in one set of a cache.
+  template <class Number>
+  __attribute__((always_inline)) static inline void NumberLine(const Number& column, const Number& line, Number& number) {
+    number = line << kColumnBits | ((column + 37 * line) & (kNumColumns - 1));
+  }
   static uint64_t LineNumber(uint64_t column, uint64_t line) {
-    return line << kColumnBits | ((column + 37 * line) & (kNumColumns - 1));
+    uint64_t number;
+    NumberLine(column, line, number);
+    return number;
   }
-  Line& LineAt(uint64_t column, uint64_t line) const {
-    return reinterpret_cast<Line*>(lines_.data())[LineNumber(column, line)];
-  }
+  Line& LineNumbered(uint64_t number) const { return reinterpret_cast<Line*>(lines_.data())[number]; }
+  Line& LineAt(uint64_t column, uint64_t line) const { return LineNumbered(LineNumber(column, line)); }
 
   template <kernels::InstructionSet kSet>
   uint64_t FindHashed(Hashed hash) const;
@@ -159,18 +174,19 @@ class IdIndex {
   std::vector<Taken> taken_;                           // of the column that grows
 };
 
-class IdIndex::Block {
+class IdIndex::Batch {
  public:
-  static constexpr size_t kSize = 24;
+  static constexpr size_t kSize = 512;
   size_t count = 0;
   uint64_t numbers[kSize];
 
  private:
   friend class IdIndex;
-  uint64_t hashes_[kSize], line_numbers_[kSize], keys_[kSize], place_bits_[kSize];
-  const Line* homes_[kSize];
+  // A line more, so that entries of one id do not share a cache's set.
+  static constexpr size_t kLength = kSize + kSlotsPerLine;
+  uint64_t hashes_[kLength], line_numbers_[kLength], keys_[kLength], limits_[kLength], num_lines_[kLength], bits_[kLength];
   size_t num_away_ = 0;
-  uint8_t away_[kSize + 1];  // which are not at home
+  uint16_t away_[kSize + 1];  // which were not found at home
 };
 
 template <kernels::InstructionSet kSet>
@@ -180,7 +196,7 @@ inline uint64_t IdIndex::FindHashed(Hashed hash) const {
   uint64_t at = home.line;
   for (uint64_t distance = 0; distance <= kMaxDistance; ++distance) {
     const Line& line = LineAt(hash.column(), at);
-    const uint64_t found = line.PlaceOf<kSet>(home.SlotAt(distance), home.place_bits);
+    const uint64_t found = line.PlaceOf<kSet>(home.KeyAt(distance), home.limit());
     if (found != 0) return (found - 1) << kColumnBits | hash.column();
     if (!line.full()) break;
     if (++at == column.num_lines) at = 0;
@@ -188,52 +204,61 @@ inline uint64_t IdIndex::FindHashed(Hashed hash) const {
   return kNone;
 }
 
-inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Block& block) const {
-  block.count = ids.size();
-  // All of a block's length, which compiles to fewer instructions: what is left of the last one does no harm.
-  uint64_t padded[Block::kSize] = {};
-  const uint64_t* from = ids.data();
-  if (ids.size() < Block::kSize) from = std::copy(ids.begin(), ids.end(), padded) - ids.size();
-  for (size_t i = 0; i < Block::kSize; ++i) block.hashes_[i] = Hash(salt_, from[i]);
-  Locate(block);
+inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
+  batch.count = ids.size();
+  for (size_t i = 0; i < ids.size(); ++i) batch.hashes_[i] = Hash(salt_, ids[i]);
+  for (size_t i = ids.size(); i % kSlotsPerLine != 0; ++i) batch.hashes_[i] = 0;
+  Locate(batch);
 }
 
-inline void IdIndex::Locate(Block& block) const {
-  uint64_t num_lines[Block::kSize], bits[Block::kSize];
+inline void IdIndex::Locate(Batch& batch) const {
   const Column* const columns = columns_.data();
-  for (size_t i = 0; i < Block::kSize; ++i) {
-    const uint32_t of_column = columns[Hashed{block.hashes_[i]}.column()].num_lines;
-    num_lines[i] = of_column;
-    bits[i] = PlaceAndDistanceBits(of_column);
+  const size_t end = (batch.count + kSlotsPerLine - 1) / kSlotsPerLine * kSlotsPerLine;
+  for (size_t i = 0; i < end; ++i) {
+    const uint32_t num_lines = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
+    batch.num_lines_[i] = num_lines;
+    batch.bits_[i] = PlaceAndDistanceBits(num_lines);
   }
-  for (size_t i = 0; i < Block::kSize; ++i) {
-    const Hashed hash{block.hashes_[i]};
-    const Home home = HomeOf(hash, num_lines[i], bits[i]);
-    block.line_numbers_[i] = LineNumber(hash.column(), home.line);
-    block.keys_[i] = home.key;
-    block.place_bits_[i] = home.place_bits;
+  // Vectors spelt out: g++ 12 does not make them of this loop.
+  typedef uint64_t Numbers __attribute__((vector_size(kSlotsPerLine * sizeof(uint64_t))));
+  for (size_t i = 0; i < end; i += kSlotsPerLine) {
+    Numbers hashes, num_lines, bits, line, key, number;
+    std::memcpy(&hashes, batch.hashes_ + i, sizeof(hashes));
+    std::memcpy(&num_lines, batch.num_lines_ + i, sizeof(num_lines));
+    std::memcpy(&bits, batch.bits_ + i, sizeof(bits));
+    Divide<Numbers>(hashes & ~(kNumColumns - 1), num_lines, bits, line, key);
+    NumberLine<Numbers>(hashes & (kNumColumns - 1), line, number);
+    const Numbers limit = (Numbers{} + 1) << (bits - kDistanceBits);
+    std::memcpy(batch.line_numbers_ + i, &number, sizeof(number));
+    std::memcpy(batch.keys_ + i, &key, sizeof(key));
+    std::memcpy(batch.limits_ + i, &limit, sizeof(limit));
   }
-  const Line* const lines = reinterpret_cast<const Line*>(lines_.data());
-  for (size_t i = 0; i < Block::kSize; ++i) block.homes_[i] = lines + block.line_numbers_[i];
 }
 
 // Inlined at once: g++ 12 takes a function that only prefetches for one without effect, and leaves its calls out.
-__attribute__((always_inline)) inline void IdIndex::FetchHome(const Block& block, size_t i) { __builtin_prefetch(block.homes_[i]); }
+__attribute__((always_inline)) inline void IdIndex::FetchHome(const Batch& batch, size_t i) const {
+  __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]));
+}
 
 template <kernels::InstructionSet kSet>
-inline void IdIndex::Look(Block& block) const {
+inline void IdIndex::Look(Batch& batch, size_t i) const {
+  batch.numbers[i] = LineNumbered(batch.line_numbers_[i]).PlaceOf<kSet>(batch.keys_[i], batch.limits_[i]);
+}
+
+inline void IdIndex::Collect(Batch& batch) const {
   size_t num_away = 0;
-  for (size_t i = 0; i < block.count; ++i) {
-    const uint64_t found = block.homes_[i]->PlaceOf<kSet>(block.keys_[i], block.place_bits_[i]);
-    block.numbers[i] = (found - 1) << kColumnBits | Hashed{block.hashes_[i]}.column();
-    block.away_[num_away] = static_cast<uint8_t>(i);
-    num_away += found == 0;
+  for (size_t i = 0; i < batch.count; ++i) {
+    batch.away_[num_away] = static_cast<uint16_t>(i);
+    num_away += batch.numbers[i] == 0;
   }
-  block.num_away_ = num_away;
+  batch.num_away_ = num_away;
+  for (size_t i = 0; i < batch.count; ++i) {
+    batch.numbers[i] = (batch.numbers[i] - 1) << kColumnBits | Hashed{batch.hashes_[i]}.column();
+  }
   for (size_t i = 0; i < num_away; ++i) {
-    const size_t away = block.away_[i];
-    if (!block.homes_[away]->full()) continue;
-    const Hashed hash{block.hashes_[away]};
+    const size_t away = batch.away_[i];
+    if (!LineNumbered(batch.line_numbers_[away]).full()) continue;
+    const Hashed hash{batch.hashes_[away]};
     const uint32_t num_lines = columns_[hash.column()].num_lines;
     const uint64_t next = HomeOf(hash, num_lines).line + 1;
     __builtin_prefetch(&LineAt(hash.column(), next == num_lines ? 0 : next));
@@ -241,9 +266,9 @@ inline void IdIndex::Look(Block& block) const {
 }
 
 template <kernels::InstructionSet kSet>
-inline void IdIndex::Resolve(Block& block) const {
-  for (size_t i = 0; i < block.num_away_; ++i) {
-    block.numbers[block.away_[i]] = FindHashed<kSet>({block.hashes_[block.away_[i]]});
+inline void IdIndex::Resolve(Batch& batch) const {
+  for (size_t i = 0; i < batch.num_away_; ++i) {
+    batch.numbers[batch.away_[i]] = FindHashed<kSet>({batch.hashes_[batch.away_[i]]});
   }
 }
 

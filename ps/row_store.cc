@@ -36,17 +36,15 @@ char* RowStore::Insert(uint64_t id) {
 void RowStore::FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
   kernels::Vectorised([=, this](auto set) {
     constexpr kernels::InstructionSet kSet = decltype(set)::value;
-    constexpr size_t kSize = IdIndex::Block::kSize, kStages = 4;
-    IdIndex::Block blocks[kStages];
-    const size_t num_blocks = (ids.size() + kSize - 1) / kSize;
+    constexpr size_t kSize = IdIndex::Batch::kSize;
+    IdIndex::Batch batch;
     uint64_t* next = numbers;
-    for (size_t round = 0; round < num_blocks + kStages - 1; ++round) {
-      const auto behind = [&](size_t stages) -> IdIndex::Block& { return blocks[(round + kStages - stages) % kStages]; };
-      index_.Begin(ids.subspan(std::min(round * kSize, ids.size()), kSize), behind(0));
-      for (size_t i = 0; i < behind(0).count; ++i) IdIndex::FetchHome(behind(0), i);
-      index_.Look<kSet>(behind(2));
-      index_.Resolve<kSet>(behind(3));
-      next = std::copy_n(behind(3).numbers, behind(3).count, next);
+    for (size_t first = 0; first < ids.size(); first += kSize) {
+      index_.Begin(ids.subspan(first, kSize), batch);
+      LookAtAll<kSet>(batch);
+      index_.Collect(batch);
+      index_.Resolve<kSet>(batch);
+      next = std::copy_n(batch.numbers, batch.count, next);
     }
   });
 }

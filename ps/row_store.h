@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "absl/types/span.h"
 #include "kernels/base/growing_memory.h"
@@ -57,12 +58,22 @@ class RowStore {
 
  private:
   static constexpr size_t kCacheLine = 64;
+  static constexpr size_t kLinesAhead = 32;  // of the index
 
   __attribute__((always_inline)) void FetchRecord(uint64_t number, size_t offset, size_t bytes) const {
     const uintptr_t record = reinterpret_cast<uintptr_t>(records_.data()) + (number == IdIndex::kNone ? 0 : number * stride_);
-    const uintptr_t end = record + offset + bytes;
-    for (uintptr_t at = (record + offset) & ~(kCacheLine - 1); at < end; at += kCacheLine) {
-      __builtin_prefetch(reinterpret_cast<const void*>(at));
+    const uintptr_t last = (record + offset + bytes - 1) & ~(kCacheLine - 1);
+    uintptr_t at = (record + offset) & ~(kCacheLine - 1);
+    // Four without a branch, though it be the last line again: cheaper than to find out.
+    for (int i = 0; i < 4; ++i, at += kCacheLine) __builtin_prefetch(reinterpret_cast<const void*>(std::min(at, last)));
+    for (; at <= last; at += kCacheLine) __builtin_prefetch(reinterpret_cast<const void*>(at));
+  }
+  template <kernels::InstructionSet kSet>
+  void LookAtAll(IdIndex::Batch& batch) const {
+    for (size_t i = 0; i < std::min(batch.count, kLinesAhead); ++i) index_.FetchHome(batch, i);
+    for (size_t i = 0; i < batch.count; ++i) {
+      if (i + kLinesAhead < batch.count) index_.FetchHome(batch, i + kLinesAhead);
+      index_.Look<kSet>(batch, i);
     }
   }
   char* Record(uint64_t number) const { return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_; }
@@ -84,32 +95,40 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
   });
 }
 
-// Five blocks of ids are under way, each a stage behind the next: their lines of the index are fetched, looked at, looked at once more
-// for the few ids away from home; their records are fetched, and visited. What a block asks for it needs a block's time later, and
-// memory is asked for evenly, between visits: a burst would wait for itself.
+// While the rows of one batch are visited, in step with that the lines of the index of the next one are fetched and looked at:
+// memory is asked for evenly, between visits; a burst would wait for itself. A batch is long enough for what is done between
+// batches to cost little, and short enough to stay in the second cache. A row that a visit inserts may move lines that were looked
+// at: all are then looked at anew.
 template <class Visit>
 void RowStore::ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t bytes, const Visit& visit) {
   kernels::Vectorised([=, this, &visit](auto set) {
     constexpr kernels::InstructionSet kSet = decltype(set)::value;
-    constexpr size_t kSize = IdIndex::Block::kSize, kStages = 5;
-    IdIndex::Block blocks[kStages];
-    const size_t stride = stride_, num_blocks = (ids.size() + kSize - 1) / kSize;
-    size_t next = 0;  // to be visited
-    for (size_t round = 0; round < num_blocks + kStages - 1; ++round) {
-      const auto behind = [&](size_t stages) -> IdIndex::Block& { return blocks[(round + kStages - stages) % kStages]; };
-      IdIndex::Block &first = behind(0), &last = behind(4), &before_last = behind(3);
-      index_.Begin(ids.subspan(std::min(round * kSize, ids.size()), kSize), first);
-      index_.Look<kSet>(behind(2));
-      index_.Resolve<kSet>(before_last);
+    constexpr size_t kSize = IdIndex::Batch::kSize, kRowsAhead = 32;
+    IdIndex::Batch batches[2];
+    const size_t stride = stride_;
+    IdIndex::Batch *now = &batches[0], *then = &batches[1];
+    index_.Begin(ids.subspan(0, kSize), *now);
+    LookAtAll<kSet>(*now);
+    index_.Collect(*now);
+    for (size_t first = 0; first < ids.size(); first += kSize, std::swap(now, then)) {
+      IdIndex::Batch &batch = *now, &next = *then;
+      index_.Begin(ids.subspan(std::min(first + kSize, ids.size()), kSize), next);
+      index_.Resolve<kSet>(batch);
+      for (size_t i = 0; i < std::min(batch.count, kRowsAhead); ++i) FetchRecord(batch.numbers[i], offset, bytes);
+      for (size_t i = 0; i < std::min(next.count, kLinesAhead); ++i) index_.FetchHome(next, i);
       const size_t size = index_.size();
-      for (size_t i = 0; i < kSize; ++i) {
-        if (i < before_last.count) FetchRecord(before_last.numbers[i], offset, bytes);
-        if (i < first.count) IdIndex::FetchHome(first, i);
-        if (i < last.count) visit(next++, last.numbers[i] == IdIndex::kNone ? nullptr : records_.data() + last.numbers[i] * stride);
+      for (size_t i = 0; i < batch.count; ++i) {
+        if (i + kLinesAhead < next.count) index_.FetchHome(next, i + kLinesAhead);
+        if (i < next.count) index_.Look<kSet>(next, i);
+        if (i + kRowsAhead < batch.count) FetchRecord(batch.numbers[i + kRowsAhead], offset, bytes);
+        const uint64_t number = batch.numbers[i];
+        visit(first + i, number == IdIndex::kNone ? nullptr : records_.data() + number * stride);
       }
-      if (index_.size() == size) continue;
-      index_.Locate(first);
-      index_.Locate(behind(1));
+      if (index_.size() != size) {
+        index_.Locate(next);
+        LookAtAll<kSet>(next);
+      }
+      index_.Collect(next);
     }
   });
 }
