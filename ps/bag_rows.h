@@ -1,5 +1,5 @@
-// The arithmetic of bags: their distinct ids, sums of rows, and gradients of rows. Client and server share it, so where a bag is pooled
-// does not show in its bits.
+// The arithmetic of bags: their distinct ids, sums of rows, and gradients of rows. Tables add in the same order (Table::PullSums,
+// PendingGradients), so where a bag is pooled does not show in its bits.
 // Thread rule: pure functions.
 #pragma once
 

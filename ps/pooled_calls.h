@@ -1,5 +1,5 @@
-// PullPooled and PushPooled of tandem.EmbeddingService over a host: bags of ids become a pull, or a push, of their distinct rows, which
-// the host knows as any other; so waiting for a step, exactly-once and the order of sums are those of rows.
+// PullPooled and PushPooled of tandem.EmbeddingService over a host: bags of ids become a pull, or a push, of their rows, which the host
+// knows as any other; so waiting for a step, exactly-once and the order of sums are those of rows.
 // Thread rule: as EmbeddingService, which checks the headers.
 #pragma once
 

@@ -70,7 +70,8 @@ class Table {
   // Of every row that PullChanged did not write: how many commits the caller's lacked.
   const StepCounts& left_out() const { return left_out_; }
   // Adds `gradients` [*, dim] to the pending step; `owner` keeps them alive until Commit. Absent
-  // rows are created by Commit. Ids may repeat if positions ascend. REQUIRES: finite with REJECT; the trainer's number is in `sequence` above its kSequenceBits bits.
+  // rows are created by Commit. Ids may repeat if positions ascend. REQUIRES: finite with REJECT; the trainer's number is in `sequence`
+  // above its kSequenceBits bits.
   void Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint64_t> ids, const WireRows& gradients,
                   std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions = {});
   // Applies gradients [ids.size(), dim] (times `scale`) at once, as step `step`, one after the other. Absent rows are

@@ -1,6 +1,6 @@
 // One client's run of a case of `tandem bench pull-push`: makes the rows, warms up, takes turns between the ceiling and timed
-// steps, and compares rows with what the steps add up to, or with the same steps made again in one process. Clients meet through the master's store before each part. Thread rule:
-// one thread.
+// steps, and compares rows with what the steps add up to, or with the same steps made again in one process. Clients meet through the
+// master's store before each part. Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
