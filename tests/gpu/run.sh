@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 
-[[ -x $folder/tandem_gpu_test ]] || { echo "run.sh: no $folder/tandem_gpu_test; make it with tests/gpu/bundle.sh" >&2; exit 2; }
+[[ -x $folder/tandem_gpu ]] || { echo "run.sh: no $folder/tandem_gpu; make it with tests/gpu/bundle.sh" >&2; exit 2; }
 # cuBLASLt and NCCL where the loader does not look by itself: beside the toolkit, or in Python's packages.
 packages=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null)
 paths=$(ls -d /usr/local/cuda/lib64 "$packages/cu13/lib" "$packages/nccl/lib" 2>/dev/null | paste -sd:)
@@ -33,7 +33,7 @@ passes() {
 }
 
 nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader || echo "no nvidia-smi"
-passes "tests of kernels and of whole runs" 240 "$folder/tandem_gpu_test" --gtest_brief=1
+passes "tests of kernels and of whole runs" 240 "$folder/tandem_gpu" --gtest_brief=1
 # Processes of one card: the losses of two trainers beside one's.
 "$folder/tandem_gpu" synthesize --out "$work/log.txt" --users 800 --items 200 >/dev/null
 losses() { grep -oP '"loss":\K[-0-9.e]+' "$work/$1/metrics.jsonl" | tail -n 20; }
@@ -51,7 +51,7 @@ if compute-sanitizer --version >/dev/null 2>&1; then
   # Every kernel once; the large sizes would take an hour.
   quick='-*EverySize*:*EveryDepth*:*Many*:*Long*:CudaRunTest*:CudaReplicas*:Groups/*:*OneCard*:*Die*'
   for tool in memcheck racecheck; do
-    passes "compute-sanitizer $tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/tandem_gpu_test" --gtest_brief=1 \
+    passes "compute-sanitizer $tool" 120 compute-sanitizer --tool "$tool" --error-exitcode 9 "$folder/tandem_gpu" --gtest_brief=1 \
       --gtest_filter="$quick"
   done
 else

@@ -1,0 +1,12 @@
+// The tests, asked for by a flag of GoogleTest, or else what `tandem` does: one program holds the kernels of both.
+#include <gtest/gtest.h>
+
+#include <string_view>
+
+#include "trainer/cli/command_line.h"
+
+int main(int argc, char** argv) {
+  if (argc < 2 || !std::string_view(argv[1]).starts_with("--gtest_")) return tandem::cli::RunCommandLine(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

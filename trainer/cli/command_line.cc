@@ -1,0 +1,251 @@
+#include "trainer/cli/command_line.h"
+
+#include <malloc.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "trainer/cli/commands.h"
+
+namespace tandem::cli {
+
+namespace {
+
+using loop::LogFormat;
+
+void AddSetFlag(CLI::App& command, std::vector<std::string>& sets) {
+  command.add_option("--set", sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+}
+
+template <class Options>
+void AddJobFlags(CLI::App& command, Options& options) {
+  command.add_option("job", options.job_path, "job file, protobuf text format (proto/job.proto)")->required();
+  AddSetFlag(command, options.sets);
+}
+
+void AddRunFlags(CLI::App& command, RunOptions& options) {
+  AddJobFlags(command, options);
+  command.add_option("--ps", options.num_ps, "parameter servers")->check(CLI::Range(1, 1024))->capture_default_str();
+  command.add_option("--trainers", options.num_trainers, "trainers, i.e. data-parallel replicas")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command.add_option("--workers", options.num_workers, "processes that host remote modules")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
+  command.add_flag("--resume", options.resume, "go on from the newest checkpoint in --out");
+  const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
+  command.add_option("--log-format", options.log_format, "text or json")
+      ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
+      ->type_name("text|json");
+}
+
+void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
+  AddRunFlags(command, options);
+  auto* master = command.add_option("--master", options.master, "the master's address")->type_name("HOST:PORT");
+  auto* listen = command.add_option("--listen", options.listen, "where to listen; port 0 picks one")->type_name("HOST:PORT");
+  if (is_master) {
+    listen->description("where to listen; default: --master");
+  } else {
+    master->required();
+    listen->default_val("127.0.0.1:0");
+    command.add_option("--index", options.index, "the rank wanted; default: the master decides");
+  }
+}
+
+void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
+  command
+      .add_option("--mode", options.modes,
+                  "pull_push, pooled (bags of 26 ids, summed by the servers), pull, push, hybrid (a dense net over the sums of 26 rows makes "
+                  "the gradients and is trained too, by DDP) or hybrid_pooled; default: all")
+      ->check(CLI::IsMember({"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}))
+      ->type_name("pull_push|pooled|pull|push|hybrid|hybrid_pooled");
+  command.add_option("--clients", options.clients, "processes that pull and push; default: 1 for pull and push, else 2")
+      ->check(CLI::Range(1, 256));
+  command.add_option("--servers", options.servers, "parameter servers")->check(CLI::Range(1, 256))->capture_default_str();
+  command.add_option("--threads", options.threads, "worker threads of a server")->check(CLI::Range(1, 64))->capture_default_str();
+  command.add_option("--rows", options.rows, "rows of the table")->check(CLI::Range(2, 1 << 30))->capture_default_str();
+  command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")->check(CLI::Range(1, 65536));
+  command
+      .add_option("--batch", options.batch, "a client and step: distinct ids for pull and push, else samples of 26 ids")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
+      ->check(CLI::IsMember({"uniform", "zipf"}))
+      ->type_name("uniform|zipf");
+  command.add_option("--wire", options.wires, "how rows and gradients travel; default: f32, and bf16 and int8 for uniform ids and dim 64")
+      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
+      ->type_name("f32|bf16|f16|int8");
+  command.add_option("--path", options.paths, "how rows travel: grpc, shm (shared memory) or all; default: grpc, and shm for dim 64")
+      ->check(CLI::IsMember({"grpc", "shm", "all"}))
+      ->type_name("grpc|shm|all");
+  command.add_option("--seconds", options.seconds, "about how long a repetition takes")
+      ->check(CLI::Range(0.001, 600.0))
+      ->capture_default_str();
+  command.add_option("--steps", options.steps, "steps of a repetition, instead of --seconds")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--repetitions", options.repetitions, "the median of so many is told")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command.add_option("--json", options.json, "write the figures as JSON")->type_name("FILE");
+  for (auto [name, value] : {std::pair("--role", &options.role), {"--case", &options.one_case}, {"--master", &options.master}}) {
+    command.add_option(name, *value, "")->group("");  // of the processes that the command starts
+  }
+  command.add_option("--index", options.index, "")->group("");
+}
+
+// gRPC takes and frees a few hundred KB for whatever a socket delivers. By default such blocks go back to the system at once, and
+// come again page by page, until by chance a larger one has been freed: the limits that glibc then finds are set from the start.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 64 << 20);
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, char** argv) {
+  KeepFreedMemory();
+  CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
+  app.require_subcommand(1);
+  app.set_help_flag("-h,--help", "print this help");
+  int code = 0;
+
+  RunOptions launch;
+  auto* launch_command = app.add_subcommand("launch", "run a whole job on this machine: one master, servers, trainers");
+  AddRunFlags(*launch_command, launch);
+  launch_command->add_flag("--local", launch.local, "everything in one process; replicas are threads; the same bits");
+  launch_command->add_option("--master", launch.master, "the master's address; default: a free port")->type_name("HOST:PORT");
+  launch_command->callback([&] { code = Launch(launch); });
+
+  RoleOptions master_options, ps_options, trainer_options, worker_options;  // each with defaults of its own
+  auto* master = app.add_subcommand("master", "run a job's master");
+  AddRoleFlags(*master, master_options, true);
+  master->callback([&] { code = RunMaster(master_options); });
+  auto* ps = app.add_subcommand("ps", "run one parameter server of a job");
+  AddRoleFlags(*ps, ps_options, false);
+  ps->callback([&] { code = RunPs(ps_options); });
+  auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
+  AddRoleFlags(*trainer, trainer_options, false);
+  trainer->callback([&] { code = RunTrainer(trainer_options); });
+  auto* worker = app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
+  AddRoleFlags(*worker, worker_options, false);
+  worker->callback([&] { code = RunWorker(worker_options); });
+
+  EvalOptions eval;
+  auto* eval_command = app.add_subcommand(
+      "eval", "evaluate a checkpoint: a recommender on the test split, a text's model on the validation part");
+  AddJobFlags(*eval_command, eval);
+  eval_command->add_option("--checkpoint", eval.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  eval_command
+      ->add_option("--dump", eval.dump,
+                   "write one line per user: user, target, rank, the 20 best items; of a text one per window: number, symbols, mean loss")
+      ->type_name("FILE");
+  eval_command->callback([&] { code = Eval(eval); });
+
+  GenerateOptions generate;
+  auto* generate_command = app.add_subcommand("generate", "let a saved language model go on with a text");
+  generate_command->add_option("--checkpoint", generate.checkpoint, "a run's OUT/checkpoints (the best) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  generate_command->add_option("--prompt", generate.prompt,
+                               "what the text begins with; default: a line end, or the first symbol of a model that knows none");
+  generate_command->add_option("--length", generate.length, "symbols to write")->capture_default_str();
+  generate_command->add_option("--temperature", generate.temperature, "below 1: surer; 0: always the likeliest symbol")
+      ->capture_default_str();
+  generate_command->add_option("--top-k", generate.top_k, "draw from the k likeliest symbols; 0: from all")->capture_default_str();
+  generate_command->add_option("--top-p", generate.top_p, "draw from the likeliest symbols that together have this probability")
+      ->capture_default_str();
+  generate_command->add_option("--seed", generate.seed, "the same seed gives the same text")->capture_default_str();
+  generate_command->callback([&] { code = Generate(generate); });
+
+  auto* bench = app.add_subcommand("bench", "measure how fast this machine runs what training is made of");
+  bench->require_subcommand(1);
+  BenchStoreOptions bench_store;
+  auto* bench_store_command =
+      bench->add_subcommand("store", "one table on one thread, beside the same work on rows whose places are known");
+  bench_store_command->add_option("--op", bench_store.ops, "what is done with the rows; default: gather, sgd and adagrad")
+      ->check(CLI::IsMember({"gather", "sgd", "adagrad", "grow"}))
+      ->type_name("gather|sgd|adagrad|grow");
+  bench_store_command->add_option("--rows", bench_store.rows, "of the table")
+      ->check(CLI::Range(uint64_t{10000}, uint64_t{4000000000}))
+      ->capture_default_str();
+  bench_store_command->add_option("--dim", bench_store.dims, "default: 64, 16 and 128; of grow 16")->check(CLI::Range(1, 65536));
+  bench_store_command->add_option("--ids", bench_store.ids, "how ids are drawn; default: both")
+      ->check(CLI::IsMember({"uniform", "zipf"}))
+      ->type_name("uniform|zipf");
+  bench_store_command
+      ->add_option("--memory", bench_store.memory_gb, "grow: rows are created until the table takes so much, in units of 10^9 bytes")
+      ->check(CLI::PositiveNumber)
+      ->type_name("GB")
+      ->capture_default_str();
+  bench_store_command->add_option("--repetitions", bench_store.repetitions, "of which the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  bench_store_command->add_option("--json", bench_store.json, "write the figures as JSON")->type_name("FILE");
+  bench_store_command->callback([&] { code = BenchStore(bench_store); });
+
+  BenchStepOptions bench_step;
+  auto* bench_step_command = bench->add_subcommand("step", "a whole training step, and where its time goes");
+  bench_step_command
+      ->add_option("--preset", bench_step.presets, "gpt, sasrec, gpt2 (124M parameters) or a job file; default: gpt and sasrec")
+      ->type_name("gpt|sasrec|gpt2|JOB");
+  bench_step_command->add_option("--threads", bench_step.threads, "compute threads; default: 1 and 2")->check(CLI::Range(1, 256));
+  bench_step_command->add_option("--dtype", bench_step.dtypes, "f32 or bf16; default: both where the job can")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->type_name("f32|bf16");
+  AddSetFlag(*bench_step_command, bench_step.sets);
+  bench_step_command->add_option("--steps", bench_step.steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
+  bench_step_command->add_option("--json", bench_step.json, "write the figures as JSON")->type_name("FILE");
+  bench_step_command->callback([&] { code = BenchStep(bench_step); });
+
+  BenchPullPushOptions pull_push;
+  auto* pull_push_command =
+      bench->add_subcommand("pull-push", "rows between clients and parameter servers, beside what raw streams carry");
+  AddPullPushFlags(*pull_push_command, pull_push);
+  pull_push_command->callback([&] { code = BenchPullPush(pull_push); });
+
+  InspectOptions inspect;
+  auto* inspect_command = app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");
+  inspect_command
+      ->add_option("checkpoint", inspect.checkpoint, "a run's OUT/checkpoints (all are checked) or one step's folder in it")
+      ->type_name("DIR")
+      ->required();
+  inspect_command->callback([&] { code = Inspect(inspect); });
+
+  SynthesizeOptions synthesize;
+  auto* synthesize_command =
+      app.add_subcommand("synthesize", "write an interaction log with planted structure and print what can be reached on it");
+  synthesize_command->add_option("--out", synthesize.out, "the log, SEQUENCES format")->required();
+  synthesize_command->add_option("--seed", synthesize.seed, "")->capture_default_str();
+  synthesize_command->add_option("--users", synthesize.users, "")->capture_default_str();
+  synthesize_command->add_option("--items", synthesize.items, "")->capture_default_str();
+  synthesize_command->add_option("--min-length", synthesize.min_length, "items of a user, at least")->capture_default_str();
+  synthesize_command->add_option("--max-length", synthesize.max_length, "items of a user, at most")->capture_default_str();
+  synthesize_command->callback([&] { code = Synthesize(synthesize); });
+
+  std::string topic;
+  auto* help = app.add_subcommand("help", "explain a command");
+  help->add_option("command", topic, "");
+  help->callback([&] {
+    const CLI::App* about = topic.empty() ? &app : nullptr;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+      if (command->get_name() == topic) about = command;
+    }
+    if (about == nullptr) throw CLI::ValidationError("help", "no command \"" + topic + "\"");
+    // Not app.help(): while `help` itself is the command parsed, that would explain `help`.
+    std::fputs(app.get_formatter()->make_help(about, "tandem", CLI::AppFormatMode::Normal).c_str(), stdout);
+  });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int parsed = app.exit(error);
+    return parsed == 0 ? 0 : 2;  // a wrong command line is a configuration error
+  }
+  return code;
+}
+
+}  // namespace tandem::cli
