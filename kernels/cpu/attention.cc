@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "kernels/base/kernel_span.h"
-#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/attention_vector.h"
 #include "kernels/cpu/attention_walk.h"
 #include "kernels/cpu/parallel.h"
@@ -74,7 +74,7 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
 template <class S, class Body>
 void WithProducts(const AttentionProblem<S>& p, const Body& body) {
   if constexpr (std::is_same_v<S, BFloat16>) {
-    if (AmxProducts::Takes(p.depth)) return body(std::type_identity<AmxProducts>{});
+    if (TileProducts::Takes(p.depth)) return body(std::type_identity<TileProducts>{});
   }
   body(std::type_identity<VectorProducts<S>>{});
 }

@@ -39,6 +39,15 @@ struct ScoreBlock {
   int64_t LastKey(int64_t i) const { return std::clamp<int64_t>(position + i + kTileRows, 0, keys); }
 };
 
+// Rows of one head in memory, `stride` elements apart.
+template <class T>
+struct HeadRows {
+  const T* data = nullptr;
+  int64_t stride = 0;
+
+  HeadRows From(int64_t row) const { return {data + row * stride, stride}; }
+};
+
 // Rows of one head, token after token, into rows of `to` that are `width` long, with zeros behind `depth`: sixteen elements at a time,
 // for most depths are multiples of it.
 template <class S, class T>
@@ -206,8 +215,8 @@ inline void GradientColumns(const ScoreBlock& block, T scale, const ColumnMask& 
 }
 
 // dots[i] = sum over d of x[i - begin, d] y[i, d] for i in [begin, end), 0 before; end a multiple of kLanes.
-template <class S, class T>
-inline void RowDots(const S* x, int64_t x_stride, const T* y, int64_t begin, int64_t end, int64_t depth, int64_t width, T* dots) {
+template <class X, class Y, class T>
+inline void RowDots(const HeadRows<X>& x, const HeadRows<Y>& y, int64_t begin, int64_t end, int64_t depth, T* dots) {
   alignas(64) T sums[kTileElements];
   const int64_t whole = depth / kLanes * kLanes;
   for (int64_t r = 0; r < end; r += kLanes) {
@@ -216,13 +225,15 @@ inline void RowDots(const S* x, int64_t x_stride, const T* y, int64_t begin, int
       T sum[kLanes];
       for (int l = 0; l < kLanes; ++l) sum[l] = T(0);
       const bool wanted = begin <= i;
-      const S* x_row = x + std::max<int64_t>(0, i - begin) * x_stride;
-      const T* y_row = y + i * width;
+      const X* x_row = x.data + std::max<int64_t>(0, i - begin) * x.stride;
+      const Y* y_row = y.data + i * y.stride;
       for (int64_t d = 0; wanted && d < whole; d += kLanes) {
-        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(static_cast<T>(Load(x_row[d + l])), y_row[d + l], sum[l]);
+        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(static_cast<T>(Load(x_row[d + l])), static_cast<T>(Load(y_row[d + l])), sum[l]);
       }
       for (int l = 0; l < kLanes; ++l) out[l] = sum[l];
-      for (int64_t d = whole; wanted && d < depth; ++d) out[d - whole] = Fma(static_cast<T>(Load(x_row[d])), y_row[d], out[d - whole]);
+      for (int64_t d = whole; wanted && d < depth; ++d) {
+        out[d - whole] = Fma(static_cast<T>(Load(x_row[d])), static_cast<T>(Load(y_row[d])), out[d - whole]);
+      }
     }
     FoldRows(sums, dots + r);
   }

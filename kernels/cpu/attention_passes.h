@@ -11,25 +11,16 @@
 
 namespace tandem::kernels {
 
-// Rows of keys or values in memory, `stride` elements apart.
-template <class T>
-struct KeyRows {
-  const T* data = nullptr;
-  int64_t stride = 0;
-
-  KeyRows From(int64_t key) const { return {data + key * stride, stride}; }
-};
-
 // rows [keys, depth] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
 template <class T>
-void ScoreProduct(const ScoreBlock& block, int64_t depth, const KeyRows<T>& rows, const T* columns, T* to, RowPrefetch& prefetch) {
+void ScoreProduct(const ScoreBlock& block, int64_t depth, const HeadRows<T>& rows, const T* columns, T* to, RowPrefetch& prefetch) {
   SmallMatmul(block.keys, SmallOperands<T>{rows.data, rows.stride, 1, columns, kBlockQueries, to, kBlockQueries}, prefetch,
               [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
 }
 
 // scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width] (plus its old value).
 template <class T>
-void QueryProduct(const ScoreBlock& block, const T* scores, const KeyRows<T>& rows, int64_t width, bool accumulate, T* to,
+void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, bool accumulate, T* to,
                   RowPrefetch& prefetch) {
   SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, accumulate}; });
@@ -38,9 +29,9 @@ void QueryProduct(const ScoreBlock& block, const T* scores, const KeyRows<T>& ro
 // scores [keys, queries] rows [queries, width] over the queries that see the key, added to `to` [keys, width] in tiles that begin
 // with one of the first known_keys keys, written over the others: a tile of both holds sums or zeros from the block before.
 template <class T>
-void KeyProduct(const ScoreBlock& block, const T* scores, const T* rows, int64_t width, int64_t known_keys, T* to,
+void KeyProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, int64_t known_keys, T* to,
                 RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows, width, to, width}, prefetch,
+  SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t j) { return TileExtent{block.FirstQuery(j), block.columns, 0, width, j < known_keys}; });
 }
 

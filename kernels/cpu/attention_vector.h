@@ -1,5 +1,5 @@
-// The products of attention for any storage type, in vectors. Keys and values are read where they lie, or copied into scratch when
-// the first block of queries sees them. Sums run over keys or queries, ascending.
+// The products of attention for any storage type, in vectors. Rows of a head are read where they lie, or copied into scratch, keys and
+// values when the first block of queries sees them. Sums run over keys or queries, ascending.
 #pragma once
 
 #include <algorithm>
@@ -22,17 +22,17 @@ class VectorProducts {
   static constexpr int64_t kChunkKeys = 86 * kTileRows;
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
-      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_(RowsInPlace(p.k)), v_(RowsInPlace(p.v)) {
+      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_(KeysInPlace(p.k)), v_(KeysInPlace(p.v)) {
     TakeScratch([&](Arena& arena) { Cut(backward, arena); });
   }
 
   int64_t width() const { return width_; }
   T* scores() const { return scores_; }            // [keys, kBlockQueries]
   T* grad_scores() const { return grad_scores_; }
-  T* out() const { return out_; }                  // [kBlockQueries, width]: the output; backward the gradient of q
-  const T* grad_out() const { return grad_out_; }  // [kBlockQueries, width]
-  T* grad_k() const { return grad_k_; }            // [keys, width]
+  T* out() const { return out_; }        // [kBlockQueries, width]: the output; backward the gradient of q
+  T* grad_k() const { return grad_k_; }  // [keys, width]
   T* grad_v() const { return grad_v_; }
+  const HeadRows<T>& grad_out() const { return grad_out_; }  // kBlockQueries rows
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
@@ -43,12 +43,10 @@ class VectorProducts {
     }
   }
   void LoadQueries(const QueryRows& rows, int64_t columns) {
-    LoadBlock(p_.q, rows, q_);
-    Vectorised([&] { TransposeRows(q_, columns, width_, width_, q_columns_, kBlockQueries); });
+    q_ = LoadBlock(p_.q, rows, columns, copied_q_, q_columns_);
   }
   void LoadGradient(const QueryRows& rows, int64_t columns) {
-    LoadBlock(p_.grad_output, rows, grad_out_);
-    Vectorised([&] { TransposeRows(grad_out_, columns, width_, width_, grad_out_columns_, kBlockQueries); });
+    grad_out_ = LoadBlock(p_.grad_output, rows, columns, copied_grad_out_, grad_out_columns_);
   }
 
   // scores = K Q'.
@@ -77,11 +75,12 @@ class VectorProducts {
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
   // The head's rows where they lie, if products may read them there: in the type and width of products, and with rows behind the
   // last key for its tile.
-  KeyRows<T> RowsInPlace(const TokenRows<const S>& from) const {
+  HeadRows<T> KeysInPlace(const TokenRows<const S>& from) const {
+    return task_.first_key + padded_keys() <= p_.num_keys ? RowsInPlace(from, task_.first_key) : HeadRows<T>();
+  }
+  HeadRows<T> RowsInPlace(const TokenRows<const S>& from, int64_t token) const {
     if constexpr (std::is_same_v<S, T>) {
-      if (width_ == p_.depth && task_.first_key + padded_keys() <= p_.num_keys) {
-        return {from.data + task_.first_key * from.stride + task_.head * p_.depth, from.stride};
-      }
+      if (width_ == p_.depth) return {from.data + token * from.stride + task_.head * p_.depth, from.stride};
     }
     return {};
   }
@@ -92,29 +91,36 @@ class VectorProducts {
     if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<T>(all_keys), width_};
     if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<T>(all_keys), width_};
     scores_ = arena.Take<T>(scores_room);
-    q_ = arena.Take<T>(rows_room);
+    copied_q_ = arena.Take<T>(rows_room);
     q_columns_ = arena.Take<T>(width_ * kBlockQueries);
     out_ = arena.Take<T>(rows_room);
     if (!backward) return;
     grad_k_ = arena.Take<T>(all_keys);
     grad_v_ = arena.Take<T>(all_keys);
     grad_scores_ = arena.Take<T>(scores_room);
-    grad_out_ = arena.Take<T>(rows_room);
+    copied_grad_out_ = arena.Take<T>(rows_room);
     grad_out_columns_ = arena.Take<T>(width_ * kBlockQueries);
   }
-  void LoadBlock(const TokenRows<const S>& from, const QueryRows& rows, T* to) {
-    std::fill_n(to, rows.missing * width_, T(0));
-    LoadHead(p_, task_.head, from, rows.token, rows.count, to + rows.missing * width_);
+  // A block's rows, those missing zero, and their transpose.
+  HeadRows<T> LoadBlock(const TokenRows<const S>& from, const QueryRows& rows, int64_t columns, T* copy, T* transposed) {
+    HeadRows<T> block = rows.missing == 0 ? RowsInPlace(from, rows.token) : HeadRows<T>();
+    if (block.data == nullptr) {
+      block = {copy, width_};
+      std::fill_n(copy, rows.missing * width_, T(0));
+      LoadHead(p_, task_.head, from, rows.token, rows.count, copy + rows.missing * width_);
+    }
+    Vectorised([=, width = width_] { TransposeRows(block.data, columns, width, block.stride, transposed, kBlockQueries); });
+    return block;
   }
 
   const AttentionProblem<S>& p_;
   const AttentionTask& task_;
   const int64_t width_;
   int64_t known_keys_ = 0;  // to blocks before this one
-  KeyRows<T> k_, v_;
-  T *copied_k_ = nullptr, *copied_v_ = nullptr;
-  T *scores_, *q_, *q_columns_, *out_;
-  T *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr, *grad_out_ = nullptr, *grad_out_columns_ = nullptr;
+  HeadRows<T> k_, v_, q_, grad_out_;
+  T *copied_k_ = nullptr, *copied_v_ = nullptr, *copied_q_, *copied_grad_out_ = nullptr;
+  T *scores_, *q_columns_, *out_;
+  T *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr, *grad_out_columns_ = nullptr;
 };
 
 }  // namespace tandem::kernels

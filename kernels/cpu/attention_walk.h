@@ -1,6 +1,6 @@
 // Attention of one (sequence, head), forward and backward: a walk over blocks of queries, in scratch of the calling thread. What the
 // next block reads and this one writes is fetched while this one computes. Scores exist for one block at a time and stay in the
-// cache. Products (attention_vector.h, attention_amx.h) holds the scratch and multiplies.
+// cache. Products (attention_vector.h, attention_tiles.h) holds the scratch and multiplies.
 #pragma once
 
 #include <algorithm>
@@ -55,10 +55,8 @@ class AttentionWalk {
       const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
       for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
       a_.LoadGradient(rows, scores.columns);
-      const S* output = p_.output.data + rows.token * p_.output.stride + task_.head * p_.depth;
-      Vectorised([&] {
-        RowDots(output, p_.output.stride, a_.grad_out(), rows.missing, scores.columns, p_.depth, a_.width(), delta);
-      });
+      const HeadRows<S> output{p_.output.data + rows.token * p_.output.stride + task_.head * p_.depth, p_.output.stride};
+      Vectorised([&, grad_out = a_.grad_out()] { RowDots(output, grad_out, rows.missing, scores.columns, p_.depth, delta); });
       for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
         const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
         a_.BackwardScores(chunk, key, prefetch_);

@@ -19,7 +19,7 @@ class RowPrefetch {
       Range& range = ranges_[current_];
       for (int64_t at = 0; at < range.row_bytes; at += kLineBytes) {
         if (range.write) __builtin_prefetch(range.row + at, 1, 2);
-        else __builtin_prefetch(range.row + at, 0, 2);
+        else __builtin_prefetch(range.row + at, 0, 3);
       }
       range.row += range.stride_bytes;
       if (--range.num_rows == 0) ++current_;

@@ -13,9 +13,9 @@
 
 namespace tandem::kernels {
 
-// AMX has no copy of loops; kernels that multiply in its tiles look at the limit. PLAIN_TILES, which no processor has and a limit may
-// name: the same kernels on any processor, their tiles multiplied by plain loops, for tests of all that is around the tiles.
-enum class InstructionSet { BASELINE, AVX2, AVX512, AMX, PLAIN_TILES };
+// AVX512_BF16 and AMX have no copies of loops; kernels that multiply bf16 in their tiles look at the limit (bf16_tiles.h). PLAIN_TILES,
+// which no processor has and a limit may name: the same kernels anywhere, their tiles multiplied by plain loops, for tests of what is around.
+enum class InstructionSet { BASELINE, AVX2, AVX512, AVX512_BF16, AMX, PLAIN_TILES };
 
 template <InstructionSet kSet>
 using InstructionSetTag = std::integral_constant<InstructionSet, kSet>;

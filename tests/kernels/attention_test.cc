@@ -1,9 +1,11 @@
 #include "kernels/attention.h"
 
+#include <bit>
 #include <cmath>
 #include <limits>
+#include <utility>
 
-#include "kernels/cpu/amx.h"
+#include "kernels/cpu/bf16_tiles.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
@@ -226,7 +228,7 @@ TEST(AttentionTest, PlainTilesAreCloseToVectors) {
 }
 
 TEST(AttentionTest, TilesAreCloseToVectorsAndDoNotDependOnThreads) {
-  if (!HasAmx()) GTEST_SKIP() << "the processor has no AMX";
+  if (!UsesTiles()) GTEST_SKIP() << "the processor has neither AMX nor AVX-512 BF16";
   for (const Setting& setting : kTileSettings) {
     SCOPED_TRACE(testing::Message() << setting.lengths.size() << " sequences, depth " << setting.depth);
     AttentionCase<float> exact(setting);
@@ -275,21 +277,101 @@ TEST(AttentionTest, GradientsMatchDifferences) {
   }
 }
 
-// Packing is not seen: a sequence gives the same bits alone and among others.
+// A sequence among others that are not numbers, and alone.
+struct PackedAndAlone {
+  static constexpr int64_t kDepth = 32, kHeads = 2, kBefore = 20, kTokens = 45, kBehind = 29, kRow = kHeads * kDepth;
+  AttentionCase<float> packed{{{kBefore, kTokens, kBehind}, kHeads, kDepth, true, 0.3f, false}};
+  AttentionCase<float> alone{{{kTokens}, kHeads, kDepth, true, 0.3f, false}};
+
+  PackedAndAlone() {
+    std::copy_n(packed.qkv.values.begin() + kBefore * 3 * kRow, kTokens * 3 * kRow, alone.qkv.values.begin());
+    std::copy_n(packed.grad_output.values.begin() + kBefore * kRow, kTokens * kRow, alone.grad_output.values.begin());
+    std::copy_n(packed.row_index.values.begin() + kBefore, kTokens, alone.row_index.values.begin());
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for (auto [array, width] : {std::pair(&packed.qkv, 3 * kRow), {&packed.grad_output, kRow}}) {
+      std::fill_n(array->values.begin(), kBefore * width, nan);
+      std::fill_n(array->values.begin() + (kBefore + kTokens) * width, kBehind * width, nan);
+    }
+  }
+  template <class A, class B>
+  static void ExpectSameSequence(const A& among, const B& alone) {
+    for (int64_t i = 0; i < kTokens * kRow; ++i) ASSERT_EQ(Bits(among.output[kBefore * kRow + i]), Bits(alone.output[i])) << i;
+    for (int64_t i = 0; i < kTokens * 3 * kRow; ++i) ASSERT_EQ(Bits(among.grad_qkv[kBefore * 3 * kRow + i]), Bits(alone.grad_qkv[i])) << i;
+  }
+  static uint32_t Bits(float x) { return std::bit_cast<uint32_t>(x); }
+  static uint32_t Bits(BFloat16 x) { return x.bits; }
+};
+
+// Packing is not seen: a sequence gives the same bits alone, where its rows are copied, and among others, where they are read in place.
 TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
   TestStream stream;
-  AttentionCase<float> packed({{20, 45, 9}, 2, 16, true, 0.3f, false}), alone({{45}, 2, 16, true, 0.3f, false});
-  const int64_t width = 3 * 2 * 16;
-  std::copy_n(packed.qkv.values.begin() + 20 * width, 45 * width, alone.qkv.values.begin());
-  std::copy_n(packed.grad_output.values.begin() + 20 * 32, 45 * 32, alone.grad_output.values.begin());
-  std::copy_n(packed.row_index.values.begin() + 20, 45, alone.row_index.values.begin());
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::fill_n(packed.qkv.values.begin(), 20 * width, nan);
-  std::fill_n(packed.qkv.values.begin() + 65 * width, 9 * width, nan);
-  packed.Both(stream);
-  alone.Both(stream);
-  for (int64_t i = 0; i < 45 * 32; ++i) ASSERT_EQ(packed.output[20 * 32 + i], alone.output[i]);
-  for (int64_t i = 0; i < 45 * width; ++i) ASSERT_EQ(packed.grad_qkv[20 * width + i], alone.grad_qkv[i]);
+  PackedAndAlone cases;
+  cases.packed.Both(stream);
+  cases.alone.Both(stream);
+  PackedAndAlone::ExpectSameSequence(cases.packed, cases.alone);
+}
+
+TEST(AttentionTest, Bf16SequenceDoesNotDependOnItsNeighbours) {
+  TestStream stream;
+  for (InstructionSet set : {InstructionSet::AVX2, InstructionSet::AVX512, InstructionSet::AVX512_BF16, InstructionSet::AMX, InstructionSet::PLAIN_TILES}) {
+    SCOPED_TRACE(testing::Message() << "instruction set " << static_cast<int>(set));
+    const InstructionSetLimit limit(set);
+    PackedAndAlone cases;
+    const Bf16Run packed(cases.packed, stream), alone(cases.alone, stream);
+    PackedAndAlone::ExpectSameSequence(packed, alone);
+    for (BFloat16 x : alone.grad_qkv.values) ASSERT_FALSE(std::isnan(ToFloat(x)));
+  }
+}
+
+// Rows an odd number of elements apart, which tiles cannot read in pairs where they lie.
+TEST(AttentionTest, Bf16RowsMayLieAnyNumberOfElementsApart) {
+  TestStream stream;
+  AttentionCase<float> run({{70, 40}, 1, 32, true, 0, false});
+  const Array<BFloat16> packed = Rounded(run.qkv);
+  Array<BFloat16> apart({110, 97}), output(run.output.shape), wanted(run.output.shape);
+  for (int64_t t = 0; t < 110; ++t) std::copy_n(packed.values.begin() + t * 96, 96, apart.values.begin() + t * 97);
+  const auto third = [](Array<BFloat16>& from, int64_t stride, int64_t i) {
+    return ArrayView(from.values.data() + i * 32, DType::BF16, {110, 1, 32}, {stride, 32, 1});
+  };
+  for (InstructionSet set : {InstructionSet::AVX512, InstructionSet::AMX, InstructionSet::PLAIN_TILES}) {
+    const InstructionSetLimit limit(set);
+    Array<BFloat16> dense = packed, grad_output = Rounded(run.grad_output), grad({110, 97}), wanted_grad({110, 96});
+    AttentionArgs args = run.Common(dense);
+    AttentionForward({args, wanted, run.log_sum_exp}, stream);
+    AttentionBackward({args, wanted, run.log_sum_exp, grad_output, third(wanted_grad, 96, 0), third(wanted_grad, 96, 1),
+                       third(wanted_grad, 96, 2)}, stream);
+    args.q = third(apart, 97, 0), args.k = third(apart, 97, 1), args.v = third(apart, 97, 2);
+    AttentionForward({args, output, run.log_sum_exp}, stream);
+    AttentionBackward({args, output, run.log_sum_exp, grad_output, third(grad, 97, 0), third(grad, 97, 1), third(grad, 97, 2)}, stream);
+    ExpectSameBits(output, wanted);
+    for (int64_t t = 0; t < 110; ++t) {
+      for (int64_t i = 0; i < 96; ++i) ASSERT_EQ(grad[t * 97 + i].bits, wanted_grad[t * 96 + i].bits) << t << ", " << i;
+    }
+  }
+}
+
+// Rounding sixteen columns at once gives what rounding one by one gives: ties, numbers that are not, and rows that nobody sees.
+TEST(TilesTest, ColumnsAreRoundedAsStorageIs) {
+  constexpr int64_t kRows = 32, kRow = 64;
+  Array<float> from = RandomArray<float>({kRows, kRow}, 5);
+  from[3] = std::bit_cast<float>(0x3f808000u), from[kRow + 3] = std::bit_cast<float>(0x3f818000u);  // halves
+  from[4] = std::numeric_limits<float>::infinity(), from[5] = std::numeric_limits<float>::quiet_NaN(), from[6] = -0.0f;
+  for (InstructionSet set : {InstructionSet::AMX, InstructionSet::PLAIN_TILES}) {
+    const InstructionSetLimit limit(set);
+    if (!UsesTiles()) continue;
+    for (int64_t seen : {0, 1, 7, 32}) {
+      Array<BFloat16> rows({kRows, kRow});
+      std::vector<uint32_t> pairs(kRows / 2 * kRow);
+      RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data(), rows.values.data());
+      for (int64_t j = 0; j < kRows; ++j) {
+        for (int64_t c = 0; c < 16; ++c) {
+          const uint16_t wanted = j < seen ? ToBFloat16(from[j * kRow + c]).bits : 0;
+          ASSERT_EQ(rows[j * kRow + c].bits, wanted) << j << ", " << c;
+          ASSERT_EQ(static_cast<uint16_t>(pairs[static_cast<size_t>(j / 2 * kRow + c)] >> (j % 2 * 16)), wanted) << j << ", " << c;
+        }
+      }
+    }
+  }
 }
 
 // Queries up to each of `ends` in turn, in one call each.

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/amx.h"
+#include "kernels/cpu/bf16_tiles.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "trainer/cli/bench_ceilings.h"
@@ -148,7 +148,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
 double LeastSeconds(const std::string& name, const Share& share, const Measured& m) {
   const bool is_gemm = name.rfind("gemm/", 0) == 0, is_attention = name.rfind("attention/", 0) == 0;
   const bool on_cuda = m.device.is_cuda();
-  const bool in_tiles = m.dtype == "bf16" && (is_gemm || (is_attention && (on_cuda || kernels::HasAmx())));
+  const bool in_tiles = m.dtype == "bf16" && (is_gemm || (is_attention && (on_cuda || kernels::UsesTiles())));
   const double flops_per_second = in_tiles ? m.ceilings.bf16_matmul : is_gemm ? m.ceilings.f32_matmul : m.ceilings.f32_fma;
   // A device has units of their own for exponentials, beside its tensor cores.
   const double other_seconds = on_cuda ? 0 : share.other_flops / m.ceilings.f32_fma;

@@ -1,0 +1,214 @@
+// The products of attention on bf16 storage in tiles: probabilities and the gradients of scores are rounded to bf16 before they meet v, k
+// and q (as in Dao et al. 2022), all sums are f32's. Sums run over keys or queries in ascending groups of 32. Rows of a head are read
+// where they lie, or copied where a tile would reach beyond them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu/bf16_tiles.h"
+#include "kernels/cpu/attention_scratch.h"
+#include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/row_prefetch.h"
+#include "kernels/cpu/transpose.h"
+
+namespace tandem::kernels {
+
+// pairs [rows / 2, columns]: elements of rows 2p (lower half) and 2p + 1.
+inline void WeaveRows(const HeadRows<BFloat16>& rows, int64_t num_rows, int64_t columns, uint32_t* pairs) {
+  for (int64_t r = 0; r < num_rows; r += 2, pairs += columns) {
+    const BFloat16 *lower = rows.From(r).data, *upper = rows.From(r + 1).data;
+#pragma GCC ivdep
+    for (int64_t c = 0; c < columns; ++c) pairs[c] = lower[c].bits | static_cast<uint32_t>(upper[c].bits) << 16;
+  }
+}
+
+class TileProducts {
+ public:
+  using T = float;
+  static constexpr int64_t kChunkKeys = 16 * kTileUnit;
+
+  static bool Takes(int64_t depth) { return UsesTiles() && depth % kTileUnit == 0; }
+
+  TileProducts(const AttentionProblem<BFloat16>& p, const AttentionTask& task, bool backward)
+      : p_(p), task_(task), depth_(p.depth), padded_keys_(RoundUp(task.num_keys, kTileUnit)), backward_(backward),
+        k_(KeysInPlace(p.k)), v_(KeysInPlace(p.v)) {
+    TakeScratch([this](Arena& arena) { Cut(arena); });
+  }
+
+  int64_t width() const { return depth_; }
+  float* scores() const { return scores_; }
+  float* grad_scores() const { return grad_scores_; }
+  float* out() const { return out_; }
+  const HeadRows<BFloat16>& grad_out() const { return grad_out_; }
+  float* grad_k() const { return grad_k_; }
+  float* grad_v() const { return grad_v_; }
+
+  void LoadKeys(int64_t begin, int64_t end) {
+    known_keys_ = begin;
+    CopyRows(p_.k, begin, end, copied_k_);
+    CopyRows(p_.v, begin, end, copied_v_);
+    // The columns' tiles that hold one of these keys, with zeros behind the last.
+    const int64_t first = begin / kLanes * kLanes, padded = Padded(end), count = padded - first;
+    BFloat16* columns = backward_ ? k_columns_ : v_columns_;
+    const HeadRows<BFloat16> rows = (backward_ ? k_ : v_).From(first);
+    Vectorised([=, depth = depth_, stride = padded_keys_] {
+      TransposeRows(Bits(rows.data), count, depth, rows.stride, Bits(columns) + first, stride);
+      for (int64_t d = 0; end < padded && d < depth; ++d) {
+        for (int64_t j = end; j < padded; ++j) columns[d * stride + j] = BFloat16{0};
+      }
+    });
+  }
+  void LoadQueries(const QueryRows& rows, int64_t columns) { LoadBlock(p_.q, rows, columns, q_pairs_of_queries_, q_pairs_); }
+  void LoadGradient(const QueryRows& rows, int64_t columns) {
+    grad_out_ = LoadBlock(p_.grad_output, rows, columns, grad_out_pairs_of_queries_, grad_out_pairs_);
+  }
+
+  void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, q_pairs_, scores_, prefetch); }
+  void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
+    Round(block, scores_, nullptr);
+    QueriesInto(block, v_columns_, false, prefetch);
+    TransposeOut(block.columns);
+  }
+  void BackwardScores(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
+    ScoresInto(block, k_.From(key), q_pairs_, scores_, prefetch);
+    ScoresInto(block, v_.From(key), grad_out_pairs_, grad_scores_, prefetch);
+  }
+  void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
+    Round(block, scores_, rounded_);
+    KeysInto(block, key, grad_out_pairs_of_queries_, grad_v_, prefetch);
+    Round(block, grad_scores_, rounded_);
+    KeysInto(block, key, q_pairs_of_queries_, grad_k_, prefetch);
+    QueriesInto(block, k_columns_ + key, key > 0, prefetch);
+  }
+  void FinishQueryGradient(int64_t columns) { TransposeOut(columns); }
+
+ private:
+  static int64_t Padded(int64_t count) { return RoundUp(count, kTileUnit); }
+  static const uint16_t* Bits(const BFloat16* x) { return &x->bits; }
+  static uint16_t* Bits(BFloat16* x) { return &x->bits; }
+
+  void Cut(Arena& arena) {
+    const int64_t block = kBlockQueries * depth_, keys = padded_keys_ * depth_;
+    const int64_t score_room = (backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_) * kBlockQueries;
+    if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<BFloat16>(keys), depth_};
+    if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<BFloat16>(keys), depth_};
+    rows_ = arena.Take<BFloat16>(block);
+    q_pairs_ = arena.Take<uint32_t>(block / 2);
+    q_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
+    scores_ = arena.Take<float>(score_room);
+    score_pairs_ = arena.Take<uint32_t>(score_room / 2);
+    out_columns_ = arena.Take<float>(block);
+    out_ = arena.Take<float>(block);
+    if (!backward_) {
+      v_columns_ = arena.Take<BFloat16>(keys);
+      return;
+    }
+    k_columns_ = arena.Take<BFloat16>(keys);
+    grad_k_ = arena.Take<float>(keys);
+    grad_v_ = arena.Take<float>(keys);
+    grad_scores_ = arena.Take<float>(score_room);
+    rounded_ = arena.Take<BFloat16>(score_room);
+    grad_out_pairs_ = arena.Take<uint32_t>(block / 2);
+    grad_out_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
+  }
+
+  HeadRows<BFloat16> RowsInPlace(const TokenRows<const BFloat16>& from, int64_t token) const {
+    return {from.data + token * from.stride + task_.head * depth_, from.stride};
+  }
+  // If there are rows behind the last key for its tile, whose scores nobody looks at.
+  HeadRows<BFloat16> KeysInPlace(const TokenRows<const BFloat16>& from) const {
+    return task_.first_key + padded_keys_ <= p_.num_keys ? RowsInPlace(from, task_.first_key) : HeadRows<BFloat16>();
+  }
+  void CopyHead(const TokenRows<const BFloat16>& from, int64_t token, int64_t rows, BFloat16* to) const {
+    Vectorised([=, head = RowsInPlace(from, token), depth = depth_] {
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t d = 0; d < depth; d += kTileUnit) {
+          std::memcpy(static_cast<void*>(to + r * depth + d), head.From(r).data + d, kTileUnit * sizeof(BFloat16));
+        }
+      }
+    });
+  }
+  // Keys [begin, end), and zeros up to a whole tile, unless they are read in place.
+  void CopyRows(const TokenRows<const BFloat16>& from, int64_t begin, int64_t end, BFloat16* to) const {
+    if (to == nullptr) return;
+    CopyHead(from, task_.first_key + begin, end - begin, to + begin * depth_);
+    std::fill(to + end * depth_, to + Padded(end) * depth_, BFloat16{0});
+  }
+  // A block's rows as pairs of neighbouring elements, a column per query, and as pairs of queries.
+  HeadRows<BFloat16> LoadBlock(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t columns, uint32_t* of_queries,
+                               uint32_t* pairs) {
+    HeadRows<BFloat16> block = RowsInPlace(from, rows.token);
+    if (rows.count != Padded(columns) || block.stride % 2 != 0) {
+      block = {rows_, depth_};
+      std::fill_n(rows_, rows.missing * depth_, BFloat16{0});
+      CopyHead(from, rows.token, rows.count, rows_ + rows.missing * depth_);
+      std::fill(rows_ + columns * depth_, rows_ + Padded(columns) * depth_, BFloat16{0});
+    }
+    const auto* words = reinterpret_cast<const uint32_t*>(block.data);
+    Vectorised([=, this] {
+      TransposeRows(words, Padded(columns), depth_ / 2, block.stride / 2, pairs, kBlockQueries);
+      if (backward_) WeaveRows(block, Padded(columns), depth_, of_queries);
+    });
+    return block;
+  }
+  void TransposeOut(int64_t columns) {
+    Vectorised([&] { TransposeRows(out_columns_, depth_, columns, kBlockQueries, out_, depth_); });
+  }
+  // A block of scores as pairs of keys and, if `rows` is not null, as rows of bf16; what no query of a vector sees is 0.
+  void Round(const ScoreBlock& block, const float* scores, BFloat16* rows) {
+    for (int64_t c = 0; c < Padded(block.columns); c += kLanes) {
+      const int64_t seen = c < block.columns ? block.SeenByAny(c, kLanes) : 0;
+      RoundColumns(scores + c, kBlockQueries, seen, Padded(block.keys), score_pairs_ + c, rows == nullptr ? nullptr : rows + c);
+    }
+  }
+
+  // Products in strips of 32, each over what its keys or queries see; between strips other rows are fetched.
+  static void Fetch(RowPrefetch& prefetch) {
+    constexpr int kSteps = 12;
+    for (int i = 0; i < kSteps; ++i) prefetch.Step();
+  }
+  // to [keys, queries] = rows [keys, depth] columns, given in pairs.
+  void ScoresInto(const ScoreBlock& block, const HeadRows<BFloat16>& rows, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
+    for (int64_t j = 0; j < block.keys; j += kTileUnit) {
+      const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
+      Fetch(prefetch);
+      TileProduct(kTileUnit, Padded(block.columns) - first, depth_,
+                 {rows.From(j).data, rows.stride, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false);
+    }
+  }
+  // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given in pairs of queries. Strips with
+  // keys that no block before saw begin with it.
+  void KeysInto(const ScoreBlock& block, int64_t key, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
+    for (int64_t j = 0; j < block.keys; j += kTileUnit) {
+      const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
+      Fetch(prefetch);
+      TileProduct(kTileUnit, depth_, Padded(block.columns) - first,
+                 {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + (key + j) * depth_, depth_},
+                 key + j < known_keys_);
+    }
+  }
+  // out_columns [depth, queries] (+)= columns [depth, keys] times the scores in pairs.
+  void QueriesInto(const ScoreBlock& block, const BFloat16* columns, bool accumulate, RowPrefetch& prefetch) const {
+    for (int64_t i = 0; i < block.columns; i += kTileUnit) {
+      const int64_t seen = std::clamp<int64_t>(block.position + i + kTileUnit, 0, block.keys);
+      Fetch(prefetch);
+      TileProduct(depth_, kTileUnit, Padded(seen),
+                 {columns, padded_keys_, score_pairs_ + i, kBlockQueries, out_columns_ + i, kBlockQueries}, accumulate);
+    }
+  }
+
+  const TileState tiles_;
+  const AttentionProblem<BFloat16>& p_;
+  const AttentionTask& task_;
+  const int64_t depth_, padded_keys_;
+  const bool backward_;
+  int64_t known_keys_ = 0;  // to blocks before this one
+  HeadRows<BFloat16> k_, v_, grad_out_;
+  BFloat16 *copied_k_ = nullptr, *copied_v_ = nullptr, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr, *rounded_ = nullptr;
+  uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
+  float *scores_, *out_columns_, *out_, *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr;
+};
+
+}  // namespace tandem::kernels

@@ -1,0 +1,50 @@
+// Products of bf16 matrices with sums in f32, for operands too small for a library's call: in the tile registers of AMX (Intel's Advanced
+// Matrix Extensions), or in the dot products of AVX-512 BF16. Each element of c adds its terms in ascending depth, pair by pair or 32 by
+// 32, so that the position of a tile does not show in its bits. Thread rule: any; TileState belongs to the thread that made it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/base/bfloat16.h"
+
+namespace tandem::kernels {
+
+// Whether processor and system have AMX for this process. Always false in builds with sanitizers.
+bool HasAmx();
+// Whether this thread multiplies in tiles: the best that the processor has and the thread's limit allows (vectorise.h).
+bool UsesTiles();
+
+// While one lives, the calling thread may call TileProduct; afterwards AMX's tiles are configured as before. REQUIRES: UsesTiles().
+class TileState {
+ public:
+  TileState();
+  ~TileState();
+  TileState(const TileState&) = delete;
+  TileState& operator=(const TileState&) = delete;
+
+ private:
+  alignas(64) char previous_[64];
+  const bool configured_;
+};
+
+// Rows of rows, columns and depth that a TileProduct takes.
+inline constexpr int64_t kTileUnit = 32;
+
+// c [rows, columns] = a [rows, depth] b [depth, columns], plus the old c if asked. b holds pairs: row p has elements 2p (lower half)
+// and 2p + 1 of every column. Rows lie a_row, b_row and c_row elements apart.
+struct TileOperands {
+  const BFloat16* a;
+  int64_t a_row;
+  const uint32_t* b;
+  int64_t b_row;
+  float* c;
+  int64_t c_row;
+};
+// REQUIRES: rows, columns and depth multiples of kTileUnit; a TileState on this thread.
+void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate);
+
+// Sixteen columns of f32 rows, rounded to bf16: rows 2p (lower half) and 2p + 1 as row p of `pairs` and, if `rows` is not null, as rows.
+// From row `seen` on they are taken for zeros. Rows of each lie `row` elements apart. REQUIRES: UsesTiles(), num_rows even.
+void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows);
+
+}  // namespace tandem::kernels
