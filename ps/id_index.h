@@ -47,18 +47,18 @@ class IdIndex {
   // The number of a new id. REQUIRES: id != 0 and it is not there.
   uint64_t Insert(uint64_t id);
 
-  // Many ids are found a batch at a time, in stages with other work between them, while memory comes: Begin, and of each id
-  // FetchHome and a while later Look; then Collect, and a while later Resolve. Then numbers[i] is that of ids[i], or kNone. An
-  // Insert that comes between Begin and Collect makes what was looked at worthless: Locate, and Look at all once more.
+  // Many ids are found in stages with other work between them, while memory comes. A batch: Begin, and of each id FetchHome and a
+  // while later Look; then Collect says the numbers of those that were found and lists the others. When some batches are collected,
+  // Resolve finds those that lie away from home: numbers[i] is then that of ids[i], or kNone. REQUIRES: no Insert meanwhile.
   class Batch;
+  struct Away;
   void Begin(absl::Span<const uint64_t> ids, Batch& batch) const;  // at most Batch::kSize
-  void Locate(Batch& batch) const;
   void FetchHome(const Batch& batch, size_t i) const;
   template <kernels::InstructionSet kSet>
   void Look(Batch& batch, size_t i) const;
-  void Collect(Batch& batch) const;
+  void Collect(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const;  // `first`: of the batch among all ids
   template <kernels::InstructionSet kSet>
-  void Resolve(Batch& batch) const;
+  void Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const;
 
  private:
   static constexpr int kColumnBits = 10, kSlotsPerLine = 8;
@@ -178,15 +178,20 @@ class IdIndex::Batch {
  public:
   static constexpr size_t kSize = 512;
   size_t count = 0;
-  uint64_t numbers[kSize];
 
  private:
   friend class IdIndex;
   // A line more, so that entries of one id do not share a cache's set.
   static constexpr size_t kLength = kSize + kSlotsPerLine;
   uint64_t hashes_[kLength], line_numbers_[kLength], keys_[kLength], limits_[kLength], num_lines_[kLength], bits_[kLength];
-  size_t num_away_ = 0;
-  uint16_t away_[kSize + 1];  // which were not found at home
+  uint64_t found_[kLength];  // place + 1, or 0
+};
+
+// Ids that are not in their home's line.
+struct IdIndex::Away {
+  static constexpr size_t kMaxIds = 4096;
+  size_t count = 0;
+  uint16_t places[kMaxIds + 1];  // among all ids
 };
 
 template <kernels::InstructionSet kSet>
@@ -208,10 +213,6 @@ inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
   batch.count = ids.size();
   for (size_t i = 0; i < ids.size(); ++i) batch.hashes_[i] = Hash(salt_, ids[i]);
   for (size_t i = ids.size(); i % kSlotsPerLine != 0; ++i) batch.hashes_[i] = 0;
-  Locate(batch);
-}
-
-inline void IdIndex::Locate(Batch& batch) const {
   const Column* const columns = columns_.data();
   const size_t end = (batch.count + kSlotsPerLine - 1) / kSlotsPerLine * kSlotsPerLine;
   for (size_t i = 0; i < end; ++i) {
@@ -242,34 +243,30 @@ __attribute__((always_inline)) inline void IdIndex::FetchHome(const Batch& batch
 
 template <kernels::InstructionSet kSet>
 inline void IdIndex::Look(Batch& batch, size_t i) const {
-  batch.numbers[i] = LineNumbered(batch.line_numbers_[i]).PlaceOf<kSet>(batch.keys_[i], batch.limits_[i]);
+  batch.found_[i] = LineNumbered(batch.line_numbers_[i]).PlaceOf<kSet>(batch.keys_[i], batch.limits_[i]);
 }
 
-inline void IdIndex::Collect(Batch& batch) const {
-  size_t num_away = 0;
+inline void IdIndex::Collect(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const {
+  size_t num_away = away.count;
   for (size_t i = 0; i < batch.count; ++i) {
-    batch.away_[num_away] = static_cast<uint16_t>(i);
-    num_away += batch.numbers[i] == 0;
+    away.places[num_away] = static_cast<uint16_t>(first + i);
+    num_away += batch.found_[i] == 0;
   }
-  batch.num_away_ = num_away;
+  away.count = num_away;
   for (size_t i = 0; i < batch.count; ++i) {
-    batch.numbers[i] = (batch.numbers[i] - 1) << kColumnBits | Hashed{batch.hashes_[i]}.column();
-  }
-  for (size_t i = 0; i < num_away; ++i) {
-    const size_t away = batch.away_[i];
-    if (!LineNumbered(batch.line_numbers_[away]).full()) continue;
-    const Hashed hash{batch.hashes_[away]};
-    const uint32_t num_lines = columns_[hash.column()].num_lines;
-    const uint64_t next = HomeOf(hash, num_lines).line + 1;
-    __builtin_prefetch(&LineAt(hash.column(), next == num_lines ? 0 : next));
+    numbers[first + i] = (batch.found_[i] - 1) << kColumnBits | Hashed{batch.hashes_[i]}.column();
   }
 }
 
 template <kernels::InstructionSet kSet>
-inline void IdIndex::Resolve(Batch& batch) const {
-  for (size_t i = 0; i < batch.num_away_; ++i) {
-    batch.numbers[batch.away_[i]] = FindHashed<kSet>({batch.hashes_[batch.away_[i]]});
+inline void IdIndex::Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const {
+  for (size_t i = 0; i < away.count; ++i) {
+    const Hashed hash{Hash(salt_, ids[away.places[i]])};
+    const uint32_t num_lines = columns_[hash.column()].num_lines;
+    const uint64_t home = HomeOf(hash, num_lines).line;
+    if (LineAt(hash.column(), home).full()) __builtin_prefetch(&LineAt(hash.column(), home + 1 == num_lines ? 0 : home + 1));
   }
+  for (size_t i = 0; i < away.count; ++i) numbers[away.places[i]] = FindHashed<kSet>({Hash(salt_, ids[away.places[i]])});
 }
 
 }  // namespace tandem::ps

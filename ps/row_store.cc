@@ -1,6 +1,8 @@
 #include "ps/row_store.h"
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "kernels/base/check.h"
 
@@ -34,18 +36,35 @@ char* RowStore::Insert(uint64_t id) {
 }
 
 void RowStore::FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
+  constexpr size_t kMost = IdIndex::Away::kMaxIds;
+  for (; !ids.empty(); ids.remove_prefix(std::min(kMost, ids.size())), numbers += kMost) FindBlock(ids.subspan(0, kMost), numbers);
+}
+
+// The lines of a batch are on their way before those of the batch before it have all been looked at.
+void RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
   kernels::Vectorised([=, this](auto set) {
     constexpr kernels::InstructionSet kSet = decltype(set)::value;
-    constexpr size_t kSize = IdIndex::Batch::kSize;
-    IdIndex::Batch batch;
-    uint64_t* next = numbers;
-    for (size_t first = 0; first < ids.size(); first += kSize) {
-      index_.Begin(ids.subspan(first, kSize), batch);
-      LookAtAll<kSet>(batch);
-      index_.Collect(batch);
-      index_.Resolve<kSet>(batch);
-      next = std::copy_n(batch.numbers, batch.count, next);
+    constexpr size_t kSize = IdIndex::Batch::kSize, kLinesAhead = 96;
+    IdIndex::Batch batches[2];
+    IdIndex::Away away;
+    IdIndex::Batch *now = &batches[0], *then = &batches[1];
+    index_.Begin(ids.subspan(0, kSize), *now);
+    for (size_t i = 0; i < std::min(now->count, kLinesAhead); ++i) index_.FetchHome(*now, i);
+    for (size_t first = 0; first < ids.size(); first += kSize, std::swap(now, then)) {
+      IdIndex::Batch &batch = *now, &next = *then;
+      index_.Begin(ids.subspan(std::min(first + kSize, ids.size()), kSize), next);
+      size_t i = 0;
+      for (; i + kLinesAhead < batch.count; ++i) {
+        index_.FetchHome(batch, i + kLinesAhead);
+        index_.Look<kSet>(batch, i);
+      }
+      for (size_t ahead = 0; i < batch.count; ++i, ++ahead) {
+        if (ahead < next.count) index_.FetchHome(next, ahead);
+        index_.Look<kSet>(batch, i);
+      }
+      index_.Collect(batch, first, numbers, away);
     }
+    index_.Resolve<kSet>(ids, away, numbers);
   });
 }
 

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "absl/types/span.h"
 #include "kernels/base/growing_memory.h"
@@ -58,23 +57,21 @@ class RowStore {
 
  private:
   static constexpr size_t kCacheLine = 64;
-  static constexpr size_t kLinesAhead = 32;  // of the index
 
+  void FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;  // of Away::kMaxIds at most
+  // From `offset` on, where a record's bytes may begin and end amid lines.
   __attribute__((always_inline)) void FetchRecord(uint64_t number, size_t offset, size_t bytes) const {
-    const uintptr_t record = reinterpret_cast<uintptr_t>(records_.data()) + (number == IdIndex::kNone ? 0 : number * stride_);
-    const uintptr_t last = (record + offset + bytes - 1) & ~(kCacheLine - 1);
-    uintptr_t at = (record + offset) & ~(kCacheLine - 1);
-    // Four without a branch, though it be the last line again: cheaper than to find out.
-    for (int i = 0; i < 4; ++i, at += kCacheLine) __builtin_prefetch(reinterpret_cast<const void*>(std::min(at, last)));
-    for (; at <= last; at += kCacheLine) __builtin_prefetch(reinterpret_cast<const void*>(at));
-  }
-  template <kernels::InstructionSet kSet>
-  void LookAtAll(IdIndex::Batch& batch) const {
-    for (size_t i = 0; i < std::min(batch.count, kLinesAhead); ++i) index_.FetchHome(batch, i);
-    for (size_t i = 0; i < batch.count; ++i) {
-      if (i + kLinesAhead < batch.count) index_.FetchHome(batch, i + kLinesAhead);
-      index_.Look<kSet>(batch, i);
+    const uintptr_t from = reinterpret_cast<uintptr_t>(records_.data()) + (number == IdIndex::kNone ? 0 : number * stride_) + offset;
+    const auto fetch = [=](size_t at) __attribute__((always_inline)) { __builtin_prefetch(reinterpret_cast<const void*>(from + at)); };
+    size_t at = 0;
+    for (; at + 4 * kCacheLine <= bytes; at += 4 * kCacheLine) {
+      fetch(at);
+      fetch(at + kCacheLine);
+      fetch(at + 2 * kCacheLine);
+      fetch(at + 3 * kCacheLine);
     }
+    for (; at < bytes; at += kCacheLine) fetch(at);
+    if (from % kCacheLine + (bytes - 1) % kCacheLine >= kCacheLine) fetch(bytes - 1);
   }
   char* Record(uint64_t number) const { return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_; }
 
@@ -86,8 +83,9 @@ class RowStore {
 
 template <class Visit>
 void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit) {
-  kernels::Vectorised([=, this, &visit](auto) {
-    constexpr size_t kRecordsAhead = 20;  // some 5 KB of records that are 256 bytes
+  kernels::Vectorised([=, this](auto) {
+    constexpr size_t kRecordsAhead = 32;
+    for (size_t i = 0; i < std::min(kRecordsAhead, numbers.size()); ++i) FetchRecord(numbers[i], offset, bytes);
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (i + kRecordsAhead < numbers.size()) FetchRecord(numbers[i + kRecordsAhead], offset, bytes);
       visit(i, Record(numbers[i]));
@@ -95,42 +93,17 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
   });
 }
 
-// While the rows of one batch are visited, in step with that the lines of the index of the next one are fetched and looked at:
-// memory is asked for evenly, between visits; a burst would wait for itself. A batch is long enough for what is done between
-// batches to cost little, and short enough to stay in the second cache. A row that a visit inserts may move lines that were looked
-// at: all are then looked at anew.
+// First all numbers of a block, then the records: of lines of the index and of records the memory gives more when it is asked for one
+// kind at a time, and a visit between two lookups would keep fewer of either on their way.
 template <class Visit>
 void RowStore::ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t bytes, const Visit& visit) {
-  kernels::Vectorised([=, this, &visit](auto set) {
-    constexpr kernels::InstructionSet kSet = decltype(set)::value;
-    constexpr size_t kSize = IdIndex::Batch::kSize, kRowsAhead = 32;
-    IdIndex::Batch batches[2];
-    const size_t stride = stride_;
-    IdIndex::Batch *now = &batches[0], *then = &batches[1];
-    index_.Begin(ids.subspan(0, kSize), *now);
-    LookAtAll<kSet>(*now);
-    index_.Collect(*now);
-    for (size_t first = 0; first < ids.size(); first += kSize, std::swap(now, then)) {
-      IdIndex::Batch &batch = *now, &next = *then;
-      index_.Begin(ids.subspan(std::min(first + kSize, ids.size()), kSize), next);
-      index_.Resolve<kSet>(batch);
-      for (size_t i = 0; i < std::min(batch.count, kRowsAhead); ++i) FetchRecord(batch.numbers[i], offset, bytes);
-      for (size_t i = 0; i < std::min(next.count, kLinesAhead); ++i) index_.FetchHome(next, i);
-      const size_t size = index_.size();
-      for (size_t i = 0; i < batch.count; ++i) {
-        if (i + kLinesAhead < next.count) index_.FetchHome(next, i + kLinesAhead);
-        if (i < next.count) index_.Look<kSet>(next, i);
-        if (i + kRowsAhead < batch.count) FetchRecord(batch.numbers[i + kRowsAhead], offset, bytes);
-        const uint64_t number = batch.numbers[i];
-        visit(first + i, number == IdIndex::kNone ? nullptr : records_.data() + number * stride);
-      }
-      if (index_.size() != size) {
-        index_.Locate(next);
-        LookAtAll<kSet>(next);
-      }
-      index_.Collect(next);
-    }
-  });
+  constexpr size_t kBlock = IdIndex::Away::kMaxIds;
+  uint64_t numbers[kBlock];
+  for (size_t first = 0; first < ids.size(); first += kBlock) {
+    const absl::Span<const uint64_t> block = ids.subspan(first, kBlock);
+    FindNumbers(block, numbers);
+    ForEachNumber({numbers, block.size()}, offset, bytes, [=](size_t i, char* record) { visit(first + i, record); });
+  }
 }
 
 }  // namespace tandem::ps

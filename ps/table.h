@@ -113,10 +113,12 @@ class Table {
 
  private:
   // A new row's record. REQUIRES: there is none with this id.
-  char* Create(uint64_t id);
+  [[gnu::noinline]] char* Create(uint64_t id);
   char* FindOrCreate(uint64_t id);
   // A new row's weights as Pull shows them.
   void FirstWeights(uint64_t id, float* weights);
+  // Of an id without a row: its new one; or null, and what it would begin with is in `target`.
+  [[gnu::noinline]] char* Absent(uint64_t id, bool create, WireFormat format, char* target);
   RandomKey RoundingKey(uint64_t id) const;
   // Runs the steps up to `step` that a row has missed; false if there are none. `weights` are its weights in f32, where they are kept
   // or in weights_.

@@ -2,6 +2,7 @@
 // chosen at run time. The loop and all it calls are flattened into each copy: a CHECK, or a call that cannot be inlined, belongs on
 // rare paths only, for it costs a change of registers. Bits do not depend on the copy: contraction to FMA is off, and sums run over a fixed number of lanes (lanes.h).
 // Builds with sanitizers have the baseline only: it is the same source, and three instrumented copies take minutes to compile.
+// The copies take the loop by value: what it captured is then theirs alone, stays in registers, and no store of the loop can change it.
 // A loop that takes an argument gets its copy's instruction set as a type, to choose shapes that fit the registers.
 #pragma once
 
@@ -58,12 +59,12 @@ inline void CallLoop(const Loop& loop) {
 
 template <class Loop>
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void
-RunAvx512(const Loop& loop) {
+RunAvx512(const Loop loop) {
   CallLoop<InstructionSet::AVX512>(loop);
 }
 
 template <class Loop>
-__attribute__((target("avx2,fma,bmi2"), flatten, noinline)) void RunAvx2(const Loop& loop) {
+__attribute__((target("avx2,fma,bmi2"), flatten, noinline)) void RunAvx2(const Loop loop) {
   CallLoop<InstructionSet::AVX2>(loop);
 }
 
