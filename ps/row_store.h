@@ -46,7 +46,7 @@ class RowStore {
   // The number of each id's record, or IdIndex::kNone.
   void FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
   // visit(i, record or null) for each number, in order, while the memory of those that follow is on its way: `bytes` of a record from
-  // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled as ForEach is.
+  // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled as ForEach is, for which `visit` is copied.
   template <class Visit>
   void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit);
   // visit(i, record or null) for each id, in order, while the memory of those that follow is on its way: `bytes` of a record from

@@ -74,8 +74,8 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
       const auto draw = [&drawn](uint64_t below) { return Fmix64(++drawn) % below; };
       for (int batch = 0; batch < 400; ++batch) {
         std::set<uint64_t> distinct;
-        // Some calls are of several batches of the index: columns grow while the next one's ids are looked at.
-        for (uint64_t count = draw(batch % 20 == 0 ? 2500 : 150); count > 0; --count) {
+        // Some calls are of several batches of the index, and a few of several blocks: columns grow between them.
+        for (uint64_t count = draw(batch % 100 == 50 ? 20000 : batch % 20 == 0 ? 2500 : 150); count > 0; --count) {
           distinct.insert(draw(3) == 0 ? Fmix64(draw(1 << 20)) | 1 : 1 + draw(uint64_t{1} << (8 + batch / 25)));
         }
         const std::vector<uint64_t> ids(distinct.begin(), distinct.end());
