@@ -19,7 +19,7 @@ pause() { sleep "$(awk -v most="$1" -v seed="$RANDOM" 'BEGIN { srand(seed); prin
 # resumed_rows WHAT ARGUMENTS...: ten runs stopped by SIGTERM somewhere and resumed end with the unbroken run's params_hash. A run
 # that was over before its signal says nothing and is begun again.
 resumed_rows() {
-  local what=$1 wanted seconds launch began code status tries equal=0 stopped=0 failed=0
+  local what=$1 wanted seconds launch began code status tries kept equal=0 stopped=0 failed=0
   shift
   rm -rf "$work/unbroken"
   begin_run unbroken "$@"
@@ -39,8 +39,12 @@ resumed_rows() {
     [[ $code != 143 || $status != stopped ]] && failed=$((failed + 1)) && continue
     stopped=$((stopped + 1))
     "$tandem" launch "$@" --out "$work/broken" --resume >"$work/resumed.txt" 2>&1
-    [[ $wanted != none && $(field "$work/broken" params_hash) == "$wanted" && $(field "$work/broken" status) == completed ]] &&
+    if [[ $wanted != none && $(field "$work/broken" params_hash) == "$wanted" && $(field "$work/broken" status) == completed ]]; then
       equal=$((equal + 1))
+    else  # what there is to find out why
+      kept=$work/kept-$(date +%s)
+      mkdir -p "$kept" && cp -r "$work"/{unbroken,broken,broken.txt,resumed.txt} "$kept" && echo "   differs: kept in $kept" >&2
+    fi
   done
   row "SIGTERM and --resume, $what: unbroken params_hash ($stopped of $tries runs were stopped, $failed failed)" "10 of 10" \
     "$equal of $stopped" "$(verdict test "$stopped $equal $failed" = "10 10 0")"
