@@ -175,7 +175,7 @@ class TileProducts {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
       Fetch(prefetch);
       TileProduct(kTileUnit, Padded(block.columns) - first, depth_,
-                 {rows.From(j).data, rows.stride, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false);
+                  {rows.From(j).data, rows.stride, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false);
     }
   }
   // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given in pairs of queries. Strips with
@@ -185,7 +185,7 @@ class TileProducts {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
       Fetch(prefetch);
       TileProduct(kTileUnit, depth_, Padded(block.columns) - first,
-                 {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + (key + j) * depth_, depth_},
+                  {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + (key + j) * depth_, depth_},
                  key + j < known_keys_);
     }
   }
@@ -195,7 +195,7 @@ class TileProducts {
       const int64_t seen = std::clamp<int64_t>(block.position + i + kTileUnit, 0, block.keys);
       Fetch(prefetch);
       TileProduct(depth_, kTileUnit, Padded(seen),
-                 {columns, padded_keys_, score_pairs_ + i, kBlockQueries, out_columns_ + i, kBlockQueries}, accumulate);
+                  {columns, padded_keys_, score_pairs_ + i, kBlockQueries, out_columns_ + i, kBlockQueries}, accumulate);
     }
   }
 

@@ -49,8 +49,8 @@ void RoundColumnsInVectors(const float* from, int64_t row, int64_t seen, int64_t
     const float zeros[kLanes] = {};
     for (int64_t j = 0; j < num_rows; j += 2) {
       const float* lower = from + j * row;
-      BFloat16* lower_row = rows == nullptr ? nullptr : rows + j * row;
-      RoundPair(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs + j / 2 * row, lower_row, lower_row + row);
+      BFloat16 *lower_row = rows == nullptr ? nullptr : rows + j * row, *upper_row = rows == nullptr ? nullptr : lower_row + row;
+      RoundPair(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs + j / 2 * row, lower_row, upper_row);
     }
   });
 }
@@ -127,7 +127,7 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands
   }
 }
 
-// kRows rows of two vectors of sums stay in registers; a pair of elements of a is broadcast to both.
+// kDotRows rows of two vectors of sums stay in registers; a pair of elements of a is broadcast to both.
 constexpr int kDotRows = 8;
 
 __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,
