@@ -1,5 +1,6 @@
 #include "trainer/cli/signals.h"
 
+#include <atomic>
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
@@ -7,9 +8,11 @@
 namespace tandem::cli {
 
 namespace {
-volatile std::sig_atomic_t received = 0;
+std::atomic<int> received = 0;  // read by threads that the signal did not interrupt
+static_assert(std::atomic<int>::is_always_lock_free);
 void Note(int signal) {
-  if (received == 0) received = signal;
+  int none = 0;
+  received.compare_exchange_strong(none, signal);
 }
 }  // namespace
 
