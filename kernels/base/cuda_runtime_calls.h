@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace tandem::cuda {
 
@@ -20,12 +21,16 @@ void FreePinnedMemory(void* memory);
 
 // A queue of kernels and copies that runs beside other queues (a cudaStream_t).
 void* MakeQueue(int device);
+// Waits first: what the queue's kernels use goes to others as soon as the owner is gone. Some seconds at most, for an owner that cares
+// has waited.
 void DestroyQueue(void* queue);
 // Copies between any two places of host and device when the queue comes to it. Host memory that is not pinned must not change until then.
 absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue);
 absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue);
-// Until all that was submitted so far has run.
-absl::Status WaitForQueue(void* queue);
+// How long the host waits for a device, which a kernel that never ends keeps for good: far longer than what a queue has room for takes.
+inline constexpr absl::Duration kDeviceTimeout = absl::Minutes(10);
+// Until all that was submitted so far has run; DeadlineExceeded if that takes longer than `timeout`.
+absl::Status WaitForQueue(void* queue, absl::Duration timeout = kDeviceTimeout);
 
 // What `queue` is given until EndRecording is recorded and does not run. Other queues, other threads and requests for memory go on as
 // ever; waits for the queue, and copies to or from host memory that is not pinned, spoil the recording.

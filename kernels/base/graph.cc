@@ -7,29 +7,54 @@
 
 namespace tandem {
 
-absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void()>& submit) {
+absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void(Recording&)>& submit) {
   const Device device = stream.device();
   // The same work ran before, in blocks that rest now: the graph takes as much.
   BlockCache::Of(device)->FreeIdle();
   auto memory = std::make_shared<BlockCache>(device, BlockCache::Keep::ALL);
-  RETURN_IF_ERROR(stream.BeginRecording());
-  std::shared_ptr<BlockCache> others = BlockCache::Exchange(device, memory);
-  submit();
-  const absl::StatusOr<void*> graph = stream.EndRecording();
+  std::unique_ptr<Graph> graph(new Graph(stream, memory));
+  Recording recording(*graph);
+  recording.Begin();
+  RETURN_IF_ERROR(recording.status_);
+  std::shared_ptr<BlockCache> others = BlockCache::Exchange(device, std::move(memory));
+  submit(recording);
+  recording.End(nullptr);
   BlockCache::Exchange(device, std::move(others));
-  RETURN_IF_ERROR(graph.status());
-  return std::unique_ptr<Graph>(new Graph(stream, std::move(memory), *graph));
+  RETURN_IF_ERROR(recording.status_);
+  return graph;
+}
+
+void Graph::Recording::DoOnHost(std::function<void()> work) {
+  End(std::move(work));
+  Begin();  // also after an error: the rest is not to run
+}
+
+void Graph::Recording::Begin() {
+  const absl::Status begun = graph_.stream_.BeginRecording();
+  is_open_ = begun.ok();
+  status_.Update(begun);
+}
+
+void Graph::Recording::End(std::function<void()> host_work) {
+  if (!is_open_) return;
+  is_open_ = false;
+  const absl::StatusOr<void*> part = graph_.stream_.EndRecording();
+  if (part.ok()) graph_.parts_.push_back({*part, std::move(host_work)});
+  status_.Update(part.status());
 }
 
 Graph::~Graph() {
   stream_.Wait().IgnoreError();  // the stream keeps it
-  cuda::DestroyGraph(graph_);
+  for (const Part& part : parts_) cuda::DestroyGraph(part.graph);
 }
 
 bool Graph::LeavesRoom() const { return cuda::AvailableBytes(stream_.device().index) >= memory_->num_bytes(); }
 
 void Graph::Launch() {
-  if (stream_.status().ok()) stream_.Fail(cuda::LaunchGraph(graph_, stream_.queue()));
+  for (const Part& part : parts_) {
+    if (stream_.status().ok()) stream_.Fail(cuda::LaunchGraph(part.graph, stream_.queue()));
+    if (part.host_work) part.host_work();
+  }
 }
 
 }  // namespace tandem

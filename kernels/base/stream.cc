@@ -24,7 +24,7 @@ Stream::Stream(ThreadPool* pool, Device device)
 
 Stream::~Stream() {
   if (!on_cuda()) return;
-  cuda::WaitForQueue(queue_).IgnoreError();
+  if (!absl::IsDeadlineExceeded(status_)) cuda::WaitForQueue(queue_, timeout_).IgnoreError();
   device_spans_ = nullptr;
   staging_ = nullptr;
   cuda::DestroyQueue(queue_);
@@ -41,14 +41,14 @@ const absl::Status& Stream::status() const {
   if (!on_cuda() || !status_.ok()) return status_;
   absl::Status shortage = BlockCache::Of(device_)->TakeShortage();
   if (shortage.ok()) return status_;
-  if (!recording_) status_.Update(cuda::WaitForQueue(queue_));  // a device that failed gives no memory either, and says more
+  if (!recording_) status_.Update(cuda::WaitForQueue(queue_, timeout_));  // a device that failed gives no memory either, and says more
   status_.Update(shortage);
   return status_;
 }
 
 absl::Status Stream::Wait() {
   if (recording_) Fail(NotWhileRecording("a wait for the device"));
-  else if (on_cuda()) Fail(cuda::WaitForQueue(queue_));
+  else if (on_cuda()) Fail(cuda::WaitForQueue(queue_, timeout_));
   return status();
 }
 

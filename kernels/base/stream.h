@@ -11,7 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "kernels/base/buffer.h"
+#include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/base/device_spans.h"
 #include "kernels/base/staging.h"
@@ -40,8 +42,10 @@ class Stream {
   // The first error, also of the device's memory.
   const absl::Status& status() const;
   void Fail(absl::Status status) { status_.Update(status); }
-  // Waits until all that was submitted has run; returns status().
+  // Waits until all that was submitted has run; returns status(), which is DeadlineExceeded from then on if that takes more than
+  // kDeviceTimeout (cuda_runtime_calls.h) or what set_timeout gave. So do copies to the host, and copies of more than is staged.
   absl::Status Wait();
+  void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
   // Copies to the device's memory, in the stream's order; `from` is free when the call returns. REQUIRES: on_cuda().
   void CopyToDevice(void* to, const void* from, size_t num_bytes);
   // Copies to the host's memory, waits, and returns status(). REQUIRES: on_cuda().
@@ -65,6 +69,7 @@ class Stream {
   std::shared_ptr<Buffer> step_memory_;  // null: no kernel has asked for the step
   uint64_t step_ = 0;                    // in step_memory_
   bool recording_ = false;
+  absl::Duration timeout_ = cuda::kDeviceTimeout;
   Tracer* tracer_ = nullptr;
   std::unique_ptr<DeviceSpans> device_spans_;
   mutable absl::Status status_;

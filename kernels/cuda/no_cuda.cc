@@ -37,7 +37,7 @@ void* MakeQueue(int) { Refuse("MakeQueue"); }
 void DestroyQueue(void*) { Refuse("DestroyQueue"); }
 absl::Status CopyAsync(void*, const void*, size_t, void*) { Refuse("CopyAsync"); }
 absl::Status SetBytesAsync(void*, int, size_t, void*) { Refuse("SetBytesAsync"); }
-absl::Status WaitForQueue(void*) { Refuse("WaitForQueue"); }
+absl::Status WaitForQueue(void*, absl::Duration) { Refuse("WaitForQueue"); }
 
 absl::Status BeginRecording(void*) { Refuse("BeginRecording"); }
 absl::StatusOr<void*> EndRecording(void*) { Refuse("EndRecording"); }
@@ -68,6 +68,7 @@ void Copy(const ArrayView&, const ArrayView&, Stream&) { Refuse("Copy"); }
 void CopyRows(const ArrayView&, const ArrayView&, Stream&) { Refuse("CopyRows"); }
 void Add(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("Add"); }
 void AddScaled(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("AddScaled"); }
+void AddTo(const ArrayView&, const ArrayView&, Stream&) { Refuse("AddTo"); }
 void Scale(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("Scale"); }
 void Multiply(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("Multiply"); }
 void AddBias(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("AddBias"); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "absl/time/clock.h"
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
@@ -73,6 +74,9 @@ namespace cuda {
 
 namespace {
 
+constexpr absl::Duration kLastWait = absl::Seconds(10);    // of a queue's end
+constexpr absl::Duration kShortWait = absl::Milliseconds(2), kPause = absl::Microseconds(50);
+
 // The device of the process's first memory or queue. Calls without a device of their own are made from there.
 std::atomic<int> first_device{-1};
 
@@ -140,10 +144,9 @@ void* MakeQueue(int device) {
   return queue;
 }
 
-// Waits first: what the queue's kernels use goes to others as soon as the queue's owner is gone.
 void DestroyQueue(void* queue) {
+  WaitForQueue(queue, kLastWait).IgnoreError();
   const DeviceGuard guard = StandingAnywhere();
-  cudaStreamSynchronize(AsStream(queue));
   cudaStreamDestroy(AsStream(queue));
 }
 
@@ -162,9 +165,17 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
   return CudaStatus(cudaMemsetAsync(to, value, num_bytes, AsStream(queue)), "setting ", num_bytes, " bytes");
 }
 
-absl::Status WaitForQueue(void* queue) {
+// Asked all the time at first, as cudaStreamSynchronize does, which knows no deadline; what takes long leaves the processor to others.
+absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
   const DeviceGuard guard = StandingAnywhere();
-  return CudaStatus(cudaStreamSynchronize(AsStream(queue)), "work on a CUDA device");
+  const absl::Time start = absl::Now();
+  while (true) {
+    const cudaError_t error = cudaStreamQuery(AsStream(queue));
+    if (error != cudaErrorNotReady) return CudaStatus(error, "work on a CUDA device");
+    const absl::Duration waited = absl::Now() - start;
+    if (waited > timeout) return absl::DeadlineExceededError(absl::StrCat("a CUDA device did not end its work in ", absl::FormatDuration(timeout)));
+    if (waited > kShortWait) absl::SleepFor(kPause);
+  }
 }
 
 // Relaxed: a thread may ask for memory while it records, and threads that do not record are not watched at all.

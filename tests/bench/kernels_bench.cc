@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <vector>
 
 #include "kernels/attention.h"
+#include "kernels/base/large_memory.h"
+#include "kernels/base/storage.h"
 #include "kernels/cpu/fma_peak.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
@@ -21,8 +24,19 @@ namespace {
 
 constexpr int64_t kTokens = 10003, kWidth = 64;
 
-std::vector<float> Values(int64_t n) {
-  std::vector<float> x(n);
+// As a training step's arrays lie: on cache lines, large ones in huge pages.
+template <class T>
+struct ArrayAllocator {
+  using value_type = T;
+  T* allocate(size_t n) { return static_cast<T*>(AllocateArray(n * sizeof(T))); }
+  void deallocate(T* x, size_t) { std::free(x); }
+  bool operator==(const ArrayAllocator&) const { return true; }
+};
+template <class T>
+using Array = std::vector<T, ArrayAllocator<T>>;
+
+Array<float> Values(int64_t n) {
+  Array<float> x(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) x[i] = UnitFloat(RandomBits({1, 2}, 0, i)) - 0.5f;
   return x;
 }
@@ -39,7 +53,7 @@ void BM_Gemm(benchmark::State& state) {
   const bool ta = state.range(3) & 1, tb = state.range(3) & 2;
   ThreadPool pool(static_cast<int>(state.range(4)));
   Stream stream(&pool);
-  std::vector<float> a = Values(m * k), b = Values(k * n), c(m * n);
+  Array<float> a = Values(m * k), b = Values(k * n), c(m * n);
   const GemmArgs args{DenseView(a.data(), ta ? Shape{k, m} : Shape{m, k}), DenseView(b.data(), tb ? Shape{n, k} : Shape{k, n}),
                       DenseView(c.data(), {m, n}), ta, tb};
   Gemm(args, stream);
@@ -64,22 +78,32 @@ void BM_FmaPeak(benchmark::State& state) {
 }
 BENCHMARK(BM_FmaPeak);
 
+template <class S>
+Array<S> ValuesAs(int64_t n) {
+  const Array<float> x = Values(n);
+  Array<S> y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) y[i] = Store<S>(x[i]);
+  return y;
+}
+
 // Causal self-attention over sequences of one length, queries, keys and values in one array; `dropout` in percent. Flops count
 // the pairs of a query and a key that it sees: two products forward, five backward.
+template <class S>
 void BM_Attention(benchmark::State& state) {
   const bool backward = state.range(0) != 0;
   const int64_t num_sequences = state.range(1), length = state.range(2), heads = state.range(3), depth = state.range(4);
   const int64_t num_tokens = num_sequences * length, width = heads * depth;
   ThreadPool pool(static_cast<int>(state.range(6)));
   Stream stream(&pool);
-  std::vector<float> qkv = Values(num_tokens * 3 * width), output(num_tokens * width), log_sum(num_tokens * heads);
-  std::vector<float> grad_output = Values(num_tokens * width), grad(num_tokens * 3 * width);
+  Array<S> qkv = ValuesAs<S>(num_tokens * 3 * width), output(static_cast<size_t>(num_tokens * width));
+  Array<S> grad_output = ValuesAs<S>(num_tokens * width), grad(qkv.size());
+  Array<float> log_sum(static_cast<size_t>(num_tokens * heads));
   std::vector<int64_t> offsets = Range(num_sequences + 1), rows = Range(num_tokens);
   for (int64_t& offset : offsets) offset *= length;
-  const auto part = [&](std::vector<float>& x, int64_t i) {
-    return ArrayView(x.data() + i * width, DType::F32, {num_tokens, heads, depth}, {3 * width, depth, 1});
+  const auto part = [&](Array<S>& x, int64_t i) {
+    return ArrayView(x.data() + i * width, DTypeOf<S>(), {num_tokens, heads, depth}, {3 * width, depth, 1});
   };
-  const auto dense = [&](std::vector<float>& x) { return DenseView(x.data(), {num_tokens, heads, depth}); };
+  const auto dense = [&](Array<S>& x) { return DenseView(x.data(), {num_tokens, heads, depth}); };
   AttentionArgs common{part(qkv, 0), part(qkv, 1), part(qkv, 2), DenseView(offsets.data(), {num_sequences + 1}),
                        DenseView(rows.data(), {num_tokens}), length, true, 0.17, state.range(5) / 100.0f, {1, 2}, 3};
   const AttentionForwardArgs forward{common, dense(output), DenseView(log_sum.data(), {num_tokens, heads})};
@@ -94,22 +118,27 @@ void BM_Attention(benchmark::State& state) {
   state.counters["GFLOP/s"] = benchmark::Counter((backward ? 5 : 2) * 2e-9 * pairs * static_cast<double>(depth),
                                                  benchmark::Counter::kIsIterationInvariantRate);
 }
-BENCHMARK(BM_Attention)
-    ->ArgNames({"backward", "sequences", "length", "heads", "depth", "dropout", "threads"})
-    ->ArgsProduct({{0, 1}, {8}, {256}, {4}, {64}, {0}, {1}})     // a small language model
-    ->ArgsProduct({{0, 1}, {128}, {200}, {1}, {64}, {20}, {1}})  // recommenders, long and short histories
-    ->ArgsProduct({{0, 1}, {200}, {50}, {2}, {32}, {50}, {1}})
-    ->ArgsProduct({{0, 1}, {2}, {2048}, {2}, {64}, {0}, {1}})
-    ->Unit(benchmark::kMicrosecond);
+void AttentionCases(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"backward", "sequences", "length", "heads", "depth", "dropout", "threads"})
+      ->ArgsProduct({{0, 1}, {8}, {256}, {4}, {64}, {0}, {1}})     // a small language model
+      ->ArgsProduct({{0, 1}, {128}, {200}, {1}, {64}, {20}, {1}})  // recommenders, long and short histories
+      ->ArgsProduct({{0, 1}, {200}, {50}, {2}, {32}, {50}, {1}})
+      ->ArgsProduct({{0, 1}, {1}, {200}, {1}, {64}, {20}, {1}})
+      ->ArgsProduct({{0, 1}, {1}, {256}, {1}, {64}, {0}, {1}})
+      ->ArgsProduct({{0, 1}, {2}, {2048}, {2}, {64}, {0}, {1}})
+      ->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK(BM_Attention<float>)->Apply(AttentionCases);
+BENCHMARK(BM_Attention<BFloat16>)->Apply(AttentionCases);
 
 void BM_LayerNorm(benchmark::State& state) {
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> x = Values(kTokens * kWidth), y(x.size()), grad = Values(x.size());
-  std::vector<float> gamma = Values(kWidth), beta = Values(kWidth);
-  std::vector<float> mean(kTokens), inverse(kTokens), grad_gamma(kWidth), grad_beta(kWidth);
-  const auto wide = [&](std::vector<float>& v) { return DenseView(v.data(), {kTokens, kWidth}); };
-  const auto flat = [&](std::vector<float>& v) { return DenseView(v.data(), {static_cast<int64_t>(v.size())}); };
+  Array<float> x = Values(kTokens * kWidth), y(x.size()), grad = Values(x.size());
+  Array<float> gamma = Values(kWidth), beta = Values(kWidth);
+  Array<float> mean(kTokens), inverse(kTokens), grad_gamma(kWidth), grad_beta(kWidth);
+  const auto wide = [&](Array<float>& v) { return DenseView(v.data(), {kTokens, kWidth}); };
+  const auto flat = [&](Array<float>& v) { return DenseView(v.data(), {static_cast<int64_t>(v.size())}); };
   const LayerNormForwardArgs forward{wide(x), flat(gamma), flat(beta), wide(y), flat(mean), flat(inverse)};
   const LayerNormBackwardArgs backward{wide(grad), wide(x), flat(gamma), flat(mean), flat(inverse), wide(y), flat(grad_gamma),
                                        flat(grad_beta)};
@@ -124,7 +153,7 @@ BENCHMARK(BM_LayerNorm)->ArgName("backward")->Arg(0)->Arg(1)->Unit(benchmark::kM
 // Rows of 64, as a parameter server updates them.
 void BM_AdamRows(benchmark::State& state) {
   const int64_t total = 640000, run = 64;
-  std::vector<float> w = Values(total), m(total), v(total), g = Values(total);
+  Array<float> w = Values(total), m(total), v(total), g = Values(total);
   AdamArgs args;
   args.learning_rate = 1e-3;
   for (auto _ : state) {
@@ -142,7 +171,7 @@ void Bytes(benchmark::State& state, double bytes) {
 
 void BM_Copy(benchmark::State& state) {
   const int64_t n = state.range(0);
-  std::vector<float> x = Values(n), y(n);
+  Array<float> x = Values(n), y(n);
   for (auto _ : state) {
     std::copy(x.begin(), x.end(), y.begin());
     benchmark::DoNotOptimize(y.data());
@@ -155,7 +184,7 @@ BENCHMARK(BM_Copy)->ArgName("n")->Arg(2048 * 256)->Arg(25600 * 64)->Arg(2048 * 1
 // Three arrays in, one out of them: the pattern of an optimizer without its arithmetic.
 void BM_Triad(benchmark::State& state) {
   const int64_t n = state.range(0);
-  std::vector<float> x = Values(n), y = Values(n), z = Values(n);
+  Array<float> x = Values(n), y = Values(n), z = Values(n);
   float *a = x.data(), *b = y.data(), *c = z.data();
   for (auto _ : state) {
 #pragma GCC ivdep
@@ -168,7 +197,7 @@ BENCHMARK(BM_Triad)->ArgName("n")->Arg(2048 * 256)->Arg(25600 * 64)->Arg(2048 * 
 
 void BM_DenseAdam(benchmark::State& state) {
   const int64_t n = 7400000;
-  std::vector<float> w = Values(n), m(n), v(n), g = Values(n);
+  Array<float> w = Values(n), m(n), v(n), g = Values(n);
   std::vector<BFloat16> shadow(state.range(0) == 0 ? 0 : n);
   AdamArgs args;
   args.learning_rate = 1e-3;
@@ -182,7 +211,7 @@ BENCHMARK(BM_DenseAdam)->ArgName("shadow")->Arg(0)->Arg(1)->Unit(benchmark::kMic
 void BM_SumOfSquares(benchmark::State& state) {
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> x = Values(state.range(0));
+  Array<float> x = Values(state.range(0));
   for (auto _ : state) benchmark::DoNotOptimize(SumOfSquares(DenseView(x.data(), {state.range(0)}), stream));
   Bytes(state, 4.0 * state.range(0));
 }
@@ -190,7 +219,7 @@ BENCHMARK(BM_SumOfSquares)->Arg(7400000)->Unit(benchmark::kMicrosecond);
 
 // An array of F32 or BF16, with a view of rows.
 struct Floats {
-  std::vector<float> f32;
+  Array<float> f32;
   std::vector<BFloat16> bf16;
   int64_t rows, columns;
 
@@ -214,7 +243,7 @@ void BM_Elementwise(benchmark::State& state) {
   ThreadPool pool(1);
   Stream stream(&pool);
   Floats x(n, columns, half), y(n, columns, half), z(n, columns, half), wide(n, columns, false);
-  std::vector<float> bias = Values(columns), scale = Values(rows);
+  Array<float> bias = Values(columns), scale = Values(rows);
   std::vector<int64_t> index = Range(rows);
   std::vector<uint64_t> mask(rows * DropoutMaskWords(columns));
   const ArrayView row_bias = DenseView(bias.data(), {columns}), row_scale = DenseView(scale.data(), {rows});
@@ -268,7 +297,7 @@ void BM_Rows(benchmark::State& state) {
   const int64_t count = state.range(1), num_rows = state.range(2), columns = state.range(3);
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> rows = Values(count * columns), table = Values(num_rows * columns);
+  Array<float> rows = Values(count * columns), table = Values(num_rows * columns);
   std::vector<int64_t> index(count);
   for (int64_t i = 0; i < count; ++i) index[i] = static_cast<int64_t>(RandomBelow({1, 2}, 0, i, num_rows));
   const ArrayView rv = DenseView(rows.data(), {count, columns}), tv = DenseView(table.data(), {num_rows, columns});
@@ -289,8 +318,8 @@ void BM_BinaryCrossEntropy(benchmark::State& state) {
   const int64_t n = 25600;
   ThreadPool pool(1);
   Stream stream(&pool);
-  std::vector<float> x = Values(n), label(n, 1), loss(n), grad(n);
-  const auto flat = [&](std::vector<float>& v) { return DenseView(v.data(), {n}); };
+  Array<float> x = Values(n), label(n, 1), loss(n), grad(n);
+  const auto flat = [&](Array<float>& v) { return DenseView(v.data(), {n}); };
   for (auto _ : state) BinaryCrossEntropy({flat(x), flat(label), flat(loss), flat(grad)}, stream);
   Bytes(state, 16.0 * n);
 }
@@ -302,7 +331,7 @@ void BM_WideCrossEntropy(benchmark::State& state) {
   ThreadPool pool(1);
   Stream stream(&pool);
   Floats x(rows * columns, columns, half), grad(rows * columns, columns, half);
-  std::vector<float> loss(rows);
+  Array<float> loss(rows);
   std::vector<int64_t> target = Range(rows);
   for (auto _ : state) CrossEntropy({x, DenseView(target.data(), {rows}), DenseView(loss.data(), {rows}), grad}, stream);
   Bytes(state, 2.0 * (half ? 2 : 4) * rows * columns);

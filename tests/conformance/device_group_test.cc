@@ -2,9 +2,12 @@
 // emulated device, over the stand-in for NCCL.
 #include "trainer/comm/device_group.h"
 
+#include <cmath>
+
 #include "kernels/base/dynamic_library.h"
 #include "tests/conformance/group_harness.h"
 #include "tests/emulator/nccl_emulated.h"
+#include "trainer/comm/combine.h"
 #include "trainer/comm/nccl_group.h"
 #include "trainer/comm/thread_group.h"
 
@@ -154,12 +157,50 @@ TEST_F(DeviceGroupTest, AnAbortThatHangsInNcclIsLeftBehind) {
   stand_in_.abort_hangs = false;
 }
 
-TEST_F(DeviceGroupTest, TreesOverMoreThanTwoRanksAreUnimplementedOverNccl) {
-  RunRanks(Kind::NCCL, 3, [](ProcessGroup& group) {
-    Array<float> values(10, 1);
-    const absl::Status status =
-        group.AllReduce(DenseView(values.data(), {10}), Args(ReduceOp::SUM, SumOrder::TREE)).Wait(Soon());
-    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+// Values of many sizes, so that another order of sums has other bits.
+Array<float> Wild(int rank, int64_t count) {
+  Array<float> values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const uint64_t bits = static_cast<uint64_t>(i * 64 + rank + 1) * 0x9e3779b97f4a7c15u;
+    values[i] = std::ldexp(static_cast<float>(bits >> 40) - 8388608.0f, static_cast<int>(bits >> 35 & 15));
+  }
+  return values;
+}
+
+// The sums of `size` ranks' values in the order of ring_order.h's tree.
+Array<float> TreeSums(int size, int64_t count) {
+  std::vector<Array<float>> all;
+  for (int rank = 0; rank < size; ++rank) all.push_back(Wild(rank, count));
+  Array<float> sums(count);
+  char* const to[] = {reinterpret_cast<char*>(sums.data())};
+  ReduceOverRanks({DType::F32, ReduceOp::SUM, SumOrder::TREE, size}, [&](int rank) { return reinterpret_cast<const char*>(all[rank].data()); },
+                  to, count);
+  return sums;
+}
+
+TEST_F(DeviceGroupTest, TreesOverNcclHaveTheBitsOfOtherGroupsTrees) {
+  for (const int size : {3, 5}) {
+    for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{1001}, size * (int64_t{1} << 18) + 1003}) {  // one step and a bit
+      const Array<float> sums = TreeSums(size, count);
+      RunRanks(Kind::NCCL, size, [&](ProcessGroup& group) {
+        Array<float> values = Wild(group.rank(), count);
+        ASSERT_TRUE(group.AllReduce(DenseView(values.data(), {count}), Args(ReduceOp::SUM, SumOrder::TREE)).Wait(Soon()).ok());
+        EXPECT_TRUE(values == sums) << size << " ranks, " << count;
+      });
+    }
+  }
+}
+
+TEST_F(DeviceGroupTest, PartsOfTreesOverNcclToo) {
+  constexpr int kSize = 3;
+  constexpr int64_t kCount = (int64_t{1} << 18) + 5;
+  const Array<float> sums = TreeSums(kSize, kSize * kCount);
+  RunRanks(Kind::NCCL, kSize, [&](ProcessGroup& group) {
+    Array<float> values = Wild(group.rank(), kSize * kCount), part(kCount);
+    const Work work = group.ReduceScatter(DenseView(part.data(), {kCount}), DenseView(values.data(), {kSize * kCount}),
+                                          Args(ReduceOp::SUM, SumOrder::TREE));
+    ASSERT_TRUE(work.Wait(Soon()).ok());
+    EXPECT_TRUE(std::equal(part.begin(), part.end(), sums.begin() + group.rank() * kCount)) << group.rank();
   });
 }
 

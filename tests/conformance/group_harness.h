@@ -36,10 +36,7 @@ inline const char* NameOf(Kind kind) {
 // What NCCL does not promise: other ranks' descriptions are looked at only after a deadline, sums have its own order, a NaN may be
 // lost in a maximum, a Send waits for its Recv.
 inline bool IsNccl(Kind kind) { return kind == Kind::NCCL; }
-inline std::vector<SumOrder> OrdersOf(Kind kind, int size) {
-  if (IsNccl(kind) && size > 2) return {SumOrder::ANY};
-  return {SumOrder::ANY, SumOrder::TREE};
-}
+inline constexpr SumOrder kSumOrders[] = {SumOrder::ANY, SumOrder::TREE};
 
 // Memory that the host and the groups of this program can use.
 void* AllocateForGroups(size_t num_bytes);

@@ -74,7 +74,7 @@ TEST_F(CublasLtTest, RecordedProductRunsWithEveryLaunchAndAsksForNothing) {
   Multiply(2, 3, 1700);  // with a workspace
   const int choices = library_.num_choices, waits = emulated_device_waits;
   Array<float> a({2, 1700}, 1), b({1700, 3}, 1), c({2, 3}, -1);
-  const auto graph = Graph::Record(stream_, [&] { cuda::Gemm({.a = a, .b = b, .c = c}, stream_); });
+  const auto graph = Graph::Record(stream_, [&](Graph::Recording&) { cuda::Gemm({.a = a, .b = b, .c = c}, stream_); });
   ASSERT_TRUE(graph.ok()) << graph.status().ToString();
   EXPECT_EQ(c[0], -1);
   for (const float value : {2.0f, 3.0f}) {

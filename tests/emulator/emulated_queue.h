@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -38,6 +39,12 @@ struct EmulatedQueue {
     changed.wait(lock, [&] { return completed >= number; });
   }
   void WaitUntilIdle() { WaitFor(submitted); }
+  // Whether it is idle before that is over.
+  bool IsIdleWithin(std::chrono::nanoseconds timeout) {
+    std::unique_lock lock(mutex);
+    // By the system's clock: thread sanitizers do not follow waits by the steady one.
+    return changed.wait_until(lock, std::chrono::system_clock::now() + timeout, [&, number = submitted.load()] { return completed >= number; });
+  }
 
   // Of kernels, and of copies within the device's memory.
   void Give(std::function<void()> work) {

@@ -7,6 +7,7 @@
 #include "kernels/base/thread_pool.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "tests/emulator/emulated_queue.h"
 
 // The emulator is what CUDA kernels are tested by where there is no GPU: so it must notice what it claims to notice.
 namespace tandem::kernels::cuda {
@@ -161,6 +162,16 @@ TEST_F(EmulatorTest, WhatCudaDoesNotRecordSpoilsTheRecording) {
     EXPECT_NE(graph.status().ToString().find("cudaErrorStreamCaptureInvalidated"), std::string::npos) << i;
     EXPECT_TRUE(calls[i]().ok()) << "when nothing is recorded any more";
   }
+}
+
+TEST_F(EmulatorTest, AStreamWaitsForItsDeviceUntilADeadline) {
+  Stream stream(nullptr, Device{DeviceKind::CUDA, 0});
+  auto& work = *static_cast<EmulatedQueue*>(stream.queue());
+  const int64_t number = work.Submit();  // and does not end by itself
+  stream.set_timeout(absl::Milliseconds(30));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Wait())) << stream.status();
+  work.Complete(number);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Wait())) << "its first error stays: " << stream.status();
 }
 
 using EmulatorDeathTest = EmulatorTest;

@@ -160,11 +160,11 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
   if (num_bytes > 0) QueueOf(queue).Give([=] { std::memset(to, value, num_bytes); });
   return absl::OkStatus();
 }
-absl::Status WaitForQueue(void* queue) {
+absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
   if (IsRecorded(queue)) return Spoil(queue, "work on a CUDA device");
-  absl::Status called = Called();
-  if (called.ok()) WaitInTurn(queue);  // a failed device does not keep the host waiting
-  return called;
+  RETURN_IF_ERROR(Called());  // a failed device does not keep the host waiting
+  if (queue == nullptr || QueueOf(queue).IsIdleWithin(absl::ToChronoNanoseconds(timeout))) return absl::OkStatus();
+  return absl::DeadlineExceededError("the emulated device did not end its work in time");
 }
 
 absl::Status BeginRecording(void* queue) {

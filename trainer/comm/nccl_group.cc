@@ -1,5 +1,6 @@
 #include "trainer/comm/nccl_group.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -8,13 +9,18 @@
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/stream.h"
+#include "kernels/cuda/kernels.h"
 #include "trainer/comm/device_queue.h"
 #include "trainer/comm/failure_board.h"
 #include "trainer/comm/nccl_communicator.h"
+#include "trainer/comm/ring_order.h"
 
 namespace tandem::comm {
 
 namespace {
+
+constexpr int64_t kTreeElements = 1 << 18;  // that a rank adds up at once: messages of a megabyte, and scratch for one of each rank
 
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(250);
 constexpr absl::Duration kInquiry = absl::Seconds(1);     // for peers' watches to answer
@@ -43,7 +49,7 @@ class NcclGroup final : public QueuedGroup {
       : QueuedGroup(std::move(name), options.rank, options.size, options.timeout, options.device), options_(options),
         communicator_(std::move(communicator)), board_(options.store, options.name, options.rank, options.size) {
     if (size() > 1) {
-      nothing_ = cuda::AllocateMemory(1, options.device.index);
+      nothing_ = AllocateOwn(1);
       TANDEM_CHECK(nothing_ != nullptr);
       queue_ = std::make_unique<DeviceQueue>(options.device);
       watch_ = std::thread([this] { Watch(); });
@@ -62,7 +68,7 @@ class NcclGroup final : public QueuedGroup {
     if (status().ok()) communicator_->Finish(absl::Now() + kFarewell);
     else EndKernels();
     queue_ = nullptr;
-    cuda::FreeMemory(nothing_, device().index);
+    sums_ = nullptr;
   }
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name, absl::Time deadline) override;
@@ -79,10 +85,32 @@ class NcclGroup final : public QueuedGroup {
     news_ = true;
   }
 
-  // Gives the operation to NCCL, with all calls of it in one group of NCCL's.
-  absl::Status Submit(const Collective& collective, absl::Time deadline);
+  // Memory of this group alone: no block of the cache, which other streams may still use. Null if the device has no more.
+  struct FreeOwn {
+    int device;
+    void operator()(void* memory) const { cuda::FreeMemory(memory, device); }
+  };
+  using OwnMemory = std::unique_ptr<void, FreeOwn>;
+  OwnMemory AllocateOwn(size_t num_bytes) const {
+    return OwnMemory(cuda::AllocateMemory(num_bytes, device().index), FreeOwn{device().index});
+  }
+
+  // Gives calls to NCCL, as one group of NCCL's if there are several, and waits until they have run.
+  using Calls = absl::FunctionRef<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
+  absl::Status RunCalls(bool several, Calls calls, absl::Time deadline);
+  // Sums in the order of ring_order.h's tree, which NCCL's own do not have: every rank gets its parts from all others and adds them up.
+  absl::Status RunTree(const Collective& collective, absl::Time deadline);
+  // The sums of all ranks' rows of scratch_, `count` elements each, in the first.
+  void AddRows(int begin, int end, DType dtype, int64_t count);
   ncclResult_t Call(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective);
   ncclResult_t AllToAllV(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective);
+  struct Message {
+    char* data;
+    int64_t count;
+  };
+  // A message to every rank and one from each, asked for in the order of ranks.
+  ncclResult_t Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype, absl::FunctionRef<Message(int rank)> sent,
+                        absl::FunctionRef<Message(int rank)> received);
   // What to tell of an operation that did not end: who is missing, or who runs another one.
   absl::Status Explain(const Collective& collective, absl::Status status);
   // Afterwards no kernel of the communicator touches arrays.
@@ -94,7 +122,9 @@ class NcclGroup final : public QueuedGroup {
   const NcclGroupOptions options_;
   const std::unique_ptr<NcclCommunicator> communicator_;  // null in a group of one, as the next two
   std::unique_ptr<DeviceQueue> queue_;
-  void* nothing_ = nullptr;  // what a barrier reduces: no block of the cache, which other streams may still use
+  OwnMemory nothing_;  // what a barrier reduces
+  std::unique_ptr<Stream> sums_;  // where trees are added up; null: none was asked for, as the next
+  OwnMemory scratch_;
   FailureBoard board_;
   absl::Mutex watch_mutex_;
   bool closed_ ABSL_GUARDED_BY(watch_mutex_) = false;
@@ -106,12 +136,14 @@ class NcclGroup final : public QueuedGroup {
 absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   board_.Begin(collective);
   const Description& what = collective.description;
-  if (what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2) {
-    return absl::UnimplementedError("NCCL adds in an order of its own, not in a tree over ranks");
-  }
+  const bool reduces = what.kind == CollectiveKind::ALL_REDUCE || what.kind == CollectiveKind::REDUCE_SCATTER;
+  const bool tree = reduces && what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2;  // of two, any order is
   absl::Status status = queue_->After(collective.ready.get());
-  if (status.ok()) status = Submit(collective, deadline);
-  if (status.ok()) status = queue_->Await(deadline, [this] { return this->status(); });
+  if (status.ok() && tree) status = RunTree(collective, deadline);
+  if (status.ok() && !tree) {
+    status = RunCalls(what.kind == CollectiveKind::ALL_TO_ALL_V,
+                      [&](const NcclLibrary& nccl, ncclComm_t comm) { return Call(nccl, comm, collective); }, deadline);
+  }
   if (status.ok()) status = this->status();  // kernels of a communicator that the watch aborted end as if they had done their work
   if (status.ok()) return status;
   status = Explain(collective, std::move(status));
@@ -122,11 +154,61 @@ absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   return status;
 }
 
-absl::Status NcclGroup::Submit(const Collective& collective, absl::Time deadline) {
-  const absl::Status submitted = communicator_->Submit(
-      collective.description.kind == CollectiveKind::ALL_TO_ALL_V,
-      [&](const NcclLibrary& nccl, ncclComm_t comm) { return Call(nccl, comm, collective); });
-  return submitted.ok() ? communicator_->AwaitReady(deadline, [this] { return status(); }) : submitted;
+absl::Status NcclGroup::RunCalls(bool several, Calls calls, absl::Time deadline) {
+  const auto failed = [this] { return status(); };
+  RETURN_IF_ERROR(communicator_->Submit(several, calls));
+  RETURN_IF_ERROR(communicator_->AwaitReady(deadline, failed));
+  return queue_->Await(deadline, failed);
+}
+
+absl::Status NcclGroup::RunTree(const Collective& collective, absl::Time deadline) {
+  const Description& what = collective.description;
+  const bool scatters = what.kind == CollectiveKind::REDUCE_SCATTER;
+  const auto element = static_cast<int64_t>(SizeOf(what.dtype));
+  char *const input = static_cast<char*>(collective.input.data), *const output = static_cast<char*>(collective.output.data);
+  if (sums_ == nullptr) sums_ = std::make_unique<Stream>(nullptr, device());
+  if (scratch_ == nullptr) scratch_ = AllocateOwn(static_cast<size_t>(kTreeElements * size()) * sizeof(uint64_t));
+  if (scratch_ == nullptr) return absl::ResourceExhaustedError("the device has no memory for a sum in a tree");
+  char* const rows = static_cast<char*>(scratch_.get());
+
+  const int64_t step = scatters ? kTreeElements : kTreeElements * size();
+  for (int64_t begin = 0; begin < what.count; begin += step) {
+    const Range block{begin, std::min(what.count, begin + step)};
+    // What rank r adds up of this block, in the input.
+    const auto part = [&](int r) {
+      return scatters ? Range{r * what.count + block.begin, r * what.count + block.end} : ChunkRange(block, size(), r);
+    };
+    const int64_t mine = part(rank()).size();
+    const auto exchange = [&](absl::FunctionRef<Message(int)> sent, absl::FunctionRef<Message(int)> received) {
+      return RunCalls(true, [&](const NcclLibrary& nccl, ncclComm_t comm) { return Exchange(nccl, comm, what.dtype, sent, received); },
+                      deadline);
+    };
+    RETURN_IF_ERROR(exchange([&](int r) { return Message{input + part(r).begin * element, part(r).size()}; },
+                             [&](int r) { return Message{rows + r * mine * element, mine}; }));
+    AddRows(0, size(), what.dtype, mine);
+    sums_->set_timeout(deadline - absl::Now());
+    RETURN_IF_ERROR(sums_->Wait());
+    if (scatters) {
+      RETURN_IF_ERROR(queue_->Copy(output + block.begin * element, rows, static_cast<size_t>(mine * element)));
+      RETURN_IF_ERROR(queue_->Await(deadline, [this] { return status(); }));
+    } else {
+      RETURN_IF_ERROR(exchange([&](int) { return Message{rows, mine}; },
+                               [&](int r) { return Message{output + part(r).begin * element, part(r).size()}; }));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void NcclGroup::AddRows(int begin, int end, DType dtype, int64_t count) {
+  if (end - begin == 1 || count == 0) return;
+  const int middle = TreeSplit(begin, end);
+  AddRows(begin, middle, dtype, count);
+  AddRows(middle, end, dtype, count);
+  char* const rows = static_cast<char*>(scratch_.get());
+  const auto row = [&](int r) {
+    return ArrayView(rows + r * count * static_cast<int64_t>(SizeOf(dtype)), dtype, {count});
+  };
+  kernels::cuda::AddTo(row(begin), row(middle), *sums_);
 }
 
 ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective) {
@@ -148,28 +230,35 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Col
     case CollectiveKind::RECV: return nccl.recv(output.data, count, type, what.root, comm, stream);
     case CollectiveKind::BARRIER: break;
   }
-  return nccl.all_reduce(nothing_, nothing_, 1, ncclUint8, ncclMax, comm, stream);
+  return nccl.all_reduce(nothing_.get(), nothing_.get(), 1, ncclUint8, ncclMax, comm, stream);
 }
 
 // Both ends of a pair know its count, and leave out empty messages alike.
-ncclResult_t NcclGroup::AllToAllV(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective) {
-  const auto element = static_cast<int64_t>(SizeOf(collective.description.dtype));
-  const ncclDataType_t type = TypeOf(collective.description.dtype);
+ncclResult_t NcclGroup::Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype, absl::FunctionRef<Message(int rank)> sent,
+                                 absl::FunctionRef<Message(int rank)> received) {
+  const ncclDataType_t type = TypeOf(dtype);
   const auto stream = static_cast<cudaStream_t>(queue_->queue());
-  const char* source = static_cast<const char*>(collective.input.data);
-  char* target = static_cast<char*>(collective.output.data);
   ncclResult_t result = ncclSuccess;
   const auto keep = [&result](ncclResult_t next) {
     if (result == ncclSuccess || result == ncclInProgress) result = next;
   };
   for (int r = 0; r < size(); ++r) {
-    const int64_t sent = collective.send_counts[r], received = collective.recv_counts[r];
-    if (sent > 0) keep(nccl.send(source, static_cast<size_t>(sent), type, r, comm, stream));
-    if (received > 0) keep(nccl.recv(target, static_cast<size_t>(received), type, r, comm, stream));
-    source += sent * element;
-    target += received * element;
+    const Message to = sent(r), from = received(r);
+    if (to.count > 0) keep(nccl.send(to.data, static_cast<size_t>(to.count), type, r, comm, stream));
+    if (from.count > 0) keep(nccl.recv(from.data, static_cast<size_t>(from.count), type, r, comm, stream));
   }
   return result;
+}
+
+ncclResult_t NcclGroup::AllToAllV(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective) {
+  const auto element = static_cast<int64_t>(SizeOf(collective.description.dtype));
+  const auto next = [element](char*& place, int64_t count) {
+    place += count * element;
+    return Message{place - count * element, count};
+  };
+  char *source = static_cast<char*>(collective.input.data), *target = static_cast<char*>(collective.output.data);
+  return Exchange(nccl, comm, collective.description.dtype, [&](int r) { return next(source, collective.send_counts[r]); },
+                  [&](int r) { return next(target, collective.recv_counts[r]); });
 }
 
 absl::Status NcclGroup::Explain(const Collective& collective, absl::Status status) {

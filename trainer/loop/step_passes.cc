@@ -77,9 +77,12 @@ bool StepPasses::IsSettled(const Shapes& shapes) {
 void StepPasses::Record(Context& context, StepInput& input) {
   context.stream().StepOnDevice(context.step());  // told now: a recording cannot
   if (!context.stream().status().ok()) return;
-  absl::StatusOr<std::unique_ptr<Graph>> graph = Graph::Record(context.stream(), [&] {
+  parallel::Ddp& ddp = *options_.ddp;
+  absl::StatusOr<std::unique_ptr<Graph>> graph = Graph::Record(context.stream(), [&](Graph::Recording& recording) {
+    ddp.set_on_complete([&](size_t bucket) { recording.DoOnHost([&ddp, bucket] { ddp.Reduce(bucket); }); });
     losses_ = RunEach(context, input, Variable());
-    options_.ddp->Finish(context);  // gradients that no loss reaches are zeros
+    ddp.Finish(context);  // gradients that no loss reaches are zeros
+    ddp.set_on_complete(nullptr);
   });
   if (!graph.ok()) {
     may_record_ = false;

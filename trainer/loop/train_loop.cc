@@ -205,14 +205,12 @@ absl::Status Replica::FillServers(absl::Duration timeout, bool with_slots) {
 }
 
 std::unique_ptr<StepPasses> Replica::MakePasses() {
-  // Neither collectives nor pushes are recorded.
-  const bool kernels_alone = environment_.group->size() == 1 && table_ == nullptr;
   return std::make_unique<StepPasses>(StepPassesOptions{
       .task = task_.get(),
       .ddp = ddp_.get(),
       .served = served_.get(),
       .num_parts = job_.train().accumulate(),
-      .may_record = stream_.on_cuda() && kernels_alone && job_.runtime().cuda_graphs(),
+      .may_record = stream_.on_cuda() && table_ == nullptr /* whose rows are of another number in every step */ && job_.runtime().cuda_graphs(),
       .note = [this](const std::string& text) {
         if (environment_.output != nullptr) environment_.output->Note(text);
       }});

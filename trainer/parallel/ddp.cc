@@ -30,7 +30,6 @@ void Ddp::BeginStep(int num_passes) {
 }
 
 void Ddp::AcceptGradients() {
-  TANDEM_CHECK_EQ(group_->size(), 1);
   gradients_->AcceptGradients();
   next_bucket_ = gradients_->buckets().size();
 }
@@ -39,10 +38,15 @@ void Ddp::LaunchReady() {
   const auto& buckets = gradients_->buckets();
   while (next_bucket_ < buckets.size() && buckets[next_bucket_].missing == 0) {
     if (group_->size() > 1) {  // the gradients of one replica are the sum
-      work_.push_back(group_->AllReduce(buckets[next_bucket_].view, {.stream = stream_, .tag = StableHash("ddp") + next_bucket_}));
+      if (on_complete_) on_complete_(next_bucket_);
+      else Reduce(next_bucket_);
     }
     ++next_bucket_;
   }
+}
+
+void Ddp::Reduce(size_t bucket) {
+  work_.push_back(group_->AllReduce(gradients_->buckets()[bucket].view, {.stream = stream_, .tag = StableHash("ddp") + bucket}));
 }
 
 void Ddp::Finish(Context& context) {

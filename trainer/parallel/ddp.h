@@ -4,6 +4,7 @@
 // Thread rule: the step's thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,9 +31,13 @@ class Ddp {
   void BeginStep(int num_passes);
   // Called before each pass, 0 .. num_passes - 1.
   void BeginPass(int pass) { gradients_->BeginPass(pass); }
-  // In place of the passes: what an earlier step's gave the stream is run again, and fills the buckets. REQUIRES: a group of one rank,
-  // whose passes give nothing but kernels.
+  // What is told in place of the sum over replicas where passes are recorded: a bucket of several replicas is complete. Null: none is.
+  void set_on_complete(std::function<void(size_t bucket)> on_complete) { on_complete_ = std::move(on_complete); }
+  // In place of the passes: what an earlier step's gave the stream is run again, and fills the buckets. The caller says when each is
+  // full, in their order (Reduce), unless there is one replica.
   void AcceptGradients();
+  // Launches the bucket's all-reduce behind what the stream was given so far.
+  void Reduce(size_t bucket);
   // After the last pass: launches what no gradient reached (as zeros), waits for every bucket, fails the context if one
   // fails. Afterwards all gradients are sums over replicas.
   void Finish(Context& context);
@@ -44,6 +49,7 @@ class Ddp {
   comm::ProcessGroup* group_;
   Stream* stream_;
   std::unique_ptr<GradientBuckets> gradients_;
+  std::function<void(size_t)> on_complete_;
   size_t next_bucket_ = 0;        // the first not launched
   std::vector<comm::Work> work_;  // of this step
 };

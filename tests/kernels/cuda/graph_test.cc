@@ -53,7 +53,7 @@ class Chain {
 class GraphTest : public DeviceTest {
  protected:
   std::unique_ptr<Graph> Record(const std::function<void()>& submit) {
-    auto graph = Graph::Record(device(), submit);
+    auto graph = Graph::Record(device(), [&](Graph::Recording&) { submit(); });
     EXPECT_TRUE(graph.ok()) << graph.status().ToString();
     EXPECT_TRUE(device().status().ok()) << device().status().ToString();
     return graph.ok() ? *std::move(graph) : nullptr;
@@ -96,6 +96,45 @@ TEST_F(GraphTest, NothingRunsWhileItIsRecorded) {
   EXPECT_TRUE(std::isnan(x.Get()[0]));
   graph->Launch();
   EXPECT_EQ(x.Get()[99], 3);
+}
+
+TEST_F(GraphTest, TheHostWorksBetweenTheParts) {
+  OnDevice<float> x(Poisoned<float>({100}), device()), y(Poisoned<float>({100}), device());
+  std::vector<float> found;
+  auto graph = Graph::Record(device(), [&](Graph::Recording& recording) {
+    cuda::Fill(x, 3, device());
+    recording.DoOnHost([&] {
+      found.push_back(x.Get()[99]);  // what was recorded before, and nothing that comes after
+      cuda::Fill(y, static_cast<float>(found.size()), device());
+    });
+    cuda::Add(x, x, y, device());
+    recording.DoOnHost([&] { found.push_back(x.Get()[0]); });
+    recording.DoOnHost([&] { found.push_back(-1); });  // nothing between
+    cuda::Scale(x, x, 2, device());
+  });
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  EXPECT_TRUE(found.empty());
+  EXPECT_TRUE(std::isnan(x.Get()[0]));
+  (*graph)->Launch();
+  EXPECT_EQ(found, (std::vector<float>{3, 4, -1}));
+  EXPECT_EQ(x.Get()[50], 8);
+  (*graph)->Launch();
+  EXPECT_EQ(found, (std::vector<float>{3, 4, -1, 3, 7, -1}));
+  EXPECT_EQ(x.Get()[50], 14);
+}
+
+TEST_F(GraphTest, AnErrorInOnePartIsTheRecordingsAndNothingOfTheOthersRuns) {
+  OnDevice<float> x(Poisoned<float>({100}), device());
+  const auto graph = Graph::Record(device(), [&](Graph::Recording& recording) {
+    cuda::Fill(x, 1, device());
+    recording.DoOnHost([] { ADD_FAILURE(); });
+    device().Wait().IgnoreError();
+    recording.DoOnHost([] { ADD_FAILURE(); });
+    cuda::Fill(x, 2, device());
+  });
+  EXPECT_EQ(graph.status().message(), "a wait for the device cannot be recorded");
+  EXPECT_TRUE(device().status().ok()) << device().status();
+  EXPECT_TRUE(std::isnan(x.Get()[0]));
 }
 
 TEST_F(GraphTest, MemoryOfTheRecordingIsNobodyElsesWhileTheGraphLives) {
@@ -157,7 +196,7 @@ TEST_F(GraphTest, WhatCannotBeRecordedIsAnErrorOfTheRecordingAlone) {
       {"a change of the step cannot be recorded", [&] { chain.Submit(6); }}};
   for (const auto& [why, submit] : cases) {
     const BlockCache* const memory = BlockCache::Of(kCudaDevice).get();
-    const auto graph = Graph::Record(device(), [&, &refused = submit] {
+    const auto graph = Graph::Record(device(), [&, &refused = submit](Graph::Recording&) {
       cuda::Fill(x, 1, device());
       refused();
       cuda::Fill(x, 2, device());
@@ -173,7 +212,7 @@ TEST_F(GraphTest, WhatCannotBeRecordedIsAnErrorOfTheRecordingAlone) {
 
 TEST_F(GraphTest, AFirstStepIsNotTakenForTold) {
   Stream& stream = device();
-  const auto refused = Graph::Record(stream, [&] { stream.StepOnDevice(0); });  // 0: what a cell that nobody filled might say
+  const auto refused = Graph::Record(stream, [&](Graph::Recording&) { stream.StepOnDevice(0); });  // 0: what a cell that nobody filled might say
   EXPECT_EQ(refused.status().message(), "a change of the step cannot be recorded");
   uint64_t found = 1;
   const uint64_t* const cell = stream.StepOnDevice(0);

@@ -26,8 +26,19 @@ optimizer { kind: ADAM learning_rate: 1e-2 max_grad_norm: 1 }
 train { batch_size: 12 max_steps: 6 eval_every_steps: 6 }
 )";
 
+// Users with as many items each: steps of the same shapes. Gradients of more than the megabyte that fills a first bucket.
+constexpr char kEvenJob[] = R"(
+data { path: "log" }
+placement: REPLICATED
+model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 9000 dropout: 0.2 init_stddev: 0.1 num_negatives: 8 } }
+tables { name: "item" dim: 16 learning_rate: 1e-2 init_stddev: 0.1 }
+optimizer { kind: ADAM learning_rate: 1e-2 max_grad_norm: 1 }
+train { batch_size: 8 max_steps: 11 eval_every_steps: 11 }
+)";
+
 struct Result {
   std::vector<double> losses;
+  std::vector<int64_t> launched;  // steps whose passes were a graph, of replica 0
   decltype(RunSummary::params_hash) params_hash = {};
   std::map<std::string, double> metrics;
 };
@@ -41,9 +52,15 @@ class CudaReplicasTest : public ::testing::Test {
 
   // Of replica 0; all replicas end alike or the run fails.
   Result Run(int size, std::vector<std::string> sets) {
-    const auto job = ParseJob(kJob, "job", sets, {.num_trainers = size});
+    return Run(kJob, {.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}, size, sets);
+  }
+  Result RunEven(int size, std::vector<std::string> sets) {
+    return Run(kEvenJob, {.seed = 5, .users = 80, .items = 30, .min_length = 9, .max_length = 9}, size, sets);
+  }
+  Result Run(const char* text, const data::SyntheticOptions& users, int size, const std::vector<std::string>& sets) {
+    const auto job = ParseJob(text, "job", sets, {.num_trainers = size});
     EXPECT_TRUE(job.ok()) << job.status();
-    const SequenceData data(data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log");
+    const SequenceData data(data::Generate(users).log, nullptr, "log");
     const support::TempFolder folder;
     testing::internal::CaptureStdout();
     auto output = RunOutput::Create(folder / "out", LogFormat::JSON);
@@ -68,7 +85,12 @@ class CudaReplicasTest : public ::testing::Test {
                                        .output = rank == 0 ? output->get() : nullptr,
                                        .device = place->device,
                                        .device_group = device_group.group.get()};
-        if (rank == 0) environment.on_step = [&](const StepRecord& record) { result.losses.push_back(record.loss); };
+        if (rank == 0) {
+          environment.on_step = [&](const StepRecord& record) {
+            result.losses.push_back(record.loss);
+            if (record.launched_graph) result.launched.push_back(record.step);
+          };
+        }
         const auto summary = RunReplica(*job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank != 0) return;
@@ -87,6 +109,17 @@ class CudaReplicasTest : public ::testing::Test {
     for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(result.losses[i] / expected.losses[i], 1, tolerance) << "step " << i + 1;
     EXPECT_NE(result.losses.front(), result.losses.back());
   }
+  // Two replicas whose steps are graphs in parts, with all-reduces between them.
+  void ExpectGraphsChangeNothing(const std::string& transport) {
+    const std::vector<std::string> sets{"device=CUDA", transport};
+    const Result with = RunEven(2, sets), without = RunEven(2, {"device=CUDA", transport, "runtime.cuda_graphs=false"});
+    EXPECT_EQ(with.launched, (std::vector<int64_t>{9, 10, 11}));  // six steps before the recording, beside the traced fifth and sixth
+    EXPECT_EQ(without.launched, std::vector<int64_t>());
+    EXPECT_EQ(with.losses, without.losses);
+    EXPECT_NE(with.losses[8], with.losses[10]);
+    EXPECT_EQ(with.params_hash, without.params_hash);
+    EXPECT_EQ(with.metrics, without.metrics);
+  }
   void ExpectLikeOthers(const std::string& transport) {
     for (const char* placement : {"PS", "REPLICATED"}) {
       SCOPED_TRACE(placement);
@@ -104,11 +137,14 @@ class CudaReplicasTest : public ::testing::Test {
 
 TEST_F(CudaReplicasTest, ThroughTheHostTwoTrainAsOneAndAsOnTheCpu) { ExpectLikeOthers("parallel.transport=HOST"); }
 
+TEST_F(CudaReplicasTest, ThroughTheHostStepsLaunchedAsGraphsHaveTheBitsOfOthers) { ExpectGraphsChangeNothing("parallel.transport=HOST"); }
+
 TEST_F(CudaReplicasTest, OverNcclTwoTrainAsOneAndAsOnTheCpu) {
 #ifndef TANDEM_CUDA_EMULATOR
   if (QueryCuda().num_devices < 2) GTEST_SKIP() << "one GPU";
 #endif
   ExpectLikeOthers("parallel.transport=NCCL");
+  ExpectGraphsChangeNothing("parallel.transport=NCCL");
   const std::vector<std::string> sets{"device=CUDA", "parallel.transport=NCCL"}, host{"device=CUDA", "parallel.transport=HOST"};
   EXPECT_EQ(Run(2, sets).params_hash, Run(2, host).params_hash);  // two addends have one sum
 }
