@@ -1,13 +1,15 @@
-// What kernels/base needs of CUDA's runtime: memory, queues and copies. Defined in kernels/cuda/runtime.cc, or without the toolkit in
+// What kernels/base and process groups need of CUDA: memory, queues, copies and sums. Defined in kernels/cuda (runtime.cc, add_to.cu), or without the toolkit in
 // no_cuda.cc, where each call says so and ends the process: nobody has a CUDA device then.
 // Thread rule: any thread.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "kernels/base/dtype.h"
 
 namespace tandem::cuda {
 
@@ -31,6 +33,9 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue);
 inline constexpr absl::Duration kDeviceTimeout = absl::Minutes(10);
 // Until all that was submitted so far has run; DeadlineExceeded if that takes longer than `timeout`.
 absl::Status WaitForQueue(void* queue, absl::Duration timeout = kDeviceTimeout);
+
+// sum[i] += x[i] when the queue, which is of `device`, comes to it; integers wrap. REQUIRES: dtype is not bf16.
+absl::Status AddTo(DType dtype, void* sum, const void* x, int64_t count, int device, void* queue);
 
 // What `queue` is given until EndRecording is recorded and does not run. Other queues, other threads and requests for memory go on as
 // ever; waits for the queue, and copies to or from host memory that is not pinned, spoil the recording.

@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/base/check.h"
+#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_status.h"
+#include "kernels/cuda/device_guard.h"
 #include "kernels/cuda/elements.cuh"
-#include "kernels/cuda/kernels.h"
-#include "kernels/cuda/launch.cuh"
 
-namespace tandem::kernels::cuda {
+namespace tandem::cuda {
 
 namespace {
 
@@ -30,42 +33,56 @@ __global__ void AddToKernel(Neighbours<T, kCount>* sum, const Neighbours<T, kCou
   }
 }
 
-// The first elements, as many as whole packs of kCount take; how many those are.
+// What one call adds up, and where.
+struct Sum {
+  void* to;
+  const void* from;
+  int64_t count;
+  int device;
+  cudaStream_t queue;
+};
+
+// From element `begin` on as many elements as whole packs of kCount take, if they lie where packs may; how many those are.
 template <class T, int kCount>
-int64_t AddPacks(const ArrayView& sum, const void* x, int64_t begin, Stream& stream) {
+absl::StatusOr<int64_t> AddPacks(const Sum& sum, int64_t begin) {
   using Pack = Neighbours<T, kCount>;
-  T* const to = static_cast<T*>(sum.data) + begin;
-  const T* const from = static_cast<const T*>(x) + begin;
+  T* const to = static_cast<T*>(sum.to) + begin;
+  const T* const from = static_cast<const T*>(sum.from) + begin;
   const auto takes = [](const T* data) { return reinterpret_cast<uintptr_t>(data) % sizeof(Pack) == 0; };
-  if (!takes(to) || !takes(from)) return 0;
-  const int64_t packs = (sum.num_elements() - begin) / kCount;
-  const auto blocks = static_cast<unsigned>(std::min(kMaxBlocks, CeilDiv(packs, kThreads)));
-  Launch(stream, {"add_to", sum}, Grid{blocks, kThreads}, AddToKernel<T, kCount>, reinterpret_cast<Pack*>(to),
-         reinterpret_cast<const Pack*>(from), packs);
+  const int64_t packs = takes(to) && takes(from) ? (sum.count - begin) / kCount : 0;
+  if (packs == 0) return 0;
+  const DeviceGuard guard(sum.device);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(static_cast<unsigned>(std::min(kMaxBlocks, (packs + kThreads - 1) / kThreads)));
+  config.blockDim = dim3(kThreads);
+  config.stream = sum.queue;
+  const cudaError_t error =
+      cudaLaunchKernelEx(&config, AddToKernel<T, kCount>, reinterpret_cast<Pack*>(to), reinterpret_cast<const Pack*>(from), packs);
+  RETURN_IF_ERROR(CudaStatus(error, "adding up ", sum.count, " elements"));
   return packs * kCount;
 }
 
 template <class T>
-void AddAll(const ArrayView& sum, const void* x, Stream& stream) {
-  const int64_t done = AddPacks<T, 16 / sizeof(T)>(sum, x, 0, stream);
-  AddPacks<T, 1>(sum, x, done, stream);
+absl::Status AddAll(const Sum& sum) {
+  ASSIGN_OR_RETURN(const int64_t done, (AddPacks<T, 16 / sizeof(T)>(sum, 0)));
+  return AddPacks<T, 1>(sum, done).status();
 }
 
 }  // namespace
 
-void AddTo(const ArrayView& sum, const ArrayView& x, Stream& stream) {
-  TANDEM_CHECK(sum.dtype == x.dtype && sum.num_elements() == x.num_elements() && sum.is_dense() && x.is_dense())
-      << sum.shape << " and " << x.shape;
-  switch (sum.dtype) {
-    case DType::F32: return AddAll<float>(sum, x.data, stream);
-    case DType::F64: return AddAll<double>(sum, x.data, stream);
+absl::Status AddTo(DType dtype, void* sum, const void* x, int64_t count, int device, void* queue) {
+  const Sum all{sum, x, count, device, static_cast<cudaStream_t>(queue)};
+  switch (dtype) {
+    case DType::F32: return AddAll<float>(all);
+    case DType::F64: return AddAll<double>(all);
     // Summed unsigned, the same bits: overflow wraps and is defined.
     case DType::I64:
-    case DType::U64: return AddAll<uint64_t>(sum, x.data, stream);
-    case DType::U8: return AddAll<uint8_t>(sum, x.data, stream);
+    case DType::U64: return AddAll<uint64_t>(all);
+    case DType::U8: return AddAll<uint8_t>(all);
     case DType::BF16: break;
   }
-  TANDEM_CHECK(false) << "no sum of " << NameOf(sum.dtype);
+  TANDEM_CHECK(false) << "no sum of " << NameOf(dtype);
+  return absl::OkStatus();
 }
 
-}  // namespace tandem::kernels::cuda
+}  // namespace tandem::cuda

@@ -27,8 +27,6 @@ void Copy(const ArrayView& output, const ArrayView& input, Stream& stream);
 void CopyRows(const ArrayView& output, const ArrayView& input, Stream& stream);
 void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
-// sum += x, of all types that a process group adds up (trainer/comm). Dense.
-void AddTo(const ArrayView& sum, const ArrayView& x, Stream& stream);
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
 void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias, Stream& stream);

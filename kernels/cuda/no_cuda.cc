@@ -38,6 +38,7 @@ void DestroyQueue(void*) { Refuse("DestroyQueue"); }
 absl::Status CopyAsync(void*, const void*, size_t, void*) { Refuse("CopyAsync"); }
 absl::Status SetBytesAsync(void*, int, size_t, void*) { Refuse("SetBytesAsync"); }
 absl::Status WaitForQueue(void*, absl::Duration) { Refuse("WaitForQueue"); }
+absl::Status AddTo(DType, void*, const void*, int64_t, int, void*) { Refuse("AddTo"); }
 
 absl::Status BeginRecording(void*) { Refuse("BeginRecording"); }
 absl::StatusOr<void*> EndRecording(void*) { Refuse("EndRecording"); }
@@ -68,7 +69,6 @@ void Copy(const ArrayView&, const ArrayView&, Stream&) { Refuse("Copy"); }
 void CopyRows(const ArrayView&, const ArrayView&, Stream&) { Refuse("CopyRows"); }
 void Add(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("Add"); }
 void AddScaled(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("AddScaled"); }
-void AddTo(const ArrayView&, const ArrayView&, Stream&) { Refuse("AddTo"); }
 void Scale(const ArrayView&, const ArrayView&, double, Stream&) { Refuse("Scale"); }
 void Multiply(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("Multiply"); }
 void AddBias(const ArrayView&, const ArrayView&, const ArrayView&, Stream&) { Refuse("AddBias"); }

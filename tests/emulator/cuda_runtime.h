@@ -133,7 +133,7 @@ template <class T>
 T __ldg(const T* from) { return *from; }
 [[noreturn]] inline void __trap() { tandem::emulator::Stop("a kernel trapped"); }
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidConfiguration = 9 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidConfiguration = 9 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 using cudaStream_t = void*;
 struct cudaLaunchConfig_t {
@@ -146,6 +146,9 @@ inline cudaError_t cudaGetDevice(int* device) {
   return cudaSuccess;
 }
 inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+inline cudaError_t cudaGetLastError() { return cudaSuccess; }
+inline const char* cudaGetErrorName(cudaError_t) { return "cudaErrorInvalidConfiguration"; }
+inline const char* cudaGetErrorString(cudaError_t) { return "invalid configuration argument"; }
 inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
   tandem::emulator::SharedLimit(kernel) = static_cast<size_t>(bytes);
   return cudaSuccess;

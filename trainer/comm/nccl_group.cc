@@ -9,8 +9,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/base/stream.h"
-#include "kernels/cuda/kernels.h"
 #include "trainer/comm/device_queue.h"
 #include "trainer/comm/failure_board.h"
 #include "trainer/comm/nccl_communicator.h"
@@ -68,7 +66,6 @@ class NcclGroup final : public QueuedGroup {
     if (status().ok()) communicator_->Finish(absl::Now() + kFarewell);
     else EndKernels();
     queue_ = nullptr;
-    sums_ = nullptr;
   }
 
   absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name, absl::Time deadline) override;
@@ -100,8 +97,8 @@ class NcclGroup final : public QueuedGroup {
   absl::Status RunCalls(bool several, Calls calls, absl::Time deadline);
   // Sums in the order of ring_order.h's tree, which NCCL's own do not have: every rank gets its parts from all others and adds them up.
   absl::Status RunTree(const Collective& collective, absl::Time deadline);
-  // The sums of all ranks' rows of scratch_, `count` elements each, in the first.
-  void AddRows(int begin, int end, DType dtype, int64_t count);
+  // The sum of ranks' rows of scratch_, `count` elements each, in the first of them.
+  absl::Status AddRows(int begin, int end, DType dtype, int64_t count);
   ncclResult_t Call(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective);
   ncclResult_t AllToAllV(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective);
   struct Message {
@@ -123,8 +120,7 @@ class NcclGroup final : public QueuedGroup {
   const std::unique_ptr<NcclCommunicator> communicator_;  // null in a group of one, as the next two
   std::unique_ptr<DeviceQueue> queue_;
   OwnMemory nothing_;  // what a barrier reduces
-  std::unique_ptr<Stream> sums_;  // where trees are added up; null: none was asked for, as the next
-  OwnMemory scratch_;
+  OwnMemory scratch_;  // where trees are added up; null: none was asked for
   FailureBoard board_;
   absl::Mutex watch_mutex_;
   bool closed_ ABSL_GUARDED_BY(watch_mutex_) = false;
@@ -166,7 +162,6 @@ absl::Status NcclGroup::RunTree(const Collective& collective, absl::Time deadlin
   const bool scatters = what.kind == CollectiveKind::REDUCE_SCATTER;
   const auto element = static_cast<int64_t>(SizeOf(what.dtype));
   char *const input = static_cast<char*>(collective.input.data), *const output = static_cast<char*>(collective.output.data);
-  if (sums_ == nullptr) sums_ = std::make_unique<Stream>(nullptr, device());
   if (scratch_ == nullptr) scratch_ = AllocateOwn(static_cast<size_t>(kTreeElements * size()) * sizeof(uint64_t));
   if (scratch_ == nullptr) return absl::ResourceExhaustedError("the device has no memory for a sum in a tree");
   char* const rows = static_cast<char*>(scratch_.get());
@@ -185,9 +180,7 @@ absl::Status NcclGroup::RunTree(const Collective& collective, absl::Time deadlin
     };
     RETURN_IF_ERROR(exchange([&](int r) { return Message{input + part(r).begin * element, part(r).size()}; },
                              [&](int r) { return Message{rows + r * mine * element, mine}; }));
-    AddRows(0, size(), what.dtype, mine);
-    sums_->set_timeout(deadline - absl::Now());
-    RETURN_IF_ERROR(sums_->Wait());
+    RETURN_IF_ERROR(AddRows(0, size(), what.dtype, mine));
     if (scatters) {
       RETURN_IF_ERROR(queue_->Copy(output + block.begin * element, rows, static_cast<size_t>(mine * element)));
       RETURN_IF_ERROR(queue_->Await(deadline, [this] { return status(); }));
@@ -199,16 +192,14 @@ absl::Status NcclGroup::RunTree(const Collective& collective, absl::Time deadlin
   return absl::OkStatus();
 }
 
-void NcclGroup::AddRows(int begin, int end, DType dtype, int64_t count) {
-  if (end - begin == 1 || count == 0) return;
+absl::Status NcclGroup::AddRows(int begin, int end, DType dtype, int64_t count) {
+  if (end - begin == 1) return absl::OkStatus();
   const int middle = TreeSplit(begin, end);
-  AddRows(begin, middle, dtype, count);
-  AddRows(middle, end, dtype, count);
+  RETURN_IF_ERROR(AddRows(begin, middle, dtype, count));
+  RETURN_IF_ERROR(AddRows(middle, end, dtype, count));
   char* const rows = static_cast<char*>(scratch_.get());
-  const auto row = [&](int r) {
-    return ArrayView(rows + r * count * static_cast<int64_t>(SizeOf(dtype)), dtype, {count});
-  };
-  kernels::cuda::AddTo(row(begin), row(middle), *sums_);
+  const int64_t row = count * static_cast<int64_t>(SizeOf(dtype));
+  return cuda::AddTo(dtype, rows + begin * row, rows + middle * row, count, device().index, queue_->queue());
 }
 
 ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective) {

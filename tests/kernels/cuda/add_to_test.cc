@@ -1,4 +1,3 @@
-#include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/placed_array.h"
 
 namespace tandem::kernels {
@@ -22,7 +21,8 @@ void ExpectSums(Stream& stream) {
       Array<T> wanted = Numbers<T>(count, 7);
       const Array<T> x = Numbers<T>(count, 0xfffffffff7u);
       const Placed<T> sum(wanted, shift, stream), other(x, other_shift, stream);
-      cuda::AddTo(sum, other, stream);
+      const ArrayView to = sum, from = other;
+      ASSERT_TRUE(tandem::cuda::AddTo(to.dtype, to.data, from.data, count, kCudaDevice.index, stream.queue()).ok());
       for (int64_t i = 0; i < count; ++i) wanted[i] = static_cast<T>(wanted[i] + x[i]);
       EXPECT_TRUE(SameBits(sum.Get(), wanted));
       EXPECT_TRUE(SameBits(other.Get(), x));

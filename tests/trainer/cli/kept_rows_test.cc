@@ -115,7 +115,9 @@ TEST_F(KeptRowsTest, BoundedAndLocalRowsLearnAsASynchronousRunDoes) {
        }) {
     const std::vector<double> losses = Train(sets);
     ASSERT_EQ(losses.size(), synchronous.size());
-    EXPECT_NEAR(losses.back(), synchronous.back(), 0.3 * learned) << sets[0];
+    // Rows are updated for each trainer by itself, up to twice as often as in synchronous steps; late updates cost something.
+    EXPECT_GT(losses.front() - losses.back(), 0.7 * learned) << sets[0];
+    EXPECT_LT(losses.front() - losses.back(), 2 * learned) << sets[0];
     EXPECT_NE(losses, synchronous) << sets[0];
   }
 }
