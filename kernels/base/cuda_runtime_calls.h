@@ -1,5 +1,5 @@
-// What kernels/base and process groups need of CUDA: memory, queues, copies and sums. Defined in kernels/cuda (runtime.cc, add_to.cu), or without the toolkit in
-// no_cuda.cc, where each call says so and ends the process: nobody has a CUDA device then.
+// What kernels/base and process groups need of CUDA: memory, queues, copies and sums. Defined in kernels/cuda (runtime.cc, add_to.cu), or
+// without the toolkit in no_cuda.cc, where each call says so and ends the process: nobody has a CUDA device then.
 // Thread rule: any thread.
 #pragma once
 

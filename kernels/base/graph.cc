@@ -27,6 +27,7 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::
 void Graph::Recording::DoOnHost(std::function<void()> work) {
   End(std::move(work));
   Begin();  // also after an error: the rest is not to run
+  if (!is_open_) graph_.stream_.Fail(status_);
 }
 
 void Graph::Recording::Begin() {
@@ -45,7 +46,8 @@ void Graph::Recording::End(std::function<void()> host_work) {
 
 Graph::~Graph() {
   stream_.Wait().IgnoreError();  // the stream keeps it
-  for (const Part& part : parts_) cuda::DestroyGraph(part.graph);
+  if (stream_.is_late()) Stream::Abandon(memory_);  // the device may still run it
+  else for (const Part& part : parts_) cuda::DestroyGraph(part.graph);
 }
 
 bool Graph::LeavesRoom() const { return cuda::AvailableBytes(stream_.device().index) >= memory_->num_bytes(); }

@@ -27,6 +27,7 @@ absl::Status Staging::Copy(void* to, const void* from, size_t num_bytes) {
     const char* source = static_cast<const char*>(from) + done;
     ASSIGN_OR_RETURN(Block* const block, Find(piece));
     if (block == nullptr) {  // the runtime's own way, which waits
+      RETURN_IF_ERROR(cuda::WaitForQueue(queue_));  // the copy has no deadline
       RETURN_IF_ERROR(cuda::CopyAsync(target, source, piece, queue_));
       RETURN_IF_ERROR(cuda::WaitForQueue(queue_));
       continue;

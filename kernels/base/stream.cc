@@ -1,6 +1,10 @@
 #include "kernels/base/stream.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "kernels/base/block_cache.h"
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
@@ -24,7 +28,11 @@ Stream::Stream(ThreadPool* pool, Device device)
 
 Stream::~Stream() {
   if (!on_cuda()) return;
-  if (!absl::IsDeadlineExceeded(status_)) cuda::WaitForQueue(queue_, timeout_).IgnoreError();
+  Wait().IgnoreError();
+  if (is_late()) {
+    Abandon(std::move(device_spans_));
+    Abandon(std::move(staging_));
+  }
   device_spans_ = nullptr;
   staging_ = nullptr;
   cuda::DestroyQueue(queue_);
@@ -32,6 +40,7 @@ Stream::~Stream() {
 
 void Stream::set_tracer(Tracer* tracer) {
   if (tracer == tracer_) return;
+  if (is_late()) Abandon(std::move(device_spans_));
   device_spans_ = nullptr;
   tracer_ = tracer;
   if (tracer != nullptr && on_cuda()) device_spans_ = std::make_unique<DeviceSpans>(device_, queue_, tracer);
@@ -48,8 +57,15 @@ const absl::Status& Stream::status() const {
 
 absl::Status Stream::Wait() {
   if (recording_) Fail(NotWhileRecording("a wait for the device"));
-  else if (on_cuda()) Fail(cuda::WaitForQueue(queue_, timeout_));
+  else if (on_cuda() && !is_late()) Fail(cuda::WaitForQueue(queue_, timeout_));
   return status();
+}
+
+void Stream::Abandon(std::shared_ptr<void> what) {
+  static auto* const mutex = new absl::Mutex;
+  static auto* const kept = new std::vector<std::shared_ptr<void>>;
+  absl::MutexLock lock(mutex);
+  kept->push_back(std::move(what));
 }
 
 void Stream::CopyToDevice(void* to, const void* from, size_t num_bytes) {
@@ -61,7 +77,7 @@ void Stream::CopyToDevice(void* to, const void* from, size_t num_bytes) {
 absl::Status Stream::CopyToHost(void* to, const void* from, size_t num_bytes) {
   TANDEM_CHECK(on_cuda());
   if (recording_) Fail(NotWhileRecording("a copy to the host"));
-  else if (status().ok()) Fail(cuda::CopyAsync(to, from, num_bytes, queue_));
+  else if (Wait().ok()) Fail(cuda::CopyAsync(to, from, num_bytes, queue_));  // which waits by itself, and without a deadline
   return Wait();
 }
 

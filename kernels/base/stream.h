@@ -43,9 +43,13 @@ class Stream {
   const absl::Status& status() const;
   void Fail(absl::Status status) { status_.Update(status); }
   // Waits until all that was submitted has run; returns status(), which is DeadlineExceeded from then on if that takes more than
-  // kDeviceTimeout (cuda_runtime_calls.h) or what set_timeout gave. So do copies to the host, and copies of more than is staged.
+  // kDeviceTimeout (cuda_runtime_calls.h) or what set_timeout gave. Nobody waits for such a device again, and what it may still use
+  // is not given back: the process had better end.
   absl::Status Wait();
   void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
+  bool is_late() const { return absl::IsDeadlineExceeded(status_); }
+  // Keeps what a late device may still use until the process ends.
+  static void Abandon(std::shared_ptr<void> what);
   // Copies to the device's memory, in the stream's order; `from` is free when the call returns. REQUIRES: on_cuda().
   void CopyToDevice(void* to, const void* from, size_t num_bytes);
   // Copies to the host's memory, waits, and returns status(). REQUIRES: on_cuda().

@@ -47,7 +47,8 @@ Uploads::Uploads(Stream* stream) : stream_(stream), queue_(cuda::MakeQueue(strea
 }
 
 Uploads::~Uploads() {
-  cuda::DestroyQueue(queue_);  // waits for the copies; the kernels that read them ran on the stream, to which the memory returns
+  cuda::WaitForQueue(queue_).IgnoreError();  // the kernels that read the copies ran on the stream, to which the memory returns
+  cuda::DestroyQueue(queue_);
   for (const auto& berth : berths_) TANDEM_CHECK(!berth->taken) << "an array outlives what brought it";
 }
 

@@ -65,7 +65,9 @@ absl::StatusOr<int64_t> AddPacks(const Sum& sum, int64_t begin) {
 template <class T>
 absl::Status AddAll(const Sum& sum) {
   ASSIGN_OR_RETURN(const int64_t done, (AddPacks<T, 16 / sizeof(T)>(sum, 0)));
-  return AddPacks<T, 1>(sum, done).status();
+  ASSIGN_OR_RETURN(const int64_t rest, (AddPacks<T, 1>(sum, done)));
+  TANDEM_CHECK_EQ(done + rest, sum.count) << "elements that lie between others";
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/trace.h"
 #include "kernels/cuda/cuda_status.h"
 #include "kernels/cuda/device_guard.h"
 
@@ -168,12 +169,14 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
 // Asked all the time at first, as cudaStreamSynchronize does, which knows no deadline; what takes long leaves the processor to others.
 absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
   const DeviceGuard guard = StandingAnywhere();
-  const absl::Time start = absl::Now();
+  const int64_t start = MonotonicNanoseconds();
   while (true) {
     const cudaError_t error = cudaStreamQuery(AsStream(queue));
     if (error != cudaErrorNotReady) return CudaStatus(error, "work on a CUDA device");
-    const absl::Duration waited = absl::Now() - start;
-    if (waited > timeout) return absl::DeadlineExceededError(absl::StrCat("a CUDA device did not end its work in ", absl::FormatDuration(timeout)));
+    const absl::Duration waited = absl::Nanoseconds(MonotonicNanoseconds() - start);
+    if (waited > timeout) {
+      return absl::DeadlineExceededError(absl::StrCat("a CUDA device did not end its work in ", absl::FormatDuration(timeout)));
+    }
     if (waited > kShortWait) absl::SleepFor(kPause);
   }
 }

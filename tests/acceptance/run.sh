@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What takes longer than a test may: measures and prints one table of what, wanted, measured, pass or not. Ends with 1 if any
-# figure misses. Names choose what is run; all by default. Real data is looked for in TANDEM_TEST_DATA (default ../shared).
+# figure misses. Names choose what is run; all by default. Real data is looked for in TANDEM_TEST_DATA (default ../shared). TANDEM: another
+# program than the build's (tests/gpu/bands.sh).
 set -uo pipefail
 
 names=(hashes losses lastfm modes densetables text resume killed elastic damage speed faults badinput quickstart sanitizers)
@@ -20,9 +21,9 @@ done
 data=$(realpath -m "${TANDEM_TEST_DATA:-$(dirname "${BASH_SOURCE[0]}")/../../../shared}")  # relative to where the user is
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 work=out/acceptance
-tandem=build/tandem
+tandem=${TANDEM:-build/tandem}
 mkdir -p "$work"
-export CUDA_VISIBLE_DEVICES=  # figures, bits and rounding of CPUs, also where the only trainer would take a GPU
+[[ -n ${TANDEM:-} ]] || export CUDA_VISIBLE_DEVICES=  # figures, bits and rounding of CPUs, also where the only trainer would take a GPU
 source tests/acceptance/table.sh
 source tests/acceptance/training.sh
 source tests/acceptance/modes.sh

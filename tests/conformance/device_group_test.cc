@@ -173,8 +173,8 @@ Array<float> TreeSums(int size, int64_t count) {
   for (int rank = 0; rank < size; ++rank) all.push_back(Wild(rank, count));
   Array<float> sums(count);
   char* const to[] = {reinterpret_cast<char*>(sums.data())};
-  ReduceOverRanks({DType::F32, ReduceOp::SUM, SumOrder::TREE, size}, [&](int rank) { return reinterpret_cast<const char*>(all[rank].data()); },
-                  to, count);
+  ReduceOverRanks({DType::F32, ReduceOp::SUM, SumOrder::TREE, size},
+                  [&](int rank) { return reinterpret_cast<const char*>(all[rank].data()); }, to, count);
   return sums;
 }
 

@@ -43,7 +43,8 @@ struct EmulatedQueue {
   bool IsIdleWithin(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex);
     // By the system's clock: thread sanitizers do not follow waits by the steady one.
-    return changed.wait_until(lock, std::chrono::system_clock::now() + timeout, [&, number = submitted.load()] { return completed >= number; });
+    const auto end = std::chrono::system_clock::now() + timeout;
+    return changed.wait_until(lock, end, [&, number = submitted.load()] { return completed >= number; });
   }
 
   // Of kernels, and of copies within the device's memory.

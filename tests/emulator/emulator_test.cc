@@ -170,8 +170,20 @@ TEST_F(EmulatorTest, AStreamWaitsForItsDeviceUntilADeadline) {
   const int64_t number = work.Submit();  // and does not end by itself
   stream.set_timeout(absl::Milliseconds(30));
   EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Wait())) << stream.status();
-  work.Complete(number);
   EXPECT_TRUE(absl::IsDeadlineExceeded(stream.Wait())) << "its first error stays: " << stream.status();
+  work.Complete(number);
+}
+
+TEST_F(EmulatorTest, ACopyToTheHostWaitsUntilADeadline) {
+  Stream stream(nullptr, Device{DeviceKind::CUDA, 0});
+  auto& work = *static_cast<EmulatedQueue*>(stream.queue());
+  const std::shared_ptr<Buffer> memory = Buffer::Allocate(sizeof(float), {DeviceKind::CUDA, 0});
+  float value = 3;
+  const int64_t number = work.Submit();
+  stream.set_timeout(absl::Milliseconds(30));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(stream.CopyToHost(&value, memory->data(), sizeof(value)))) << stream.status();
+  EXPECT_EQ(value, 3);
+  work.Complete(number);
 }
 
 using EmulatorDeathTest = EmulatorTest;

@@ -18,7 +18,7 @@ namespace tandem::comm {
 
 namespace {
 
-constexpr int64_t kTreeElements = 1 << 18;  // that a rank adds up at once: messages of a megabyte, and scratch for one of each rank
+constexpr int64_t kTreeElements = 1 << 18;  // that a rank adds up at once: an f32 message of a megabyte
 
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(250);
 constexpr absl::Duration kInquiry = absl::Seconds(1);     // for peers' watches to answer

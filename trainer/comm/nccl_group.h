@@ -2,9 +2,9 @@
 // behind it and, in a group, one after another. Communicators do not block: start, submission and end are polled, with deadlines.
 // A watch looks for errors of the communicator and for peers that gave up (failure_board.h), also between operations; after a failure
 // the communicator is aborted, which ends its kernels. Sums are NCCL's: the same bits on all ranks and in every run of the same
-// layout; but for SumOrder::TREE, whose ranks exchange their parts by messages and add them up by a kernel of ours, in steps. Ranks that run different operations learn it, both named, if the
-// operation does not end; if it does, NCCL has made something of it and nobody knows. Send and Recv meet: two ranks that exchange must
-// not both send first. All ranks destroy their groups in the same order.
+// layout; but for SumOrder::TREE, whose ranks exchange their parts by messages and add them up by a kernel of ours, in steps. Ranks that
+// run different operations learn it, both named, if the operation does not end; if it does, NCCL has made something of it and nobody knows.
+// Send and Recv meet: two ranks that exchange must not both send first. All ranks destroy their groups in the same order.
 // Thread rule: as ProcessGroup.
 #pragma once
 

@@ -84,6 +84,7 @@ void StepPasses::Record(Context& context, StepInput& input) {
     ddp.Finish(context);  // gradients that no loss reaches are zeros
     ddp.set_on_complete(nullptr);
   });
+  if (context.failed()) return Forget();
   if (!graph.ok()) {
     may_record_ = false;
     Forget();

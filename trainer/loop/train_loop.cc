@@ -210,7 +210,8 @@ std::unique_ptr<StepPasses> Replica::MakePasses() {
       .ddp = ddp_.get(),
       .served = served_.get(),
       .num_parts = job_.train().accumulate(),
-      .may_record = stream_.on_cuda() && table_ == nullptr /* whose rows are of another number in every step */ && job_.runtime().cuda_graphs(),
+      // A table's rows are of another number in every step.
+      .may_record = stream_.on_cuda() && table_ == nullptr && job_.runtime().cuda_graphs(),
       .note = [this](const std::string& text) {
         if (environment_.output != nullptr) environment_.output->Note(text);
       }});

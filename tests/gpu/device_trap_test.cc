@@ -1,0 +1,35 @@
+// A kernel that finds its arguments impossible traps, which ends all work of the process on its device: so in a process of its own.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/cuda/kernels.h"
+#include "tests/kernels/cuda/device_arrays.h"
+
+namespace tandem::kernels {
+namespace {
+
+// The stream's first error after a row was asked for that the table does not have. Exits with 0 if there is one, and it stays.
+[[noreturn]] void GatherARowThatIsNotThere() {
+  ThreadPool pool(1);
+  Stream stream(&pool, kCudaDevice);
+  Array<int64_t> index({1});
+  index[0] = 9;
+  const OnDevice<float> table(Poisoned<float>({4, 8}), stream), output(Poisoned<float>({1, 8}), stream);
+  const OnDevice<int64_t> rows(index, stream);
+  cuda::GatherRows(output, table, rows, stream);
+  const absl::Status first = stream.Wait();
+  std::fprintf(stderr, "%s\n", first.ToString().c_str());
+  cuda::GatherRows(output, table, rows, stream);  // dropped
+  std::_Exit(!first.ok() && stream.Wait() == first ? 0 : 1);
+}
+
+TEST(DeviceTrapTest, AKernelThatDiesIsTheStreamsErrorFromThenOn) {
+  if (const CudaInfo info = QueryCuda(); info.num_devices == 0) GTEST_SKIP() << info.why_none;
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(GatherARowThatIsNotThere(), testing::ExitedWithCode(0), "CUDA device: cudaError");
+}
+
+}  // namespace
+}  // namespace tandem::kernels
