@@ -46,8 +46,11 @@ void Graph::Recording::End(std::function<void()> host_work) {
 
 Graph::~Graph() {
   stream_.Wait().IgnoreError();  // the stream keeps it
-  if (stream_.is_late()) Stream::Abandon(memory_);  // the device may still run it
-  else for (const Part& part : parts_) cuda::DestroyGraph(part.graph);
+  if (stream_.is_late()) {  // the device may still run it
+    Stream::Abandon(memory_);
+    return;
+  }
+  for (const Part& part : parts_) cuda::DestroyGraph(part.graph);
 }
 
 bool Graph::LeavesRoom() const { return cuda::AvailableBytes(stream_.device().index) >= memory_->num_bytes(); }

@@ -15,21 +15,17 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 1 << 20;  // each then takes several rounds
 
-// kCount neighbours, read and written at once.
+// `count` packs of kCount elements.
 template <class T, int kCount>
-struct alignas(sizeof(T) * kCount) Neighbours {
-  T element[kCount];
-};
-
-template <class T, int kCount>
-__global__ void AddToKernel(Neighbours<T, kCount>* sum, const Neighbours<T, kCount>* x, int64_t count) {
+__global__ void AddToKernel(T* sum, const T* x, int64_t count) {
+  using kernels::cuda::Pack;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += step) {
-    Neighbours<T, kCount> total = sum[i];
-    const Neighbours<T, kCount> other = x[i];
+    auto total = Pack<T, kCount>::At(sum + i * kCount);
+    const auto other = Pack<T, kCount>::At(x + i * kCount);
     TANDEM_UNROLL
-    for (int e = 0; e < kCount; ++e) total.element[e] = static_cast<T>(total.element[e] + other.element[e]);
-    sum[i] = total;
+    for (int e = 0; e < kCount; ++e) total.values[e] = static_cast<T>(total.values[e] + other.values[e]);
+    total.Put(sum + i * kCount);
   }
 }
 
@@ -42,32 +38,26 @@ struct Sum {
   cudaStream_t queue;
 };
 
-// From element `begin` on as many elements as whole packs of kCount take, if they lie where packs may; how many those are.
 template <class T, int kCount>
-absl::StatusOr<int64_t> AddPacks(const Sum& sum, int64_t begin) {
-  using Pack = Neighbours<T, kCount>;
-  T* const to = static_cast<T*>(sum.to) + begin;
-  const T* const from = static_cast<const T*>(sum.from) + begin;
-  const auto takes = [](const T* data) { return reinterpret_cast<uintptr_t>(data) % sizeof(Pack) == 0; };
-  const int64_t packs = takes(to) && takes(from) ? (sum.count - begin) / kCount : 0;
-  if (packs == 0) return 0;
+absl::Status AddPacks(const Sum& sum, int64_t begin, int64_t packs) {
+  if (packs == 0) return absl::OkStatus();
   const DeviceGuard guard(sum.device);
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(std::min(kMaxBlocks, (packs + kThreads - 1) / kThreads)));
   config.blockDim = dim3(kThreads);
   config.stream = sum.queue;
-  const cudaError_t error =
-      cudaLaunchKernelEx(&config, AddToKernel<T, kCount>, reinterpret_cast<Pack*>(to), reinterpret_cast<const Pack*>(from), packs);
-  RETURN_IF_ERROR(CudaStatus(error, "adding up ", sum.count, " elements"));
-  return packs * kCount;
+  const cudaError_t error = cudaLaunchKernelEx(&config, AddToKernel<T, kCount>, static_cast<T*>(sum.to) + begin,
+                                               static_cast<const T*>(sum.from) + begin, packs);
+  return CudaStatus(error, "adding up ", sum.count, " elements");
 }
 
 template <class T>
 absl::Status AddAll(const Sum& sum) {
-  ASSIGN_OR_RETURN(const int64_t done, (AddPacks<T, 16 / sizeof(T)>(sum, 0)));
-  ASSIGN_OR_RETURN(const int64_t rest, (AddPacks<T, 1>(sum, done)));
-  TANDEM_CHECK_EQ(done + rest, sum.count) << "elements that lie between others";
-  return absl::OkStatus();
+  constexpr int kWidth = kernels::cuda::kPackOf<T>;
+  const bool takes_packs = kernels::cuda::TakesPacks<T>(sum.to, 0) && kernels::cuda::TakesPacks<T>(sum.from, 0);
+  const int64_t packs = takes_packs ? sum.count / kWidth : 0;
+  RETURN_IF_ERROR((AddPacks<T, kWidth>(sum, 0, packs)));
+  return AddPacks<T, 1>(sum, packs * kWidth, sum.count - packs * kWidth);
 }
 
 }  // namespace
