@@ -18,12 +18,11 @@ void ScoreProduct(const ScoreBlock& block, int64_t depth, const HeadRows<T>& row
               [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
 }
 
-// scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width] (plus its old value).
+// scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width].
 template <class T>
-void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, bool accumulate, T* to,
-                  RowPrefetch& prefetch) {
+void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, T* to, RowPrefetch& prefetch) {
   SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows.data, rows.stride, to, width}, prefetch,
-              [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, accumulate}; });
+              [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, false}; });
 }
 
 // scores [keys, queries] rows [queries, width] over the queries that see the key, added to `to` [keys, width] in tiles that begin

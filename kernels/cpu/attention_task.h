@@ -60,6 +60,15 @@ struct AttentionTask {
     const int64_t keys = key_end - key_begin;
     return {BlockBegin(block + 1) - BlockBegin(block), keys, causal ? Position(block) - key_begin : keys};
   }
+  // Queries of blocks [begin, end) and the keys that one of them sees.
+  AttentionTask Blocks(int64_t begin, int64_t end, bool causal) const {
+    const int64_t first = std::max<int64_t>(0, BlockBegin(begin)), keys = KeysInSight(end - 1, causal);
+    return {head, first_query + first, BlockBegin(end) - first, first_key, keys};
+  }
+  // Pairs of a query and a key in sight.
+  int64_t NumPairs(bool causal) const {
+    return num_queries * num_keys - (causal ? num_queries * (num_queries - 1) / 2 : 0);
+  }
 };
 
 // Queries of one block: `count` of them from `token` on, in the last rows of the block's `missing` + count.

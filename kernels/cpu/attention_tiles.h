@@ -27,7 +27,11 @@ inline void WeaveRows(const HeadRows<BFloat16>& rows, int64_t num_rows, int64_t 
 class TileProducts {
  public:
   using T = float;
-  static constexpr int64_t kChunkKeys = 16 * kTileUnit;
+  // Keys per block of scores in the backward pass, so that f32 scores and their gradients stay in the first cache. The gradients, rounded,
+  // are kept for the product that sums over all keys.
+  static constexpr int64_t kChunkKeys = kTileUnit;
+  // Multiply-adds of a piece of arithmetic, as a RowPrefetch counts them.
+  static constexpr int64_t kPiece = kTilePiece;
 
   static bool Takes(int64_t depth) { return UsesTiles() && depth % kTileUnit == 0; }
 
@@ -39,7 +43,7 @@ class TileProducts {
 
   int64_t width() const { return depth_; }
   float* scores() const { return scores_; }
-  float* grad_scores() const { return grad_scores_; }
+  float* grad_scores(int64_t) const { return grad_scores_; }
   float* out() const { return out_; }
   const HeadRows<BFloat16>& grad_out() const { return grad_out_; }
   float* grad_k() const { return grad_k_; }
@@ -67,22 +71,24 @@ class TileProducts {
 
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, q_pairs_, scores_, prefetch); }
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
-    Round(block, scores_, nullptr);
-    QueriesInto(block, v_columns_, false, prefetch);
-    TransposeOut(block.columns);
+    Round(block, scores_, score_pairs_, nullptr);
+    QueriesInto(block, v_columns_, prefetch);
   }
   void BackwardScores(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     ScoresInto(block, k_.From(key), q_pairs_, scores_, prefetch);
     ScoresInto(block, v_.From(key), grad_out_pairs_, grad_scores_, prefetch);
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    Round(block, scores_, rounded_);
+    Round(block, scores_, nullptr, rounded_);
     KeysInto(block, key, grad_out_pairs_of_queries_, grad_v_, prefetch);
-    Round(block, grad_scores_, rounded_);
+    Round(block, grad_scores_, score_pairs_ + key / 2 * kBlockQueries, rounded_);
     KeysInto(block, key, q_pairs_of_queries_, grad_k_, prefetch);
-    QueriesInto(block, k_columns_ + key, key > 0, prefetch);
   }
-  void FinishQueryGradient(int64_t columns) { TransposeOut(columns); }
+  void FinishQueryGradient(const ScoreBlock& block, RowPrefetch& prefetch) { QueriesInto(block, k_columns_, prefetch); }
+  // Rows of a block's output or of a gradient, row r times factors[r * factor_stride].
+  void Save(const float* from, int64_t rows, const float* factors, int64_t factor_stride, BFloat16* to, int64_t stride) const {
+    RoundRows(from, rows, depth_, factors, factor_stride, to, stride);
+  }
 
  private:
   static int64_t Padded(int64_t count) { return RoundUp(count, kTileUnit); }
@@ -91,14 +97,15 @@ class TileProducts {
 
   void Cut(Arena& arena) {
     const int64_t block = kBlockQueries * depth_, keys = padded_keys_ * depth_;
-    const int64_t score_room = (backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_) * kBlockQueries;
+    // Rows of a whole tile of vectors are zeroed behind the last key.
+    const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kBlockQueries;
     if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<BFloat16>(keys), depth_};
     if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<BFloat16>(keys), depth_};
     rows_ = arena.Take<BFloat16>(block);
     q_pairs_ = arena.Take<uint32_t>(block / 2);
     q_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
     scores_ = arena.Take<float>(score_room);
-    score_pairs_ = arena.Take<uint32_t>(score_room / 2);
+    score_pairs_ = arena.Take<uint32_t>(padded_keys_ / 2 * kBlockQueries);
     out_columns_ = arena.Take<float>(block);
     out_ = arena.Take<float>(block);
     if (!backward_) {
@@ -153,29 +160,23 @@ class TileProducts {
     });
     return block;
   }
-  void TransposeOut(int64_t columns) {
-    Vectorised([&] { TransposeRows(out_columns_, depth_, columns, kBlockQueries, out_, depth_); });
-  }
-  // A block of scores as pairs of keys and, if `rows` is not null, as rows of bf16; what no query of a vector sees is 0.
-  void Round(const ScoreBlock& block, const float* scores, BFloat16* rows) {
+  // A block of scores as pairs of keys and as rows of bf16, either if it is not null; what no query of a vector sees is 0.
+  void Round(const ScoreBlock& block, const float* scores, uint32_t* pairs, BFloat16* rows) const {
     for (int64_t c = 0; c < Padded(block.columns); c += kLanes) {
       const int64_t seen = c < block.columns ? block.SeenByAny(c, kLanes) : 0;
-      RoundColumns(scores + c, kBlockQueries, seen, Padded(block.keys), score_pairs_ + c, rows == nullptr ? nullptr : rows + c);
+      RoundColumns(scores + c, kBlockQueries, seen, Padded(block.keys), pairs == nullptr ? nullptr : pairs + c,
+                   rows == nullptr ? nullptr : rows + c);
     }
   }
 
-  // Products in strips of 32, each over what its keys or queries see; between strips other rows are fetched.
-  static void Fetch(RowPrefetch& prefetch) {
-    constexpr int kSteps = 12;
-    for (int i = 0; i < kSteps; ++i) prefetch.Step();
-  }
+  // Products in strips of 32, each over what its keys or queries see.
   // to [keys, queries] = rows [keys, depth] columns, given in pairs.
   void ScoresInto(const ScoreBlock& block, const HeadRows<BFloat16>& rows, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
-      Fetch(prefetch);
       TileProduct(kTileUnit, Padded(block.columns) - first, depth_,
-                  {rows.From(j).data, rows.stride, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false);
+                  {rows.From(j).data, rows.stride, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false,
+                  prefetch);
     }
   }
   // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given in pairs of queries. Strips with
@@ -183,20 +184,19 @@ class TileProducts {
   void KeysInto(const ScoreBlock& block, int64_t key, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
-      Fetch(prefetch);
       TileProduct(kTileUnit, depth_, Padded(block.columns) - first,
                   {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + (key + j) * depth_, depth_},
-                 key + j < known_keys_);
+                  key + j < known_keys_, prefetch);
     }
   }
-  // out_columns [depth, queries] (+)= columns [depth, keys] times the scores in pairs.
-  void QueriesInto(const ScoreBlock& block, const BFloat16* columns, bool accumulate, RowPrefetch& prefetch) const {
+  // out [queries, depth] = columns [depth, keys] times the scores in pairs, transposed.
+  void QueriesInto(const ScoreBlock& block, const BFloat16* columns, RowPrefetch& prefetch) const {
     for (int64_t i = 0; i < block.columns; i += kTileUnit) {
       const int64_t seen = std::clamp<int64_t>(block.position + i + kTileUnit, 0, block.keys);
-      Fetch(prefetch);
       TileProduct(depth_, kTileUnit, Padded(seen),
-                  {columns, padded_keys_, score_pairs_ + i, kBlockQueries, out_columns_ + i, kBlockQueries}, accumulate);
+                  {columns, padded_keys_, score_pairs_ + i, kBlockQueries, out_columns_ + i, kBlockQueries}, false, prefetch);
     }
+    Vectorised([&] { TransposeRows(out_columns_, depth_, block.columns, kBlockQueries, out_, depth_); });
   }
 
   const TileState tiles_;

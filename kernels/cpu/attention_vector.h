@@ -18,8 +18,11 @@ template <class S>
 class VectorProducts {
  public:
   using T = Compute<S>;
-  // Keys per block of scores in the backward pass: two blocks and what they meet of k, v and their gradients fit in the cache.
-  static constexpr int64_t kChunkKeys = 86 * kTileRows;
+  // Keys per block of scores in the backward pass, for which each score lies in a near cache when it becomes a gradient. Gradients are
+  // kept for the product that sums over all keys.
+  static constexpr int64_t kChunkKeys = 16 * kTileRows;
+  // Multiply-adds of a piece of arithmetic, as a RowPrefetch counts them.
+  static constexpr int64_t kPiece = kSmallPiece;
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
       : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_(KeysInPlace(p.k)), v_(KeysInPlace(p.v)) {
@@ -27,8 +30,8 @@ class VectorProducts {
   }
 
   int64_t width() const { return width_; }
-  T* scores() const { return scores_; }            // [keys, kBlockQueries]
-  T* grad_scores() const { return grad_scores_; }
+  T* scores() const { return scores_; }  // [keys, kBlockQueries]
+  T* grad_scores(int64_t key) const { return grad_scores_ + key * kBlockQueries; }  // of the keys from `key` on
   T* out() const { return out_; }        // [kBlockQueries, width]: the output; backward the gradient of q
   T* grad_k() const { return grad_k_; }  // [keys, width]
   T* grad_v() const { return grad_v_; }
@@ -55,21 +58,27 @@ class VectorProducts {
   }
   // out = scores' V.
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
-    QueryProduct(block, scores_, v_, width_, false, out_, prefetch);
+    QueryProduct(block, scores_, v_, width_, out_, prefetch);
   }
   // scores = K Q' and grad_scores = V dO', of the keys from `key` on.
   void BackwardScores(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     ScoreProduct(block, p_.depth, k_.From(key), q_columns_, scores_, prefetch);
-    ScoreProduct(block, p_.depth, v_.From(key), grad_out_columns_, grad_scores_, prefetch);
+    ScoreProduct(block, p_.depth, v_.From(key), grad_out_columns_, grad_scores(key), prefetch);
   }
-  // grad_v += scores dO, grad_k += grad_scores Q, out (+)= grad_scores' K.
+  // grad_v += scores dO, grad_k += grad_scores Q.
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     const int64_t at = key * width_, known = known_keys_ - key;
     KeyProduct(block, scores_, grad_out_, width_, known, grad_v_ + at, prefetch);
-    KeyProduct(block, grad_scores_, q_, width_, known, grad_k_ + at, prefetch);
-    QueryProduct(block, grad_scores_, k_.From(key), width_, key > 0, out_, prefetch);
+    KeyProduct(block, grad_scores(key), q_, width_, known, grad_k_ + at, prefetch);
   }
-  void FinishQueryGradient(int64_t) {}
+  // out = grad_scores' K, over all keys of the block.
+  void FinishQueryGradient(const ScoreBlock& block, RowPrefetch& prefetch) {
+    QueryProduct(block, grad_scores_, k_, width_, out_, prefetch);
+  }
+  // Rows of a block's output or of a gradient, row r times factors[r * factor_stride].
+  void Save(const T* from, int64_t rows, const T* factors, int64_t factor_stride, S* to, int64_t stride) const {
+    Vectorised([=, depth = p_.depth, width = width_] { StoreRows(from, rows, depth, width, factors, factor_stride, to, stride); });
+  }
 
  private:
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
@@ -85,19 +94,20 @@ class VectorProducts {
     return {};
   }
   void Cut(bool backward, Arena& arena) {
-    const int64_t all_keys = padded_keys() * width_, score_keys = backward ? std::min(padded_keys(), kChunkKeys) : padded_keys();
-    const int64_t scores_room = (score_keys + 1) * kBlockQueries;  // the last tile of queries reads into the next row
+    const int64_t all_keys = padded_keys() * width_;
+    const int64_t all_scores = (padded_keys() + 1) * kBlockQueries;  // the last tile of queries reads into the next row
+    const int64_t chunk_scores = std::min(padded_keys(), kChunkKeys) * kBlockQueries;
     const int64_t rows_room = (kBlockQueries + kTileRows) * width_;
     if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<T>(all_keys), width_};
     if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<T>(all_keys), width_};
-    scores_ = arena.Take<T>(scores_room);
+    scores_ = arena.Take<T>(backward ? chunk_scores : all_scores);
     copied_q_ = arena.Take<T>(rows_room);
     q_columns_ = arena.Take<T>(width_ * kBlockQueries);
     out_ = arena.Take<T>(rows_room);
     if (!backward) return;
     grad_k_ = arena.Take<T>(all_keys);
     grad_v_ = arena.Take<T>(all_keys);
-    grad_scores_ = arena.Take<T>(scores_room);
+    grad_scores_ = arena.Take<T>(all_scores);
     copied_grad_out_ = arena.Take<T>(rows_room);
     grad_out_columns_ = arena.Take<T>(width_ * kBlockQueries);
   }

@@ -1,6 +1,6 @@
-// Attention of one (sequence, head), forward and backward: a walk over blocks of queries, in scratch of the calling thread. What the
-// next block reads and this one writes is fetched while this one computes. Scores exist for one block at a time and stay in the
-// cache. Products (attention_vector.h, attention_tiles.h) holds the scratch and multiplies.
+// Attention of one (sequence, head), forward and backward: a walk over blocks of queries, in scratch of the calling thread. What the next
+// task reads and this one writes is fetched while this one computes. Scores exist for one block at a time and stay in the cache.
+// Products (attention_vector.h, attention_tiles.h) holds the scratch and multiplies.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,6 @@ class AttentionWalk {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
       const QueryRows rows(task_, block);
-      Expect(p_.output, rows.token, rows.count, true);
       T log_sums[kBlockQueries], factors[kBlockQueries];
       a_.Scores(scores, prefetch_);
       ExponentiateScores(scores, score_scale_, mask_, a_.scores(), log_sums, factors);
@@ -46,11 +45,6 @@ class AttentionWalk {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
       const QueryRows rows(task_, block);
-      Expect(p_.grad_q, rows.token, rows.count, true);
-      if (block + 1 == task_.NumBlocks()) {
-        Expect(p_.grad_k, task_.first_key, task_.num_keys, true);
-        Expect(p_.grad_v, task_.first_key, task_.num_keys, true);
-      }
       T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
       const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
       for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
@@ -60,10 +54,10 @@ class AttentionWalk {
       for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
         const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
         a_.BackwardScores(chunk, key, prefetch_);
-        GradientsOfScores(chunk, score_scale_, mask_, key, p_.keep_scale, log_sums, delta, a_.scores(), a_.grad_scores());
+        GradientsOfScores(chunk, score_scale_, mask_, key, p_.keep_scale, log_sums, delta, a_.scores(), a_.grad_scores(key));
         a_.AddGradients(chunk, key, prefetch_);
       }
-      a_.FinishQueryGradient(scores.columns);
+      a_.FinishQueryGradient(scores, prefetch_);
       Save(a_.out() + rows.missing * a_.width(), rows.count, &p_.scale, 0, p_.grad_q, rows.token);
     }
     Save(a_.grad_k(), task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
@@ -71,45 +65,63 @@ class AttentionWalk {
   }
 
  private:
-  // Loads what the block is the first to need, and lists what the block after it will.
+  // Loads what the block is the first to need.
   ScoreBlock Begin(int64_t block) {
+    if (block % Stretch(task_) == 0) PlanStretch(block, std::min(block + Stretch(task_), task_.NumBlocks()));
     const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), keys = task_.KeysInSight(block, p_.causal);
     const ScoreBlock scores = task_.Scores(block, p_.causal, 0, keys);
     a_.LoadKeys(loaded, keys);
     a_.LoadQueries(QueryRows(task_, block), scores.columns);
     if (p_.drop_threshold > 0) StartMask(block);
-    prefetch_ = RowPrefetch();
-    const bool last = block + 1 == task_.NumBlocks();
-    if (!last) ExpectInputs(task_, block + 1);
-    else if (next_.num_queries > 0) ExpectInputs(next_, 0);
     return scores;
   }
 
-  void ExpectInputs(const AttentionTask& task, int64_t block) {
-    const int64_t seen = task.KeysInSight(block - 1, p_.causal), keys = task.KeysInSight(block, p_.causal) - seen;
-    const QueryRows rows(task, block);
-    Expect(p_.k, task.first_key + seen, keys, false, task.head);
-    Expect(p_.q, rows.token, rows.count, false, task.head);
-    Expect(p_.v, task.first_key + seen, keys, false, task.head);
-    if (!backward_) return;
-    Expect(p_.grad_output, rows.token, rows.count, false, task.head);
-    Expect(p_.output, rows.token, rows.count, false, task.head);
+  // Blocks whose fetches are planned at once: all of the task, whose first blocks compute less than the others and read as much, if what
+  // the next one reads and this one writes fits in the second-level cache beside the scratch; else one by one.
+  int64_t Stretch(const AttentionTask& task) const {
+    constexpr int64_t kCacheBytes = 512 << 10;
+    const int64_t rows = (backward_ ? 4 : 2) * (task.num_queries + task.num_keys);
+    return rows * p_.depth * static_cast<int64_t>(sizeof(S)) <= kCacheBytes ? task.NumBlocks() : 1;
   }
 
-  template <class Element>
-  void Expect(const TokenRows<Element>& rows, int64_t token, int64_t count, bool write, int64_t head) {
-    prefetch_.Add(rows.data + token * rows.stride + head * p_.depth, rows.stride * static_cast<int64_t>(sizeof(S)), count,
-                  p_.depth * static_cast<int64_t>(sizeof(S)), write);
+  // While blocks [begin, end) compute, what they write is fetched, and what is read after them.
+  void PlanStretch(int64_t begin, int64_t end) {
+    prefetch_ = RowPrefetch();
+    const AttentionTask stretch = task_.Blocks(begin, end, p_.causal);
+    if (backward_) {
+      Expect(p_.grad_q, task_, stretch.first_query, stretch.num_queries);
+      if (end == task_.NumBlocks()) {
+        Expect(p_.grad_k, task_, task_.first_key, task_.num_keys);
+        Expect(p_.grad_v, task_, task_.first_key, task_.num_keys);
+      }
+    } else {
+      Expect(p_.output, task_, stretch.first_query, stretch.num_queries);
+    }
+    if (end < task_.NumBlocks()) ExpectInputs(task_, end);
+    else if (next_.num_queries > 0) ExpectInputs(next_, 0);
+    const int64_t products = backward_ ? 5 : 2;
+    prefetch_.SpreadOver(products * stretch.NumPairs(p_.causal) * p_.depth / Products::kPiece);
+  }
+  void ExpectInputs(const AttentionTask& task, int64_t block) {
+    const int64_t end = std::min(block + Stretch(task), task.NumBlocks());
+    const int64_t seen = task.KeysInSight(block - 1, p_.causal), keys = task.KeysInSight(end - 1, p_.causal) - seen;
+    const AttentionTask stretch = task.Blocks(block, end, p_.causal);
+    Expect(p_.k, task, task.first_key + seen, keys);
+    Expect(p_.q, task, stretch.first_query, stretch.num_queries);
+    Expect(p_.v, task, task.first_key + seen, keys);
+    if (!backward_) return;
+    Expect(p_.grad_output, task, stretch.first_query, stretch.num_queries);
+    Expect(p_.output, task, stretch.first_query, stretch.num_queries);
   }
   template <class Element>
-  void Expect(const TokenRows<Element>& rows, int64_t token, int64_t count, bool write) {
-    Expect(rows, token, count, write, task_.head);
+  void Expect(const TokenRows<Element>& rows, const AttentionTask& task, int64_t token, int64_t count) {
+    prefetch_.Add(rows.data + token * rows.stride + task.head * p_.depth, rows.stride * static_cast<int64_t>(sizeof(S)), count,
+                  p_.depth * static_cast<int64_t>(sizeof(S)));
   }
 
   // Row i times factors[i * factor_stride].
   void Save(const T* from, int64_t rows, const T* factors, int64_t factor_stride, const TokenRows<S>& to, int64_t token) {
-    Vectorised([=, first = to.data + token * to.stride + task_.head * p_.depth, stride = to.stride, depth = p_.depth,
-                width = a_.width()] { StoreRows(from, rows, depth, width, factors, factor_stride, first, stride); });
+    a_.Save(from, rows, factors, factor_stride, to.data + token * to.stride + task_.head * p_.depth, to.stride);
   }
 
   void PrepareMask() {

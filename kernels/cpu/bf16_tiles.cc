@@ -36,7 +36,7 @@ inline void RoundPair(const float* lower, const float* upper, uint32_t* pairs, B
 #pragma GCC unroll 1
   for (int l = 0; l < kLanes; ++l) words[l] = BFloat16Pair::Of(lower[l], upper[l]).bits;
 #pragma GCC unroll 1
-  for (int l = 0; l < kLanes; ++l) pairs[l] = words[l];
+  for (int l = 0; pairs != nullptr && l < kLanes; ++l) pairs[l] = words[l];
   if (lower_row == nullptr) return;
 #pragma GCC unroll 1
   for (int l = 0; l < kLanes; ++l) lower_row[l].bits = static_cast<uint16_t>(words[l]);
@@ -50,7 +50,21 @@ void RoundColumnsInVectors(const float* from, int64_t row, int64_t seen, int64_t
     for (int64_t j = 0; j < num_rows; j += 2) {
       const float* lower = from + j * row;
       BFloat16 *lower_row = rows == nullptr ? nullptr : rows + j * row, *upper_row = rows == nullptr ? nullptr : lower_row + row;
-      RoundPair(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs + j / 2 * row, lower_row, upper_row);
+      RoundPair(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs == nullptr ? nullptr : pairs + j / 2 * row, lower_row,
+                upper_row);
+    }
+  });
+}
+
+void RoundRowsInVectors(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to,
+                        int64_t to_row) {
+  Vectorised([=] {
+    for (int64_t r = 0; r < rows; ++r) {
+      const float factor = factors[r * factor_stride];
+      for (int64_t c = 0; c < columns; c += kLanes) {
+#pragma GCC unroll 1
+        for (int l = 0; l < kLanes; ++l) to[r * to_row + c + l] = ToBFloat16(factor * from[r * columns + c + l]);
+      }
     }
   });
 }
@@ -90,7 +104,7 @@ __attribute__((target("amx-tile"))) void SaveConfiguration(void* to) { _tile_sto
 __attribute__((target("amx-tile"))) void Configure(const void* from) { _tile_loadconfig(from); }
 
 // Four tiles of sums; each pair of tiles of a and of b is used twice.
-void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate) {
+void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) {
   const int64_t a_bytes = o.a_row * 2, b_bytes = o.b_row * 4, c_bytes = o.c_row * 4;
   for (int64_t i = 0; i < rows; i += kTileUnit) {
     for (int64_t j = 0; j < columns; j += kTileUnit) {
@@ -113,11 +127,15 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands
         _tile_loadd(4, a, a_bytes);
         _tile_loadd(6, b, b_bytes);
         _tile_dpbf16ps(0, 4, 6);
+        prefetch.Pass(1);
         _tile_loadd(7, b + 16, b_bytes);
         _tile_dpbf16ps(1, 4, 7);
+        prefetch.Pass(1);
         _tile_loadd(5, a + kRowsOfTile * o.a_row, a_bytes);
         _tile_dpbf16ps(2, 5, 6);
+        prefetch.Pass(1);
         _tile_dpbf16ps(3, 5, 7);
+        prefetch.Pass(1);
       }
       _tile_stored(0, c0, c_bytes);
       _tile_stored(1, c0 + 16, c_bytes);
@@ -131,9 +149,10 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands
 constexpr int kDotRows = 8;
 
 __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,
-                                                              bool accumulate) {
+                                                              bool accumulate, RowPrefetch& prefetch) {
   for (int64_t j = 0; j < columns; j += kTileUnit) {
     for (int64_t i = 0; i < rows; i += kDotRows) {
+      prefetch.Pass(depth * kDotRows * kTileUnit / kTilePiece);
       float* c = o.c + i * o.c_row + j;
       __m512 left[kDotRows], right[kDotRows];
 #pragma GCC unroll 8
@@ -173,11 +192,23 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void RoundColumn
     const __m512 lower = j < seen ? _mm512_loadu_ps(from + j * row) : _mm512_setzero_ps();
     const __m512 upper = j + 1 < seen ? _mm512_loadu_ps(from + (j + 1) * row) : _mm512_setzero_ps();
     const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(upper, lower);
-    _mm512_storeu_si512(pairs + j / 2 * row, _mm512_permutexvar_epi16(order, both));
+    if (pairs != nullptr) _mm512_storeu_si512(pairs + j / 2 * row, _mm512_permutexvar_epi16(order, both));
     if (rows == nullptr) continue;
     // Masked, for g++ 12 warns of its own header's others.
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + j * row), _mm512_maskz_extracti64x4_epi64(0xf, both, 0));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + (j + 1) * row), _mm512_maskz_extracti64x4_epi64(0xf, both, 1));
+  }
+}
+
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void RoundRowsAtOnce(const float* from, int64_t rows, int64_t columns,
+                                                                                   const float* factors, int64_t factor_stride,
+                                                                                   BFloat16* to, int64_t to_row) {
+  for (int64_t r = 0; r < rows; ++r, from += columns, to += to_row, factors += factor_stride) {
+    const __m512 factor = _mm512_set1_ps(*factors);
+    for (int64_t c = 0; c < columns; c += kTileUnit) {
+      const __m512 lower = _mm512_mul_ps(factor, _mm512_loadu_ps(from + c)), upper = _mm512_mul_ps(factor, _mm512_loadu_ps(from + c + 16));
+      _mm512_storeu_si512(to + c, (__m512i)_mm512_cvtne2ps_pbh(upper, lower));
+    }
   }
 }
 
@@ -217,10 +248,10 @@ TileState::~TileState() {
   if (configured_) Configure(previous_);
 }
 
-void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate) {
+void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) {
   switch (KindOfTiles()) {
-    case TileKind::AMX: return AmxProduct(rows, columns, depth, o, accumulate);
-    case TileKind::DOT_PRODUCTS: return DotProduct(rows, columns, depth, o, accumulate);
+    case TileKind::AMX: return AmxProduct(rows, columns, depth, o, accumulate, prefetch);
+    case TileKind::DOT_PRODUCTS: return DotProduct(rows, columns, depth, o, accumulate, prefetch);
     default: return PlainProduct(rows, columns, depth, o, accumulate);
   }
 }
@@ -230,16 +261,26 @@ void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows
   RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows);
 }
 
+void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row) {
+  if (KindOfTiles() != TileKind::PLAIN && HasDotProducts()) {
+    return RoundRowsAtOnce(from, rows, columns, factors, factor_stride, to, to_row);
+  }
+  RoundRowsInVectors(from, rows, columns, factors, factor_stride, to, to_row);
+}
+
 #else
 
 bool HasAmx() { return false; }
 TileState::TileState() : configured_(false) {}
 TileState::~TileState() = default;
-void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate) {
+void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch&) {
   PlainProduct(rows, columns, depth, o, accumulate);
 }
 void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows) {
   RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows);
+}
+void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row) {
+  RoundRowsInVectors(from, rows, columns, factors, factor_stride, to, to_row);
 }
 
 #endif

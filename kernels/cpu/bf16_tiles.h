@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/base/bfloat16.h"
+#include "kernels/cpu/row_prefetch.h"
 
 namespace tandem::kernels {
 
@@ -40,11 +41,17 @@ struct TileOperands {
   float* c;
   int64_t c_row;
 };
-// REQUIRES: rows, columns and depth multiples of kTileUnit; a TileState on this thread.
-void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate);
+// REQUIRES: rows, columns and depth multiples of kTileUnit; a TileState on this thread. A quarter of kTileUnit^3 multiply-adds is a
+// piece of arithmetic to `prefetch`.
+inline constexpr int64_t kTilePiece = kTileUnit * kTileUnit * kTileUnit / 4;
+void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch);
 
-// Sixteen columns of f32 rows, rounded to bf16: rows 2p (lower half) and 2p + 1 as row p of `pairs` and, if `rows` is not null, as rows.
+// Sixteen columns of f32 rows, rounded to bf16: rows 2p (lower half) and 2p + 1 as row p of `pairs` and as rows, either if it is not null.
 // From row `seen` on they are taken for zeros. Rows of each lie `row` elements apart. REQUIRES: UsesTiles(), num_rows even.
 void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows);
+
+// Dense rows of f32, row r times factors[r * factor_stride], rounded to bf16 rows that lie `to_row` elements apart.
+// REQUIRES: UsesTiles(), columns a multiple of kTileUnit.
+void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row);
 
 }  // namespace tandem::kernels

@@ -1,7 +1,12 @@
-// Rows that will soon be read or written, fetched into the cache a few lines at a time between pieces of arithmetic, so that the
-// processor waits for neither. A hint to it: no result depends on what is fetched. Inline bodies for Vectorised().
+// Rows that will soon be read or written, fetched into the second-level cache line by line, evenly between pieces of arithmetic, so that
+// the processor waits for neither. A hint to it: no result depends on what is fetched. Inline bodies for Vectorised().
+//
+// Evenly, because a burst of fetches takes the few buffers that lines from beyond the first cache pass through, and the arithmetic's own
+// lines wait behind it; and into the second cache, because the first is full of what is computed with. Rows that will be written are
+// fetched as if to be read: nobody else has them, so they may be written when they come.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tandem::kernels {
@@ -9,33 +14,67 @@ namespace tandem::kernels {
 class RowPrefetch {
  public:
   // Rows of `row_bytes`, `stride_bytes` apart. What does not fit in the list is not fetched.
-  void Add(const void* first, int64_t stride_bytes, int64_t num_rows, int64_t row_bytes, bool write) {
-    if (count_ < kMaxRanges && num_rows > 0) ranges_[count_++] = {static_cast<const char*>(first), stride_bytes, num_rows, row_bytes, write};
+  void Add(const void* first, int64_t stride_bytes, int64_t num_rows, int64_t row_bytes) {
+    if (count_ == kMaxRanges || num_rows <= 0 || row_bytes <= 0) return;
+    ranges_[count_++] = {static_cast<const char*>(first), stride_bytes, num_rows, row_bytes};
+    lines_ += num_rows * LinesOf(row_bytes);
   }
 
-  // Fetches the next few rows.
-  void Step() {
-    for (int i = 0; i < kRowsPerStep && current_ < count_; ++i) {
-      Range& range = ranges_[current_];
-      for (int64_t at = 0; at < range.row_bytes; at += kLineBytes) {
-        if (range.write) __builtin_prefetch(range.row + at, 1, 2);
-        else __builtin_prefetch(range.row + at, 0, 3);
-      }
-      range.row += range.stride_bytes;
-      if (--range.num_rows == 0) ++current_;
-    }
+  // After all were added: fetches them in the course of `pieces` pieces of arithmetic.
+  void SpreadOver(int64_t pieces) {
+    pieces_ = std::max<int64_t>(1, pieces);
+    per_line_ = lines_ == 0 ? pieces_ : std::max<int64_t>(1, pieces_ / lines_);
+    excess_ = lines_ == 0 || pieces_ < lines_ ? 0 : pieces_ % lines_;
+    if (count_ > 0) BeginRow(ranges_[0].first);
+  }
+
+  // After some pieces: what is due.
+  void Pass(int64_t pieces) {
+    for (due_ += pieces * lines_; due_ >= pieces_; due_ -= pieces_) Fetch();
+  }
+  // For a loop that counts pieces itself: it calls Fetch() once in so many. Some loops get one more than others, to come out even.
+  int64_t PiecesPerLine() {
+    const bool one_more = (due_ += excess_) >= lines_;
+    if (one_more) due_ -= lines_;
+    return per_line_ + one_more;
+  }
+  void Fetch() {
+    if (line_ == row_end_) return;
+    __builtin_prefetch(line_, 0, 2);
+    line_ += kLineBytes;
+    if (line_ == row_end_) EndRow();
+  }
+
+  int64_t LinesLeft() const {
+    if (line_ == row_end_) return 0;
+    int64_t lines = (row_end_ - line_) / kLineBytes - LinesOf(ranges_[current_].row_bytes);
+    for (int r = current_; r < count_; ++r) lines += ranges_[r].num_rows * LinesOf(ranges_[r].row_bytes);
+    return lines;
   }
 
  private:
-  static constexpr int kMaxRanges = 8, kRowsPerStep = 6;
+  static constexpr int kMaxRanges = 8;
   static constexpr int64_t kLineBytes = 64;
   struct Range {
-    const char* row;
+    const char* first;  // row
     int64_t stride_bytes, num_rows, row_bytes;
-    bool write;
   };
-  Range ranges_[kMaxRanges];
+
+  static int64_t LinesOf(int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes; }
+  void BeginRow(const char* row) {
+    row_ = line_ = row;
+    row_end_ = row + LinesOf(ranges_[current_].row_bytes) * kLineBytes;
+  }
+  void EndRow() {
+    Range& range = ranges_[current_];
+    if (--range.num_rows > 0) return BeginRow(row_ + range.stride_bytes);
+    if (++current_ < count_) BeginRow(ranges_[current_].first);
+  }
+
+  const char *line_ = nullptr, *row_end_ = nullptr, *row_ = nullptr;  // the next line; the row's end if none is left
+  int64_t due_ = 0, lines_ = 0, pieces_ = 1, per_line_ = 1, excess_ = 0;
   int count_ = 0, current_ = 0;
+  Range ranges_[kMaxRanges];
 };
 
 }  // namespace tandem::kernels

@@ -3,13 +3,17 @@
 // depth by fused multiply-adds, so neither the shape of a tile nor what else is computed shows in its bits.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/row_prefetch.h"
 #include "kernels/cpu/vectorise.h"
+
+#ifdef TANDEM_VECTOR_COPIES
+#include <immintrin.h>
+#endif
 
 namespace tandem::kernels {
 
@@ -43,14 +47,14 @@ inline constexpr int kTileVectors = kSet == InstructionSet::AVX512 ? 4 : kSet ==
 // A tile of kTileRows x (kVectors kWidth). `sums` are kTileRows * kVectors arrays, made one by one: the compiler keeps named
 // arrays of one vector each in registers, and not an array of arrays.
 template <int kVectors, int kWidth, class T, class... Sums>
-inline void MultiplyTile(const T* __restrict__ a, int64_t a_row, int64_t a_depth, const T* __restrict__ b, int64_t b_row,
-                         int64_t depth, bool accumulate, T* __restrict__ c, int64_t c_row, Sums&... sums) {
+inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_t a_depth, const T* __restrict__ b, int64_t b_row,
+                                  int64_t depth, bool accumulate, T* __restrict__ c, int64_t c_row, Sums&... sums) {
   constexpr int kMade = sizeof...(Sums);
   if constexpr (kMade < kTileRows * kVectors) {
     T sum[kWidth];
     const T* old = c + kMade / kVectors * c_row + kMade % kVectors * kWidth;
     for (int l = 0; l < kWidth; ++l) sum[l] = accumulate ? old[l] : T(0);
-    MultiplyTile<kVectors, kWidth>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, sums..., sum);
+    MultiplyTileInVectors<kVectors, kWidth>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, sums..., sum);
   } else {
     for (int64_t d = 0; d < depth; ++d, a += a_depth, b += b_row) {
       int i = 0;
@@ -71,20 +75,76 @@ inline void MultiplyTile(const T* __restrict__ a, int64_t a_row, int64_t a_depth
   }
 }
 
+#ifdef TANDEM_VECTOR_COPIES
+
+// The same tile of f32 by hand, and never inlined: between other loops g++ 12 leaves it too few registers, so that the loop's counter and
+// pointers live in memory, and a sum of two tiles waits for them. Takes a line of
+// `prefetch` per so many steps of depth.
+template <int kVectors>
+__attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float* a, int64_t a_row, int64_t a_depth, const float* b,
+                                                                    int64_t b_row, int64_t depth, bool accumulate, float* c,
+                                                                    int64_t c_row, RowPrefetch& prefetch) {
+  constexpr int kWidth = 16, kHalf = kTileRows / 2;
+  __m512 sums[kTileRows][kVectors];
+#pragma GCC unroll 6
+  for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) sums[i][v] = accumulate ? _mm512_loadu_ps(c + i * c_row + v * kWidth) : _mm512_setzero_ps();
+  }
+  const int64_t period = prefetch.PiecesPerLine();
+  const float* a_lower = a + kHalf * a_row;  // so that an address is a register and a small multiple of another
+  for (int64_t d = 0, line = 0; d < depth; ++d, a += a_depth, a_lower += a_depth, b += b_row) {
+    if (d == line) {
+      prefetch.Fetch();
+      line += period;
+    }
+    __m512 row[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) row[v] = _mm512_loadu_ps(b + v * kWidth);
+#pragma GCC unroll 6
+    for (int i = 0; i < kTileRows; ++i) {
+      const __m512 factor = _mm512_set1_ps((i < kHalf ? a : a_lower)[i % kHalf * a_row]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_fmadd_ps(factor, row[v], sums[i][v]);
+    }
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(c + i * c_row + v * kWidth, sums[i][v]);
+  }
+}
+
+#endif
+
+// Multiply-adds of a piece of arithmetic to `prefetch`: a step of depth of the largest tile.
+inline constexpr int64_t kSmallPiece = kTileRows * kTileVectors<InstructionSet::AVX512> * kVectorLanes<InstructionSet::AVX512, float>;
+
+template <InstructionSet kSet, int kVectors, class T>
+inline void MultiplyTile(const T* a, int64_t a_row, int64_t a_depth, const T* b, int64_t b_row, int64_t depth, bool accumulate, T* c,
+                         int64_t c_row, RowPrefetch& prefetch) {
+#ifdef TANDEM_VECTOR_COPIES
+  if constexpr (kSet == InstructionSet::AVX512 && std::is_same_v<T, float>) {
+    return MultiplyTileAvx512<kVectors>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, prefetch);
+  }
+#endif
+  prefetch.Pass(kTileRows * kVectors * kVectorLanes<kSet, T> * depth / kSmallPiece);
+  MultiplyTileInVectors<kVectors, kVectorLanes<kSet, T>>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row);
+}
+
 // c [rows, columns] = a b: extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows.
-// The last tile computes kTileRows rows whatever `rows` is: a and c have room for them. Takes a step of `prefetch` per tile of rows.
+// The last tile computes kTileRows rows whatever `rows` is: a and c have room for them.
 template <class T, class Extent>
 void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& prefetch, const Extent& extent) {
   Vectorised([=, o = operands, &prefetch](auto set) {
     constexpr int kWidth = kVectorLanes<set, T>, kVectors = kTileVectors<set>;
     for (int64_t i = 0; i < rows; i += kTileRows) {
       const TileExtent e = extent(i);
-      prefetch.Step();
       const T* a = o.a + i * o.a_row + e.depth_begin * o.a_depth;
       const int64_t depth = e.depth_end - e.depth_begin;
       const auto multiply = [&](auto vectors, int64_t column) {
-        MultiplyTile<vectors, kWidth>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, e.accumulate,
-                                      o.c + i * o.c_row + column, o.c_row);
+        MultiplyTile<set, vectors>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, e.accumulate,
+                                   o.c + i * o.c_row + column, o.c_row, prefetch);
       };
       int64_t column = e.column_begin;
       for (; column + kVectors * kWidth <= e.column_end; column += kVectors * kWidth) {

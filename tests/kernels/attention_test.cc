@@ -370,8 +370,66 @@ TEST(TilesTest, ColumnsAreRoundedAsStorageIs) {
           ASSERT_EQ(static_cast<uint16_t>(pairs[static_cast<size_t>(j / 2 * kRow + c)] >> (j % 2 * 16)), wanted) << j << ", " << c;
         }
       }
+      Array<BFloat16> only_rows({kRows, kRow});
+      std::vector<uint32_t> only_pairs(pairs.size());
+      RoundColumns(from.values.data(), kRow, seen, kRows, nullptr, only_rows.values.data());
+      RoundColumns(from.values.data(), kRow, seen, kRows, only_pairs.data(), nullptr);
+      ExpectSameBits(only_rows, rows);
+      EXPECT_EQ(only_pairs, pairs);
     }
   }
+}
+
+// So does rounding whole rows, each times its factor, into rows that lie apart.
+TEST(TilesTest, RowsAreRoundedAsStorageIs) {
+  constexpr int64_t kRows = 7, kColumns = 64, kApart = 96;
+  Array<float> from = RandomArray<float>({kRows, kColumns}, 6), factors = RandomArray<float>({kRows}, 7);
+  from[4] = std::numeric_limits<float>::infinity(), from[5] = std::numeric_limits<float>::quiet_NaN(), from[6] = -0.0f;
+  for (InstructionSet set : {InstructionSet::AMX, InstructionSet::PLAIN_TILES}) {
+    const InstructionSetLimit limit(set);
+    if (!UsesTiles()) continue;
+    for (int64_t factor_stride : {0, 1}) {
+      Array<BFloat16> to({kRows, kApart}, BFloat16{7});
+      RoundRows(from.values.data(), kRows, kColumns, factors.values.data(), factor_stride, to.values.data(), kApart);
+      for (int64_t r = 0; r < kRows; ++r) {
+        for (int64_t c = 0; c < kApart; ++c) {
+          const uint16_t wanted = c < kColumns ? ToBFloat16(factors[r * factor_stride] * from[r * kColumns + c]).bits : 7;
+          ASSERT_EQ(to[r * kApart + c].bits, wanted) << r << ", " << c;
+        }
+      }
+    }
+  }
+}
+
+// Every line of every row is fetched once, however the arithmetic is cut into pieces, and nothing behind them.
+TEST(RowPrefetchTest, ComesOutEven) {
+  for (int64_t pieces : {0, 1, 7, 40, 1000}) {
+    RowPrefetch prefetch;
+    static const char rows[64 * 100] = {};
+    prefetch.Add(rows, 640, 10, 256);
+    prefetch.Add(rows, 640, 0, 256);
+    prefetch.Add(rows + 320, 640, 10, 64);
+    prefetch.SpreadOver(pieces);
+    EXPECT_EQ(prefetch.LinesLeft(), 50);
+    prefetch.Pass(pieces / 2);
+    if (pieces > 1) {
+      EXPECT_NEAR(static_cast<double>(prefetch.LinesLeft()), 25, 50.0 / static_cast<double>(pieces));
+    }
+    prefetch.Pass(std::max<int64_t>(1, pieces) - pieces / 2);
+    EXPECT_EQ(prefetch.LinesLeft(), 0);
+    prefetch.Fetch();
+    EXPECT_EQ(prefetch.LinesLeft(), 0);
+  }
+  // A loop that counts for itself.
+  RowPrefetch prefetch;
+  static const char line[64 * 100] = {};
+  prefetch.Add(line, 64, 100, 64);
+  prefetch.SpreadOver(64 * 4);
+  for (int64_t tile = 0; tile < 4; ++tile) {
+    const int64_t period = prefetch.PiecesPerLine();
+    for (int64_t d = 0; d < 64; d += period) prefetch.Fetch();
+  }
+  EXPECT_LE(prefetch.LinesLeft(), 8);
 }
 
 // Queries up to each of `ends` in turn, in one call each.
