@@ -238,7 +238,7 @@ inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
 
 // Inlined at once: g++ 12 takes a function that only prefetches for one without effect, and leaves its calls out.
 __attribute__((always_inline)) inline void IdIndex::FetchHome(const Batch& batch, size_t i) const {
-  __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]));
+  __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]), 0, 2);
 }
 
 template <kernels::InstructionSet kSet>

@@ -59,10 +59,13 @@ class RowStore {
   static constexpr size_t kCacheLine = 64;
 
   void FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;  // of Away::kMaxIds at most
-  // From `offset` on, where a record's bytes may begin and end amid lines.
+  // From `offset` on, where a record's bytes may begin and end amid lines. Into the second cache: on their way to the first, lines from
+  // memory hold one of few buffers (16 in an Intel core of 2024, where a gather of 10M rows then took a quarter longer).
   __attribute__((always_inline)) void FetchRecord(uint64_t number, size_t offset, size_t bytes) const {
     const uintptr_t from = reinterpret_cast<uintptr_t>(records_.data()) + (number == IdIndex::kNone ? 0 : number * stride_) + offset;
-    const auto fetch = [=](size_t at) __attribute__((always_inline)) { __builtin_prefetch(reinterpret_cast<const void*>(from + at)); };
+    const auto fetch = [=](size_t at) __attribute__((always_inline)) {
+      __builtin_prefetch(reinterpret_cast<const void*>(from + at), 0, 2);
+    };
     size_t at = 0;
     for (; at + 4 * kCacheLine <= bytes; at += 4 * kCacheLine) {
       fetch(at);
@@ -84,7 +87,7 @@ class RowStore {
 template <class Visit>
 void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit) {
   kernels::Vectorised([=, this](auto) {
-    constexpr size_t kRecordsAhead = 32;
+    constexpr size_t kRecordsAhead = 64;
     for (size_t i = 0; i < std::min(kRecordsAhead, numbers.size()); ++i) FetchRecord(numbers[i], offset, bytes);
     for (size_t i = 0; i < numbers.size(); ++i) {
       if (i + kRecordsAhead < numbers.size()) FetchRecord(numbers[i + kRecordsAhead], offset, bytes);

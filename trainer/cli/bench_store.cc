@@ -75,11 +75,11 @@ class StoreBench {
 
   StoreFigures Gather() {
     StoreFigures figures = Measure([this](size_t call) { table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data()); },
-                                   [this](size_t call, size_t ahead) { GatherKnown(call, ahead); });
+                                   [this](size_t call, const Known& how) { GatherKnown(call, how); });
     figures.bytes_per_second = figures.rows_per_second * dim_ * sizeof(float);
     std::vector<float> known(values_.size());
     for (size_t call : {size_t{0}, kNumCalls / 2, kNumCalls - 1}) {
-      GatherKnown(call, kDistances[0]);
+      GatherKnown(call, kKnown[0]);
       known = values_;
       table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data());
       figures.correct &= known == values_;
@@ -94,8 +94,8 @@ class StoreBench {
           table_.Update(1, kRate, 1, IdsOf(call), values_.data());
           passes += call == 0;
         },
-        [&](size_t call, size_t ahead) {
-          UpdateKnown(call, ahead);
+        [&](size_t call, const Known& how) {
+          UpdateKnown(call, how);
           passes += call == 0;
         });
     figures.bytes_per_second = figures.rows_per_second * 2 * static_cast<double>(table_.layout().value_bytes());
@@ -109,49 +109,66 @@ class StoreBench {
   }
 
  private:
-  static constexpr size_t kDistances[] = {16, 24, 32};  // ids that the known rows are fetched ahead; the best counts
+  // How known rows are fetched: so many ids ahead, into the first cache or only into the second; the best counts.
+  struct Known {
+    size_t ahead;
+    bool near;
+  };
+  static constexpr Known kKnown[] = {{16, true}, {24, true}, {32, true}, {16, false}, {32, false}, {64, false}};
 
   absl::Span<const uint64_t> IdsOf(size_t call) const { return {ids_.data() + call * kIdsOfCall, kIdsOfCall}; }
 
-  void GatherKnown(size_t call, size_t ahead) {
+  template <int kLocality>
+  __attribute__((always_inline)) static inline void Fetch(const char* from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, kLocality);
+  }
+  // body(fetch), where fetch(from, bytes) fetches as `how` says.
+  template <class Body>
+  static void WithFetch(const Known& how, const Body& body) {
+    if (how.near) return body([](const char* from, size_t bytes) __attribute__((always_inline)) { Fetch<3>(from, bytes); });
+    body([](const char* from, size_t bytes) __attribute__((always_inline)) { Fetch<2>(from, bytes); });
+  }
+
+  void GatherKnown(size_t call, const Known& how) {
     char* const* const places = places_.data() + call * kIdsOfCall;
     const size_t offset = table_.layout().weights_offset(), bytes = dim_ * sizeof(float), dim = dim_;
+    const size_t ahead = how.ahead;
     float* const out = values_.data();
-    kernels::Vectorised([=] {
-      for (size_t i = 0; i < kIdsOfCall; ++i) {
-        if (i + ahead < kIdsOfCall) {
-          for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(places[i + ahead] + offset + at);
-        }
-        const float* const row = reinterpret_cast<const float*>(places[i] + offset);
+    WithFetch(how, [=](auto fetch) {
+      kernels::Vectorised([=] {
+        for (size_t i = 0; i < kIdsOfCall; ++i) {
+          if (i + ahead < kIdsOfCall) fetch(places[i + ahead] + offset, bytes);
+          const float* const row = reinterpret_cast<const float*>(places[i] + offset);
 #pragma GCC ivdep
-        for (size_t k = 0; k < dim; ++k) out[i * dim + k] = row[k];
+          for (size_t k = 0; k < dim; ++k) out[i * dim + k] = row[k];
+        }
+      });
+    });
+  }
+
+  void UpdateKnown(size_t call, const Known& how) {
+    char* const* const places = places_.data() + call * kIdsOfCall;
+    const size_t stride = table_.layout().stride();
+    WithFetch(how, [&](auto fetch) {
+      for (size_t i = 0; i < kIdsOfCall; ++i) {
+        if (i + how.ahead < kIdsOfCall) fetch(places[i + how.ahead], stride);
+        const ps::RowView row = table_.layout().View(places[i]);
+        optimizer_->Apply(reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim_, dim_, 1, kRate, 1);
+        row.header->last_step = 1;
+        row.header->frequency += 1;
+        row.header->version += 1;
       }
     });
   }
 
-  void UpdateKnown(size_t call, size_t ahead) {
-    char* const* const places = places_.data() + call * kIdsOfCall;
-    const size_t stride = table_.layout().stride();
-    for (size_t i = 0; i < kIdsOfCall; ++i) {
-      if (i + ahead < kIdsOfCall) {
-        for (size_t at = 0; at < stride; at += 64) __builtin_prefetch(places[i + ahead] + at);
-      }
-      const ps::RowView row = table_.layout().View(places[i]);
-      optimizer_->Apply(reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim_, dim_, 1, kRate, 1);
-      row.header->last_step = 1;
-      row.header->frequency += 1;
-      row.header->version += 1;
-    }
-  }
-
   // Medians; the two kinds of passes take turns, so that both see the same minutes of the machine.
-  template <class Found, class Known>
-  StoreFigures Measure(const Found& found, const Known& known) {
+  template <class FoundPass, class KnownPass>
+  StoreFigures Measure(const FoundPass& found, const KnownPass& known) {
     versions_.clear();
     for (const char* place : places_) versions_.push_back(reinterpret_cast<const ps::RowHeader*>(place)->version);
     constexpr double kRowsOfPass = kIdsOfCall * kNumCalls;
     std::vector<double> rates, call_seconds;
-    std::vector<std::vector<double>> known_rates(std::size(kDistances));
+    std::vector<std::vector<double>> known_rates(std::size(kKnown));
     for (uint32_t repetition = 0; repetition < repetitions_; ++repetition) {
       const double begin = Now();
       for (size_t call = 0; call < kNumCalls; ++call) {
@@ -160,16 +177,16 @@ class StoreBench {
         call_seconds.push_back(Now() - started);
       }
       rates.push_back(kRowsOfPass / (Now() - begin));
-      for (size_t d = 0; d < std::size(kDistances); ++d) {
+      for (size_t k = 0; k < std::size(kKnown); ++k) {
         const double start = Now();
-        for (size_t call = 0; call < kNumCalls; ++call) known(call, kDistances[d]);
-        known_rates[d].push_back(kRowsOfPass / (Now() - start));
+        for (size_t call = 0; call < kNumCalls; ++call) known(call, kKnown[k]);
+        known_rates[k].push_back(kRowsOfPass / (Now() - start));
       }
     }
     StoreFigures figures;
     figures.rows_per_second = Median(rates);
-    for (const auto& of_distance : known_rates) {
-      figures.ceiling_rows_per_second = std::max(figures.ceiling_rows_per_second, Median(of_distance));
+    for (const auto& rates_of_kind : known_rates) {
+      figures.ceiling_rows_per_second = std::max(figures.ceiling_rows_per_second, Median(rates_of_kind));
     }
     figures.p50_us = Quantile(call_seconds, 0.5) * 1e6;
     figures.p99_us = Quantile(call_seconds, 0.99) * 1e6;
