@@ -78,8 +78,7 @@ inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_
 #ifdef TANDEM_VECTOR_COPIES
 
 // The same tile of f32 by hand, and never inlined: between other loops g++ 12 leaves it too few registers, so that the loop's counter and
-// pointers live in memory, and a sum of two tiles waits for them. Takes a line of
-// `prefetch` per so many steps of depth.
+// pointers live in memory, and a narrow tile waits for them. Fetches lines of `prefetch` between its steps of depth.
 template <int kVectors>
 __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float* a, int64_t a_row, int64_t a_depth, const float* b,
                                                                     int64_t b_row, int64_t depth, bool accumulate, float* c,
