@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cpu/bf16_tiles.h"
+#include "kernels/cpu/row_prefetch.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"
