@@ -86,7 +86,7 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   const auto task_at = [&](int64_t index) {
     if (index >= num_tasks) return AttentionTask();
     const int64_t begin = p.offsets[index / p.num_heads], length = p.offsets[index / p.num_heads + 1] - begin;
-    return AttentionTask{index % p.num_heads, begin, length, begin, length};
+    return AttentionTask{index % p.num_heads, begin, length, begin, length, Products::BlockQueries(length, backward)};
   };
   stream.pool().ParallelFor(num_tasks, [&](int64_t index) {
     const AttentionTask task = task_at(index), next = task_at(index + stream.pool().num_threads());

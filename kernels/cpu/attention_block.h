@@ -1,5 +1,5 @@
-// The loops of attention over one block of scores: row j holds key j's, one query in each of kBlockQueries columns. So maxima, sums
-// and gradients of a query run down a column, sixteen queries side by side, and no loop folds a vector.
+// The loops of attention over one block of scores: row j holds key j's, one query in each of up to kScoreColumns columns. So maxima,
+// sums and gradients of a query run down a column, sixteen queries side by side, and no loop folds a vector.
 // Inline bodies for Vectorised().
 #pragma once
 
@@ -16,7 +16,8 @@
 
 namespace tandem::kernels {
 
-inline constexpr int64_t kBlockQueries = 64;
+// Queries whose scores exist at once: rows of scores lie so far apart.
+inline constexpr int64_t kScoreColumns = 64;
 
 // Query i of a block sees keys j <= position + i. Vectors of queries are computed up to `SeenByAny`; the rows behind, which products
 // over whole tiles still read, are zeroed up to `ZeroedTo`.
@@ -30,6 +31,9 @@ struct ScoreBlock {
   int64_t ZeroedTo(int64_t column, int64_t width) const {
     return std::clamp<int64_t>(position + column + width + kTileRows, 0, RoundUp(keys, kTileRows));
   }
+  // The queries from `column` on whose scores exist at once.
+  ScoreBlock Part(int64_t column, int64_t width) const { return {std::min(columns - column, width), keys, position + column}; }
+
   // How many lanes of the vector at `column` do not see key j.
   int32_t Hidden(int64_t column, int64_t j) const { return static_cast<int32_t>(j - position - column); }
 
@@ -86,8 +90,14 @@ struct ColumnMask {
   const int64_t* places = nullptr;  // per key
   bool contiguous = false;          // places are a run, so their words are one
   uint32_t* room = nullptr;         // WordColumnsRoom(keys)
-  uint64_t base[kBlockQueries];
+  const uint64_t* base = nullptr;   // per query
 
+  // Of the queries from `column` on.
+  ColumnMask From(int64_t column) const {
+    ColumnMask mask = *this;
+    mask.base += column;
+    return mask;
+  }
   // Rows of kLanes words, a row per key in [key, key + count), for the queries from `column` on.
   template <InstructionSet kSet>
   const uint32_t* Words(int64_t column, int64_t key, int64_t count) const {
@@ -115,11 +125,11 @@ inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* 
   for (int l = 0; l < kWidth; ++l) other[l] = -std::numeric_limits<T>::infinity();
   T* s = scores + column;
   int64_t j = 0;
-  for (; j + 2 <= all; j += 2, s += 2 * kBlockQueries) {
+  for (; j + 2 <= all; j += 2, s += 2 * kScoreColumns) {
     RaiseTo<kWidth>(s, max);
-    RaiseTo<kWidth>(s + kBlockQueries, other);
+    RaiseTo<kWidth>(s + kScoreColumns, other);
   }
-  for (; j < any; ++j, s += kBlockQueries) {
+  for (; j < any; ++j, s += kScoreColumns) {
     const int32_t hidden = block.Hidden(column, j);
 #pragma GCC unroll 1
     for (int l = 0; l < kWidth; ++l) {
@@ -149,7 +159,7 @@ inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMa
       for (int l = 0; l < kWidth; ++l) sum[l] = T(0);
       const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
       T* s = scores + c;
-      for (int64_t j = 0; j < any; ++j, s += kBlockQueries, words += kDropout ? kLanes : 0) {
+      for (int64_t j = 0; j < any; ++j, s += kScoreColumns, words += kDropout ? kLanes : 0) {
 #pragma GCC unroll 1
         for (int l = 0; l < kWidth; ++l) {
           const T e = Exp2(Fma(s[l], scale, -max[l]));
@@ -157,7 +167,7 @@ inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMa
           s[l] = kDropout ? DropOrKeep(words[l], limit, e) : e;
         }
       }
-      for (int64_t j = any; j < zeroed; ++j, s += kBlockQueries) {
+      for (int64_t j = any; j < zeroed; ++j, s += kScoreColumns) {
         for (int l = 0; l < kWidth; ++l) s[l] = T(0);
       }
 #pragma GCC unroll 1
@@ -200,13 +210,13 @@ inline void GradientColumns(const ScoreBlock& block, T scale, const ColumnMask& 
       const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
       T *s = scores + c, *g = grads + c;
       int64_t j = 0;
-      for (; j < all; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
+      for (; j < all; ++j, s += kScoreColumns, g += kScoreColumns, words += kDropout ? kLanes : 0) {
         GradientRow<kWidth, kDropout>(scale, log_sum, delta, words, limit, keep_scale, 0, s, g);
       }
-      for (; j < any; ++j, s += kBlockQueries, g += kBlockQueries, words += kDropout ? kLanes : 0) {
+      for (; j < any; ++j, s += kScoreColumns, g += kScoreColumns, words += kDropout ? kLanes : 0) {
         GradientRow<kWidth, kDropout>(scale, log_sum, delta, words, limit, keep_scale, block.Hidden(c, j), s, g);
       }
-      for (; j < zeroed; ++j, s += kBlockQueries, g += kBlockQueries) {
+      for (; j < zeroed; ++j, s += kScoreColumns, g += kScoreColumns) {
         for (int l = 0; l < kWidth; ++l) s[l] = T(0);
         for (int l = 0; l < kWidth; ++l) g[l] = T(0);
       }

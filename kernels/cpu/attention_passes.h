@@ -14,14 +14,14 @@ namespace tandem::kernels {
 // rows [keys, depth] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
 template <class T>
 void ScoreProduct(const ScoreBlock& block, int64_t depth, const HeadRows<T>& rows, const T* columns, T* to, RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{rows.data, rows.stride, 1, columns, kBlockQueries, to, kBlockQueries}, prefetch,
+  SmallMatmul(block.keys, SmallOperands<T>{rows.data, rows.stride, 1, columns, kScoreColumns, to, kScoreColumns}, prefetch,
               [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
 }
 
 // scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width].
 template <class T>
 void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, T* to, RowPrefetch& prefetch) {
-  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kBlockQueries, rows.data, rows.stride, to, width}, prefetch,
+  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kScoreColumns, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, false}; });
 }
 
@@ -30,7 +30,7 @@ void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& r
 template <class T>
 void KeyProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, int64_t known_keys, T* to,
                 RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{scores, kBlockQueries, 1, rows.data, rows.stride, to, width}, prefetch,
+  SmallMatmul(block.keys, SmallOperands<T>{scores, kScoreColumns, 1, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t j) { return TileExtent{block.FirstQuery(j), block.columns, 0, width, j < known_keys}; });
 }
 

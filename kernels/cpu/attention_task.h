@@ -39,15 +39,15 @@ struct AttentionProblem {
   uint64_t step = 0;
 };
 
-// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of kBlockQueries; what is
-// missing of the first block is missing before the first query, where the fewest keys are in sight.
+// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of block_queries, a multiple of
+// kScoreColumns; what is missing of the first block is missing before the first query, where the fewest keys are in sight.
 struct AttentionTask {
-  int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0;
+  int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0, block_queries = kScoreColumns;
 
-  int64_t NumBlocks() const { return (num_queries + kBlockQueries - 1) / kBlockQueries; }
+  int64_t NumBlocks() const { return (num_queries + block_queries - 1) / block_queries; }
   // The first query of the block, whole vectors from its end; negative for the first block if its first vector is not whole.
   int64_t BlockBegin(int64_t block) const {
-    return num_queries - std::min((NumBlocks() - block) * kBlockQueries, RoundUp(num_queries, kLanes));
+    return num_queries - std::min((NumBlocks() - block) * block_queries, RoundUp(num_queries, kLanes));
   }
   int64_t Position(int64_t block) const { return num_keys - num_queries + BlockBegin(block); }
   // Keys that some query of the block sees: [0, KeysInSight).
@@ -63,7 +63,7 @@ struct AttentionTask {
   // Queries of blocks [begin, end) and the keys that one of them sees.
   AttentionTask Blocks(int64_t begin, int64_t end, bool causal) const {
     const int64_t first = std::max<int64_t>(0, BlockBegin(begin)), keys = KeysInSight(end - 1, causal);
-    return {head, first_query + first, BlockBegin(end) - first, first_key, keys};
+    return {head, first_query + first, BlockBegin(end) - first, first_key, keys, block_queries};
   }
   // Pairs of a query and a key in sight.
   int64_t NumPairs(bool causal) const {

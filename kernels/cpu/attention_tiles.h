@@ -27,9 +27,18 @@ inline void WeaveRows(const HeadRows<BFloat16>& rows, int64_t num_rows, int64_t 
 class TileProducts {
  public:
   using T = float;
-  // Keys per block of scores in the backward pass, so that f32 scores and their gradients stay in the first cache. The gradients, rounded,
-  // are kept for the product that sums over all keys.
+  // Keys per block of scores in the backward pass, so that f32 scores and their gradients stay in the first cache. Rounded they are kept:
+  // those of a chunk for the products that sum over all queries of a block, the gradients for the one that sums over all keys.
   static constexpr int64_t kChunkKeys = kTileUnit;
+  // Backward, sums over queries are stored and loaded once a block. So it is large, while its gradients of scores, for all keys, leave room
+  // in the second-level cache; f32 scores are those of a part, beside which its queries stay in the first.
+  static constexpr int64_t kMaxBlockQueries = 4 * kScoreColumns, kPartQueries = kTileUnit;
+  static int64_t BlockQueries(int64_t num_keys, bool backward) {
+    constexpr int64_t kMostScores = (512 << 10) / sizeof(BFloat16);
+    if (!backward) return kScoreColumns;
+    const int64_t most = kMostScores / std::max<int64_t>(1, num_keys) / kScoreColumns * kScoreColumns;
+    return std::clamp(most, kScoreColumns, kMaxBlockQueries);
+  }
   // Multiply-adds of a piece of arithmetic, as a RowPrefetch counts them.
   static constexpr int64_t kPiece = kTilePiece;
 
@@ -72,19 +81,25 @@ class TileProducts {
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, q_pairs_, scores_, prefetch); }
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
     Round(block, scores_, score_pairs_, nullptr);
-    QueriesInto(block, v_columns_, prefetch);
+    QueriesInto(block, v_columns_, score_pairs_, prefetch);
   }
-  void BackwardScores(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    ScoresInto(block, k_.From(key), q_pairs_, scores_, prefetch);
-    ScoresInto(block, v_.From(key), grad_out_pairs_, grad_scores_, prefetch);
+  // Of a part of a block, whose queries begin with its `column`.
+  void BackwardScores(const ScoreBlock& part, int64_t column, int64_t key, RowPrefetch& prefetch) {
+    const int64_t at = PlaceOf(column, depth_);
+    ScoresInto(part, k_.From(key), q_pairs_ + at, scores_, prefetch);
+    ScoresInto(part, v_.From(key), grad_out_pairs_ + at, grad_scores_, prefetch);
+  }
+  void KeepScores(const ScoreBlock& part, int64_t column, int64_t key) {
+    Round(part, scores_, nullptr, rounded_ + column);
+    Round(part, grad_scores_, ScorePairs(column) + key / 2 * kScoreColumns, rounded_grads_ + column);
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    Round(block, scores_, nullptr, rounded_);
-    KeysInto(block, key, grad_out_pairs_of_queries_, grad_v_, prefetch);
-    Round(block, grad_scores_, score_pairs_ + key / 2 * kBlockQueries, rounded_);
-    KeysInto(block, key, q_pairs_of_queries_, grad_k_, prefetch);
+    KeysInto(block, key, rounded_, grad_out_pairs_of_queries_, grad_v_, prefetch);
+    KeysInto(block, key, rounded_grads_, q_pairs_of_queries_, grad_k_, prefetch);
   }
-  void FinishQueryGradient(const ScoreBlock& block, RowPrefetch& prefetch) { QueriesInto(block, k_columns_, prefetch); }
+  void FinishQueryGradient(const ScoreBlock& part, int64_t column, RowPrefetch& prefetch) {
+    QueriesInto(part, k_columns_, ScorePairs(column), prefetch);
+  }
   // Rows of a block's output or of a gradient, row r times factors[r * factor_stride].
   void Save(const float* from, int64_t rows, const float* factors, int64_t factor_stride, BFloat16* to, int64_t stride) const {
     RoundRows(from, rows, depth_, factors, factor_stride, to, stride);
@@ -92,22 +107,28 @@ class TileProducts {
 
  private:
   static int64_t Padded(int64_t count) { return RoundUp(count, kTileUnit); }
+  // Where a query's column begins in pairs of rows, which lie in groups of kScoreColumns columns.
+  static int64_t PlaceOf(int64_t column, int64_t num_rows) {
+    const int64_t in_group = column % kScoreColumns;
+    return (column - in_group) * num_rows / 2 + in_group;
+  }
+  uint32_t* ScorePairs(int64_t column) const { return score_pairs_ + PlaceOf(column, padded_keys_); }
   static const uint16_t* Bits(const BFloat16* x) { return &x->bits; }
   static uint16_t* Bits(BFloat16* x) { return &x->bits; }
 
   void Cut(Arena& arena) {
-    const int64_t block = kBlockQueries * depth_, keys = padded_keys_ * depth_;
+    const int64_t block = task_.block_queries * depth_, part = kScoreColumns * depth_, keys = padded_keys_ * depth_;
     // Rows of a whole tile of vectors are zeroed behind the last key.
-    const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kBlockQueries;
+    const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kScoreColumns;
     if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<BFloat16>(keys), depth_};
     if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<BFloat16>(keys), depth_};
     rows_ = arena.Take<BFloat16>(block);
     q_pairs_ = arena.Take<uint32_t>(block / 2);
     q_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
     scores_ = arena.Take<float>(score_room);
-    score_pairs_ = arena.Take<uint32_t>(padded_keys_ / 2 * kBlockQueries);
-    out_columns_ = arena.Take<float>(block);
-    out_ = arena.Take<float>(block);
+    score_pairs_ = arena.Take<uint32_t>(padded_keys_ / 2 * task_.block_queries);
+    out_columns_ = arena.Take<float>(part);
+    out_ = arena.Take<float>(part);
     if (!backward_) {
       v_columns_ = arena.Take<BFloat16>(keys);
       return;
@@ -115,8 +136,9 @@ class TileProducts {
     k_columns_ = arena.Take<BFloat16>(keys);
     grad_k_ = arena.Take<float>(keys);
     grad_v_ = arena.Take<float>(keys);
-    grad_scores_ = arena.Take<float>(score_room);
-    rounded_ = arena.Take<BFloat16>(score_room);
+    grad_scores_ = scores_ + kPartQueries;  // rows side by side
+    rounded_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
+    rounded_grads_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
     grad_out_pairs_ = arena.Take<uint32_t>(block / 2);
     grad_out_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
   }
@@ -143,7 +165,7 @@ class TileProducts {
     CopyHead(from, task_.first_key + begin, end - begin, to + begin * depth_);
     std::fill(to + end * depth_, to + Padded(end) * depth_, BFloat16{0});
   }
-  // A block's rows as pairs of neighbouring elements, a column per query, and as pairs of queries.
+  // A block's rows as pairs of neighbouring elements, a column per query, as PlaceOf says, and as pairs of queries.
   HeadRows<BFloat16> LoadBlock(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t columns, uint32_t* of_queries,
                                uint32_t* pairs) {
     HeadRows<BFloat16> block = RowsInPlace(from, rows.token);
@@ -155,7 +177,10 @@ class TileProducts {
     }
     const auto* words = reinterpret_cast<const uint32_t*>(block.data);
     Vectorised([=, this] {
-      TransposeRows(words, Padded(columns), depth_ / 2, block.stride / 2, pairs, kBlockQueries);
+      for (int64_t c = 0; c < columns; c += kScoreColumns) {
+        TransposeRows(words + c * (block.stride / 2), std::min(Padded(columns) - c, kScoreColumns), depth_ / 2, block.stride / 2,
+                      pairs + c * depth_ / 2, kScoreColumns);
+      }
       if (backward_) WeaveRows(block, Padded(columns), depth_, of_queries);
     });
     return block;
@@ -164,8 +189,8 @@ class TileProducts {
   void Round(const ScoreBlock& block, const float* scores, uint32_t* pairs, BFloat16* rows) const {
     for (int64_t c = 0; c < Padded(block.columns); c += kLanes) {
       const int64_t seen = c < block.columns ? block.SeenByAny(c, kLanes) : 0;
-      RoundColumns(scores + c, kBlockQueries, seen, Padded(block.keys), pairs == nullptr ? nullptr : pairs + c,
-                   rows == nullptr ? nullptr : rows + c);
+      RoundColumns(scores + c, kScoreColumns, seen, Padded(block.keys), pairs == nullptr ? nullptr : pairs + c,
+                   rows == nullptr ? nullptr : rows + c, task_.block_queries);
     }
   }
 
@@ -175,28 +200,30 @@ class TileProducts {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
       TileProduct(kTileUnit, Padded(block.columns) - first, depth_,
-                  {rows.From(j).data, rows.stride, pairs + first, kBlockQueries, to + j * kBlockQueries + first, kBlockQueries}, false,
+                  {rows.From(j).data, rows.stride, pairs + first, kScoreColumns, to + j * kScoreColumns + first, kScoreColumns}, false,
                   prefetch);
     }
   }
   // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given in pairs of queries. Strips with
   // keys that no block before saw begin with it.
-  void KeysInto(const ScoreBlock& block, int64_t key, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
+  void KeysInto(const ScoreBlock& block, int64_t key, const BFloat16* rounded, const uint32_t* pairs, float* to,
+                RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
       TileProduct(kTileUnit, depth_, Padded(block.columns) - first,
-                  {rounded_ + j * kBlockQueries + first, kBlockQueries, pairs + first / 2 * depth_, depth_, to + (key + j) * depth_, depth_},
+                  {rounded + j * task_.block_queries + first, task_.block_queries, pairs + first / 2 * depth_, depth_,
+                   to + (key + j) * depth_, depth_},
                   key + j < known_keys_, prefetch);
     }
   }
   // out [queries, depth] = columns [depth, keys] times the scores in pairs, transposed.
-  void QueriesInto(const ScoreBlock& block, const BFloat16* columns, RowPrefetch& prefetch) const {
+  void QueriesInto(const ScoreBlock& block, const BFloat16* columns, const uint32_t* scores, RowPrefetch& prefetch) const {
     for (int64_t i = 0; i < block.columns; i += kTileUnit) {
       const int64_t seen = std::clamp<int64_t>(block.position + i + kTileUnit, 0, block.keys);
       TileProduct(depth_, kTileUnit, Padded(seen),
-                  {columns, padded_keys_, score_pairs_ + i, kBlockQueries, out_columns_ + i, kBlockQueries}, false, prefetch);
+                  {columns, padded_keys_, scores + i, kScoreColumns, out_columns_ + i, kScoreColumns}, false, prefetch);
     }
-    Vectorised([&] { TransposeRows(out_columns_, depth_, block.columns, kBlockQueries, out_, depth_); });
+    Vectorised([&] { TransposeRows(out_columns_, depth_, block.columns, kScoreColumns, out_, depth_); });
   }
 
   const TileState tiles_;
@@ -206,7 +233,8 @@ class TileProducts {
   const bool backward_;
   int64_t known_keys_ = 0;  // to blocks before this one
   HeadRows<BFloat16> k_, v_, grad_out_;
-  BFloat16 *copied_k_ = nullptr, *copied_v_ = nullptr, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr, *rounded_ = nullptr;
+  BFloat16 *copied_k_ = nullptr, *copied_v_ = nullptr, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr;
+  BFloat16 *rounded_ = nullptr, *rounded_grads_ = nullptr;
   uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
   float *scores_, *out_columns_, *out_, *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr;
 };

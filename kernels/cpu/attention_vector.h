@@ -21,6 +21,9 @@ class VectorProducts {
   // Keys per block of scores in the backward pass, for which each score lies in a near cache when it becomes a gradient. Gradients are
   // kept for the product that sums over all keys.
   static constexpr int64_t kChunkKeys = 16 * kTileRows;
+  // A block's rows, which every tile of keys meets, stay in the first cache.
+  static constexpr int64_t kMaxBlockQueries = kScoreColumns, kPartQueries = kScoreColumns;
+  static int64_t BlockQueries(int64_t, bool) { return kMaxBlockQueries; }
   // Multiply-adds of a piece of arithmetic, as a RowPrefetch counts them.
   static constexpr int64_t kPiece = kSmallPiece;
 
@@ -30,12 +33,12 @@ class VectorProducts {
   }
 
   int64_t width() const { return width_; }
-  T* scores() const { return scores_; }  // [keys, kBlockQueries]
-  T* grad_scores(int64_t key) const { return grad_scores_ + key * kBlockQueries; }  // of the keys from `key` on
-  T* out() const { return out_; }        // [kBlockQueries, width]: the output; backward the gradient of q
+  T* scores() const { return scores_; }  // [keys, kScoreColumns]
+  T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreColumns; }  // of the keys from `key` on
+  T* out() const { return out_; }        // [kScoreColumns, width]: the output; backward the gradient of q
   T* grad_k() const { return grad_k_; }  // [keys, width]
   T* grad_v() const { return grad_v_; }
-  const HeadRows<T>& grad_out() const { return grad_out_; }  // kBlockQueries rows
+  const HeadRows<T>& grad_out() const { return grad_out_; }  // kScoreColumns rows
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
@@ -61,10 +64,11 @@ class VectorProducts {
     QueryProduct(block, scores_, v_, width_, out_, prefetch);
   }
   // scores = K Q' and grad_scores = V dO', of the keys from `key` on.
-  void BackwardScores(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
+  void BackwardScores(const ScoreBlock& block, int64_t, int64_t key, RowPrefetch& prefetch) {
     ScoreProduct(block, p_.depth, k_.From(key), q_columns_, scores_, prefetch);
     ScoreProduct(block, p_.depth, v_.From(key), grad_out_columns_, grad_scores(key), prefetch);
   }
+  void KeepScores(const ScoreBlock&, int64_t, int64_t) {}
   // grad_v += scores dO, grad_k += grad_scores Q.
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     const int64_t at = key * width_, known = known_keys_ - key;
@@ -72,7 +76,7 @@ class VectorProducts {
     KeyProduct(block, grad_scores(key), q_, width_, known, grad_k_ + at, prefetch);
   }
   // out = grad_scores' K, over all keys of the block.
-  void FinishQueryGradient(const ScoreBlock& block, RowPrefetch& prefetch) {
+  void FinishQueryGradient(const ScoreBlock& block, int64_t, RowPrefetch& prefetch) {
     QueryProduct(block, grad_scores_, k_, width_, out_, prefetch);
   }
   // Rows of a block's output or of a gradient, row r times factors[r * factor_stride].
@@ -95,21 +99,21 @@ class VectorProducts {
   }
   void Cut(bool backward, Arena& arena) {
     const int64_t all_keys = padded_keys() * width_;
-    const int64_t all_scores = (padded_keys() + 1) * kBlockQueries;  // the last tile of queries reads into the next row
-    const int64_t chunk_scores = std::min(padded_keys(), kChunkKeys) * kBlockQueries;
-    const int64_t rows_room = (kBlockQueries + kTileRows) * width_;
+    const int64_t all_scores = (padded_keys() + 1) * kScoreColumns;  // the last tile of queries reads into the next row
+    const int64_t chunk_scores = std::min(padded_keys(), kChunkKeys) * kScoreColumns;
+    const int64_t rows_room = (kScoreColumns + kTileRows) * width_;
     if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<T>(all_keys), width_};
     if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<T>(all_keys), width_};
     scores_ = arena.Take<T>(backward ? chunk_scores : all_scores);
     copied_q_ = arena.Take<T>(rows_room);
-    q_columns_ = arena.Take<T>(width_ * kBlockQueries);
+    q_columns_ = arena.Take<T>(width_ * kScoreColumns);
     out_ = arena.Take<T>(rows_room);
     if (!backward) return;
     grad_k_ = arena.Take<T>(all_keys);
     grad_v_ = arena.Take<T>(all_keys);
     grad_scores_ = arena.Take<T>(all_scores);
     copied_grad_out_ = arena.Take<T>(rows_room);
-    grad_out_columns_ = arena.Take<T>(width_ * kBlockQueries);
+    grad_out_columns_ = arena.Take<T>(width_ * kScoreColumns);
   }
   // A block's rows, those missing zero, and their transpose.
   HeadRows<T> LoadBlock(const TokenRows<const S>& from, const QueryRows& rows, int64_t columns, T* copy, T* transposed) {
@@ -119,7 +123,7 @@ class VectorProducts {
       std::fill_n(copy, rows.missing * width_, T(0));
       LoadHead(p_, task_.head, from, rows.token, rows.count, copy + rows.missing * width_);
     }
-    Vectorised([=, width = width_] { TransposeRows(block.data, columns, width, block.stride, transposed, kBlockQueries); });
+    Vectorised([=, width = width_] { TransposeRows(block.data, columns, width, block.stride, transposed, kScoreColumns); });
     return block;
   }
 

@@ -27,7 +27,7 @@ class AttentionWalk {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
       const QueryRows rows(task_, block);
-      T log_sums[kBlockQueries], factors[kBlockQueries];
+      T log_sums[kScoreColumns], factors[kScoreColumns];
       a_.Scores(scores, prefetch_);
       ExponentiateScores(scores, score_scale_, mask_, a_.scores(), log_sums, factors);
       for (T& factor : factors) factor *= p_.keep_scale;
@@ -45,7 +45,7 @@ class AttentionWalk {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
       const QueryRows rows(task_, block);
-      T log_sums[kBlockQueries] = {}, delta[kBlockQueries];
+      T log_sums[Products::kMaxBlockQueries] = {}, delta[Products::kMaxBlockQueries];
       const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
       for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
       a_.LoadGradient(rows, scores.columns);
@@ -53,12 +53,22 @@ class AttentionWalk {
       Vectorised([&, grad_out = a_.grad_out()] { RowDots(output, grad_out, rows.missing, scores.columns, p_.depth, delta); });
       for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
         const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
-        a_.BackwardScores(chunk, key, prefetch_);
-        GradientsOfScores(chunk, score_scale_, mask_, key, p_.keep_scale, log_sums, delta, a_.scores(), a_.grad_scores(key));
+        constexpr int64_t kPart = Products::kPartQueries;
+        for (int64_t c = chunk.FirstQuery(0) / kPart * kPart; c < chunk.columns; c += kPart) {
+          const ScoreBlock part = chunk.Part(c, kPart);
+          a_.BackwardScores(part, c, key, prefetch_);
+          GradientsOfScores(part, score_scale_, mask_.From(c), key, p_.keep_scale, log_sums + c, delta + c, a_.scores(),
+                            a_.grad_scores(key));
+          a_.KeepScores(part, c, key);
+        }
         a_.AddGradients(chunk, key, prefetch_);
       }
-      a_.FinishQueryGradient(scores, prefetch_);
-      Save(a_.out() + rows.missing * a_.width(), rows.count, &p_.scale, 0, p_.grad_q, rows.token);
+      for (int64_t c = 0; c < scores.columns; c += kScoreColumns) {
+        const ScoreBlock part = scores.Part(c, kScoreColumns);
+        const int64_t missing = std::clamp<int64_t>(rows.missing - c, 0, part.columns);
+        a_.FinishQueryGradient(part, c, prefetch_);
+        Save(a_.out() + missing * a_.width(), part.columns - missing, &p_.scale, 0, p_.grad_q, rows.token + c + missing - rows.missing);
+      }
     }
     Save(a_.grad_k(), task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
     Save(a_.grad_v(), task_.num_keys, &p_.keep_scale, 0, p_.grad_v, task_.first_key);
@@ -106,8 +116,8 @@ class AttentionWalk {
     const int64_t end = std::min(block + Stretch(task), task.NumBlocks());
     const int64_t seen = task.KeysInSight(block - 1, p_.causal), keys = task.KeysInSight(end - 1, p_.causal) - seen;
     const AttentionTask stretch = task.Blocks(block, end, p_.causal);
-    Expect(p_.k, task, task.first_key + seen, keys);
     Expect(p_.q, task, stretch.first_query, stretch.num_queries);
+    Expect(p_.k, task, task.first_key + seen, keys);
     Expect(p_.v, task, task.first_key + seen, keys);
     if (!backward_) return;
     Expect(p_.grad_output, task, stretch.first_query, stretch.num_queries);
@@ -136,12 +146,13 @@ class AttentionWalk {
     mask_.limit = DropLimit(p_.drop_threshold);
     mask_.places = places;
     mask_.room = Scratch<uint32_t>(ScratchSlot::TASK_C, WordColumnsRoom(task_.num_keys));
+    mask_.base = mask_base_;
   }
 
   void StartMask(int64_t block) {
-    for (int64_t i = 0; i < kBlockQueries; ++i) {
+    for (int64_t i = 0; i < task_.block_queries; ++i) {
       const int64_t token = task_.first_query + std::clamp<int64_t>(task_.BlockBegin(block) + i, 0, task_.num_queries - 1);
-      mask_.base[i] = (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
+      mask_base_[i] = (static_cast<uint64_t>(p_.row_index[token]) * static_cast<uint64_t>(p_.num_heads) +
                        static_cast<uint64_t>(task_.head)) * static_cast<uint64_t>(p_.max_length);
     }
   }
@@ -152,6 +163,7 @@ class AttentionWalk {
   Products a_;
   const T score_scale_;
   ColumnMask mask_;
+  uint64_t mask_base_[Products::kMaxBlockQueries];
   RowPrefetch prefetch_;
 };
 

@@ -44,12 +44,13 @@ inline void RoundPair(const float* lower, const float* upper, uint32_t* pairs, B
   for (int l = 0; l < kLanes; ++l) upper_row[l].bits = static_cast<uint16_t>(words[l] >> 16);
 }
 
-void RoundColumnsInVectors(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows) {
+void RoundColumnsInVectors(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows,
+                           int64_t to_row) {
   Vectorised([=] {
     const float zeros[kLanes] = {};
     for (int64_t j = 0; j < num_rows; j += 2) {
       const float* lower = from + j * row;
-      BFloat16 *lower_row = rows == nullptr ? nullptr : rows + j * row, *upper_row = rows == nullptr ? nullptr : lower_row + row;
+      BFloat16 *lower_row = rows == nullptr ? nullptr : rows + j * to_row, *upper_row = rows == nullptr ? nullptr : lower_row + to_row;
       RoundPair(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs == nullptr ? nullptr : pairs + j / 2 * row, lower_row,
                 upper_row);
     }
@@ -184,7 +185,8 @@ __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int6
 
 // The processor's own rounding, which takes denormals for zeros, as its products do.
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void RoundColumnsAtOnce(const float* from, int64_t row, int64_t seen,
-                                                                                      int64_t num_rows, uint32_t* pairs, BFloat16* rows) {
+                                                                                      int64_t num_rows, uint32_t* pairs, BFloat16* rows,
+                                                                                      int64_t to_row) {
   alignas(64) uint16_t woven[2 * kLanes];
   for (int l = 0; l < kLanes; ++l) woven[2 * l] = static_cast<uint16_t>(l), woven[2 * l + 1] = static_cast<uint16_t>(kLanes + l);
   const __m512i order = _mm512_load_si512(woven);
@@ -195,8 +197,8 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void RoundColumn
     if (pairs != nullptr) _mm512_storeu_si512(pairs + j / 2 * row, _mm512_permutexvar_epi16(order, both));
     if (rows == nullptr) continue;
     // Masked, for g++ 12 warns of its own header's others.
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + j * row), _mm512_maskz_extracti64x4_epi64(0xf, both, 0));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + (j + 1) * row), _mm512_maskz_extracti64x4_epi64(0xf, both, 1));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + j * to_row), _mm512_maskz_extracti64x4_epi64(0xf, both, 0));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + (j + 1) * to_row), _mm512_maskz_extracti64x4_epi64(0xf, both, 1));
   }
 }
 
@@ -256,9 +258,9 @@ void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperand
   }
 }
 
-void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows) {
-  if (KindOfTiles() != TileKind::PLAIN && HasDotProducts()) return RoundColumnsAtOnce(from, row, seen, num_rows, pairs, rows);
-  RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows);
+void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows, int64_t to_row) {
+  if (KindOfTiles() != TileKind::PLAIN && HasDotProducts()) return RoundColumnsAtOnce(from, row, seen, num_rows, pairs, rows, to_row);
+  RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows, to_row);
 }
 
 void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row) {
@@ -276,8 +278,8 @@ TileState::~TileState() = default;
 void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch&) {
   PlainProduct(rows, columns, depth, o, accumulate);
 }
-void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows) {
-  RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows);
+void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows, int64_t to_row) {
+  RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows, to_row);
 }
 void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row) {
   RoundRowsInVectors(from, rows, columns, factors, factor_stride, to, to_row);

@@ -208,7 +208,8 @@ double RelativeDistance(const Array<BFloat16>& x, const Array<BFloat16>& y) {
 }
 
 const Setting kTileSettings[] = {{{33, 0, 64, 65, 2, 1}, 2, 32, true, 0.3f, false}, {{33, 64, 65, 2}, 3, 64, false, 0.5f, false},
-                                 {{31, 200}, 1, 96, true, 0.2f, true}, {{600, 1100}, 1, 32, true, 0, false}};
+                                 {{31, 200}, 1, 96, true, 0.2f, true}, {{600, 1100}, 1, 32, true, 0, false},
+                                 {{300, 70}, 1, 32, false, 0.2f, true}};
 
 // All that lies around the tiles, on processors without them.
 TEST(AttentionTest, PlainTilesAreCloseToVectors) {
@@ -363,7 +364,7 @@ TEST(TilesTest, ColumnsAreRoundedAsStorageIs) {
     for (int64_t seen : {0, 1, 7, 32}) {
       Array<BFloat16> rows({kRows, kRow});
       std::vector<uint32_t> pairs(kRows / 2 * kRow);
-      RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data(), rows.values.data());
+      RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data(), rows.values.data(), kRow);
       for (int64_t j = 0; j < kRows; ++j) {
         for (int64_t c = 0; c < 16; ++c) {
           const uint16_t wanted = j < seen ? ToBFloat16(from[j * kRow + c]).bits : 0;
@@ -373,8 +374,8 @@ TEST(TilesTest, ColumnsAreRoundedAsStorageIs) {
       }
       Array<BFloat16> only_rows({kRows, kRow});
       std::vector<uint32_t> only_pairs(pairs.size());
-      RoundColumns(from.values.data(), kRow, seen, kRows, nullptr, only_rows.values.data());
-      RoundColumns(from.values.data(), kRow, seen, kRows, only_pairs.data(), nullptr);
+      RoundColumns(from.values.data(), kRow, seen, kRows, nullptr, only_rows.values.data(), kRow);
+      RoundColumns(from.values.data(), kRow, seen, kRows, only_pairs.data(), nullptr, kRow);
       ExpectSameBits(only_rows, rows);
       EXPECT_EQ(only_pairs, pairs);
     }
@@ -431,6 +432,19 @@ TEST(RowPrefetchTest, ComesOutEven) {
     for (int64_t d = 0; d < 64; d += period) prefetch.Fetch();
   }
   EXPECT_LE(prefetch.LinesLeft(), 8);
+}
+
+// Rows that continue others are fetched with them, a line that both are in once.
+TEST(RowPrefetchTest, ContinuesRows) {
+  static const char rows[640 * 10] = {};
+  RowPrefetch prefetch;
+  prefetch.Add(rows, 640, 10, 96);
+  prefetch.Add(rows + 96, 640, 10, 32);
+  prefetch.Add(rows + 128, 640, 9, 64);  // of other rows
+  prefetch.SpreadOver(100);
+  EXPECT_EQ(prefetch.LinesLeft(), 10 * 2 + 9);
+  prefetch.Pass(100);
+  EXPECT_EQ(prefetch.LinesLeft(), 0);
 }
 
 // Queries up to each of `ends` in turn, in one call each.
