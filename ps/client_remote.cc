@@ -222,6 +222,21 @@ std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& mess
   return gradients;
 }
 
+Payload EncodePush(const PushRequest& request, const GatheredIds& ids, const std::shared_ptr<Buffer>& gradients) {
+  Payload payload(request.SerializeAsString());
+  rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
+  rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
+  return payload;
+}
+
+// What encodes the push with its checksum.
+std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, std::shared_ptr<Buffer> gradients) {
+  return [request = std::move(request), ids = std::move(ids), gradients = std::move(gradients)]() mutable {
+    request.set_payload_crc32c(Crc32c(Crc32c(0, ids.buffer->data(), ids.num_bytes), gradients->data(), gradients->num_bytes()));
+    return EncodePush(request, ids, gradients);
+  };
+}
+
 // Whether the caller has rows.
 bool HaveVersions(const std::vector<PullSegment>& segments) {
   return std::any_of(segments.begin(), segments.end(), [](const PullSegment& segment) { return segment.versions != nullptr; });
@@ -477,7 +492,7 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   }
   // One of the operation's messages; `take` looks at its answer.
   static void Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
-                   std::function<absl::Status(Payload)> take);
+                   std::function<absl::Status(Payload)> take, std::function<Payload()> checked = nullptr);
   // The same one to every server, once `pushes` are done.
   void SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams, const std::vector<Future<Done>>& pushes,
                std::string request, const std::shared_ptr<Operation>& operation, const std::function<absl::Status(Payload)>& take);
@@ -552,7 +567,7 @@ std::shared_ptr<Operation> RemoteClient::Core::Begin(std::string what, std::vect
 }
 
 void RemoteClient::Core::Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
-                              std::function<absl::Status(Payload)> take) {
+                              std::function<absl::Status(Payload)> take, std::function<Payload()> checked) {
   stream.Send({std::move(payload), [operation] { return operation->wanted(); },
                [operation, server, take = std::move(take)](absl::StatusOr<Payload> answer) {
                  if (!operation->Enter()) return;
@@ -560,7 +575,8 @@ void RemoteClient::Core::Send(ResendingStream& stream, Payload payload, const st
                  if (status.ok()) status = take(*std::move(answer));
                  if (!status.ok()) status = Annotate(status, operation->what(), server);
                  operation->Leave(server, std::move(status));
-               }});
+               },
+               std::move(checked)});
 }
 
 void RemoteClient::Core::SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams,
@@ -767,10 +783,9 @@ Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector
     const auto gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, core_->residuals, stream,
                                            checked ? &crc : nullptr);
     if (checked) request.set_payload_crc32c(crc);
-    Payload payload(request.SerializeAsString());
-    rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
-    rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
-    Core::Send(stream, std::move(payload), operation, message.server, TakeNothing);
+    Payload payload = EncodePush(request, ids, gradients);
+    Core::Send(stream, std::move(payload), operation, message.server, TakeNothing,
+               checked ? nullptr : CheckedPush(std::move(request), ids, gradients));
   }
   return pushes_.emplace_back(operation->future());
 }
@@ -820,14 +835,15 @@ Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags&
     const auto of_bags = Buffer::Allocate(message.bags.size() * dim * sizeof(float));
     float* next = static_cast<float*>(of_bags->data());
     for (const uint32_t bag : message.bags) next = std::copy_n(of_sums.data() + bag * dim, dim, next);
+    auto encode = [answers, &message, of_bags, request = std::move(request)](bool checked) mutable {
+      if (checked) request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
+      Payload payload(request.SerializeAsString());
+      AppendBags(payload, 12, answers, message);
+      rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
+      return payload;
+    };
     ResendingStream& stream = *core_->pooled_pushes[static_cast<size_t>(message.server)];
-    if (!stream.shares_memory()) {
-      request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
-    }
-    Payload payload(request.SerializeAsString());
-    AppendBags(payload, 12, answers, message);
-    rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
-    Core::Send(stream, std::move(payload), plan->operation, message.server, TakeNothing);
+    Core::Send(stream, encode(false), plan->operation, message.server, TakeNothing, [encode]() mutable { return encode(true); });
   }
   return pushes_.emplace_back(plan->operation->future());
 }

@@ -80,6 +80,11 @@ void ResendingStream::Pump() {
       queue_.pop_front();
       sent_.push_back(message);
     }
+    // A connection that comes back may be of another kind.
+    if (message->checked != nullptr && !stream->shares_memory()) {
+      message->payload = message->checked();
+      message->checked = nullptr;
+    }
     stream->Send(message->payload)
         .OnReady([self = shared_from_this(), message, generation](const absl::StatusOr<rpc::Payload>& answer) {
           self->OnAnswer(message, generation, answer);

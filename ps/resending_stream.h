@@ -1,6 +1,6 @@
 // A bidirectional call that outlives its connection. When the stream breaks because the peer is gone (Unavailable, Cancelled) it
-// is opened again, after a growing pause, and every message without an answer is sent again, in order; so only what may be sent twice goes here (a
-// pull; a push, which the server knows by its sequence). Any other error ends all messages on their way.
+// is opened again, after a growing pause, and every message without an answer is sent again, in order; so only what may be sent
+// twice goes here (a pull; a push, which the server knows by its sequence). Any other error ends all messages on their way.
 // Thread rule: any thread. `done` runs exactly once per message, on any thread, outside the lock.
 #pragma once
 
@@ -26,6 +26,8 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
     rpc::Payload payload;
     std::function<bool()> wanted;  // false: nobody waits any more, do not send it again
     std::function<void(absl::StatusOr<rpc::Payload>)> done;
+    // Makes the message anew, with a checksum, for a stream that shares no memory; null: `payload` is good for any.
+    std::function<rpc::Payload()> checked = nullptr;
   };
 
   static std::shared_ptr<ResendingStream> Create(Open open, std::shared_ptr<Timer> timer);
