@@ -174,8 +174,8 @@ class Client {
   virtual absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) = 0;
   // What the servers' table is that belongs to one of CreateTables; another where its optimizer runs elsewhere (client_geo).
   virtual TableSpec StoredSpec(const TableSpec& table) const { return table; }
-  // What is worth a line at the end of a run; empty: nothing.
-  virtual std::string Report() const { return {}; }
+  // Lines on the whole run, of this client and of what it wraps.
+  virtual std::vector<std::string> Report() const { return {}; }
 
  protected:
   // Of trainer `trainer`'s call that begins now; does nothing unless the step is traced.

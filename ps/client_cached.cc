@@ -261,16 +261,18 @@ CachedClient::Counts CachedClient::counts() const {
   return cache_->counts;
 }
 
-std::string CachedClient::Report() const {
+std::vector<std::string> CachedClient::Report() const {
+  std::vector<std::string> lines = client().Report();
   const Counts total = counts();
   const uint64_t rows = total.hits + total.refreshes + total.misses;
-  if (rows == 0) return client().Report();
+  if (rows == 0) return lines;
   const double percent = 100.0 / static_cast<double>(rows);
-  return absl::StrFormat("row cache: of %d rows pulled %.1f %% were good enough, %.1f %% too old, %.1f %% not there; "
-                         "%.1f MB of rows not sent, for %.1f MB of versions",
-                         rows, static_cast<double>(total.hits) * percent, static_cast<double>(total.refreshes) * percent,
-                         static_cast<double>(total.misses) * percent, static_cast<double>(total.hit_bytes) * 1e-6,
-                         static_cast<double>(rows * kVersionBytes) * 1e-6);
+  lines.push_back(absl::StrFormat("row cache: of %d rows pulled %.1f %% were good enough, %.1f %% too old, %.1f %% not there; "
+                                  "%.1f MB of rows not sent, for %.1f MB of versions",
+                                  rows, static_cast<double>(total.hits) * percent, static_cast<double>(total.refreshes) * percent,
+                                  static_cast<double>(total.misses) * percent, static_cast<double>(total.hit_bytes) * 1e-6,
+                                  static_cast<double>(rows * kVersionBytes) * 1e-6));
+  return lines;
 }
 
 }  // namespace tandem::ps

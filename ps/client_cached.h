@@ -53,7 +53,7 @@ class CachedClient : public ForwardingClient {
   // With what was refused, dropped or mended here, with a write bound: servers see sums of what was left.
   rpc::Future<StatisticsReply> Statistics() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
-  std::string Report() const override;
+  std::vector<std::string> Report() const override;
 
   Counts counts() const;
 

@@ -49,7 +49,7 @@ class ForwardingClient : public Client {
   }
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override { return client_->TakeTraces(timeout); }
   TableSpec StoredSpec(const TableSpec& table) const override { return client_->StoredSpec(table); }
-  std::string Report() const override { return client_->Report(); }
+  std::vector<std::string> Report() const override { return client_->Report(); }
 
  protected:
   Client& client() const { return *client_; }

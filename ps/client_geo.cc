@@ -219,16 +219,19 @@ Future<std::vector<SavedFile>> GeoClient::Save(uint64_t step, const std::string&
   return client().Save(step, folder, deadline);
 }
 
-std::string GeoClient::Report() const {
+std::vector<std::string> GeoClient::Report() const {
+  std::vector<std::string> lines = client().Report();
   absl::MutexLock lock(&copies_->mutex);
-  if (copies_->rows_used == 0) return client().Report();
+  if (copies_->rows_used == 0) return lines;
   size_t num_rows = 0, bytes = 0;
   for (const auto& [number, table] : copies_->tables) {
     num_rows += table.num_rows();
     bytes += table.memory_bytes();
   }
-  return absl::StrFormat("local steps: of %d rows used %d were pulled and %d pushed; copies of %d rows take %.1f MB", copies_->rows_used,
-                         copies_->rows_fetched, copies_->rows_pushed, num_rows, static_cast<double>(bytes) * 1e-6);
+  lines.push_back(absl::StrFormat("local steps: of %d rows used %d were pulled and %d pushed; copies of %d rows take %.1f MB",
+                                  copies_->rows_used, copies_->rows_fetched, copies_->rows_pushed, num_rows,
+                                  static_cast<double>(bytes) * 1e-6));
+  return lines;
 }
 
 }  // namespace tandem::ps

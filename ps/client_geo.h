@@ -50,7 +50,7 @@ class GeoClient : public ForwardingClient {
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   // Plain SGD, which adds up deltas; rows start as those of `table` do.
   TableSpec StoredSpec(const TableSpec& table) const override;
-  std::string Report() const override;
+  std::vector<std::string> Report() const override;
 
  private:
   struct Copies;  // shared with what is in flight

@@ -332,10 +332,12 @@ void MergedClient::TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, ui
   ForwardingClient::TraceSteps(std::move(tracer), first, last);
 }
 
-std::string MergedClient::Report() const {
-  if (rows_received_ == 0) return client().Report();
-  return absl::StrFormat("merged pushes: gradients of %d rows of %d trainers were added up here, and %d rows pushed", rows_received_,
-                         exchange_->size(), rows_pushed_);
+std::vector<std::string> MergedClient::Report() const {
+  std::vector<std::string> lines = client().Report();
+  if (rows_received_ == 0) return lines;
+  lines.push_back(absl::StrFormat("merged pushes: gradients of %d rows of %d trainers were added up here, and %d rows pushed",
+                                  rows_received_, exchange_->size(), rows_pushed_));
+  return lines;
 }
 
 }  // namespace tandem::ps

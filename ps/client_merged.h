@@ -42,7 +42,7 @@ class MergedClient : public ForwardingClient {
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   void Abort(absl::Status reason) override;
   void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) override;
-  std::string Report() const override;
+  std::vector<std::string> Report() const override;
 
  private:
   struct Block;  // rows of one table and push, in a parcel

@@ -173,8 +173,9 @@ TEST(MergedClientTest, AnIdReachesServersOnceAndItsPushNamesWhoseGradientsItHas)
   ASSERT_TRUE(clients[0]->Pull(0, false, {{1, shared, rows.data()}}).Wait(Deadline()).ok());
   EXPECT_EQ(rows, std::vector<float>(rows.size(), -2));
   const auto merged_by_0 = std::count_if(shared.begin(), shared.end(), [](uint64_t id) { return rpc::VirtualShard(1, id) * 3 / 1024 == 0; });
-  EXPECT_EQ(clients[0]->Report(), absl::StrCat("merged pushes: gradients of ", 2 * merged_by_0, " rows of 3 trainers were added up here, and ",
-                                               merged_by_0, " rows pushed"));
+  const std::string line = absl::StrCat("merged pushes: gradients of ", 2 * merged_by_0, " rows of 3 trainers were added up here, and ",
+                                        merged_by_0, " rows pushed");
+  EXPECT_EQ(clients[0]->Report(), std::vector<std::string>{line});
 }
 
 TEST(MergedClientTest, ServersKnowACoveredPushWhenItComesByItself) {

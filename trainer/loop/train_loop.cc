@@ -504,7 +504,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     }
     ASSIGN_OR_RETURN(const StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
     for (const std::string& note : ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
-    if (const std::string report = environment_.client->Report(); !report.empty()) environment_.output->Note(report);
+    for (const std::string& line : environment_.client->Report()) environment_.output->Note(line);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.

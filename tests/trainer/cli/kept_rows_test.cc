@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "tests/support/temp_folder.h"
@@ -69,7 +70,7 @@ class KeptRowsTest : public testing::Test {
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank == 0) {
           hash_ = summary->params_hash;
-          report_ = client->Report();
+          report_ = absl::StrJoin(client->Report(), "\n");
         }
       });
     }
@@ -80,7 +81,7 @@ class KeptRowsTest : public testing::Test {
 
   const support::TempFolder folder_;
   absl::uint128 hash_ = 0;  // of the last run
-  std::string report_;      // likewise, of rank 0's client
+  std::string report_;      // likewise, the lines of rank 0's client
 };
 
 TEST_F(KeptRowsTest, CacheChangesNoBitOfASynchronousRun) {
@@ -99,8 +100,8 @@ TEST_F(KeptRowsTest, MergedPushesChangeNoBitOfASynchronousRun) {
     EXPECT_EQ(report_.find("merged pushes"), std::string::npos);
     EXPECT_EQ(Train({set, "ps.merge_pushes=true"}), losses);
     EXPECT_EQ(hash_, hash) << set;
-    const bool tells_of_cache = std::string(set).starts_with("ps.cache_rows");
-    EXPECT_EQ(report_.find("merged pushes: gradients of") != std::string::npos, !tells_of_cache) << report_;
+    EXPECT_NE(report_.find("merged pushes: gradients of"), std::string::npos) << report_;
+    EXPECT_EQ(report_.find("row cache: of") != std::string::npos, std::string(set).starts_with("ps.cache_rows")) << report_;
   }
 }
 
