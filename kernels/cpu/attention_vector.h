@@ -21,7 +21,7 @@ class VectorProducts {
   // Keys per block of scores in the backward pass, for which each score lies in a near cache when it becomes a gradient. Gradients are
   // kept for the product that sums over all keys.
   static constexpr int64_t kChunkKeys = 16 * kTileRows;
-  // A block's rows, which every tile of keys meets, stay in the first cache.
+  // A block is one part: its rows, which every tile of keys meets, stay in the first cache.
   static constexpr int64_t kMaxBlockQueries = kScoreColumns, kPartQueries = kScoreColumns;
   static int64_t BlockQueries(int64_t, bool) { return kMaxBlockQueries; }
   // Multiply-adds of a piece of arithmetic, as a RowPrefetch counts them.
