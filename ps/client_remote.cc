@@ -835,15 +835,19 @@ Future<Done> RemoteClient::PushPooled(uint64_t step, uint32_t slice, const Bags&
     const auto of_bags = Buffer::Allocate(message.bags.size() * dim * sizeof(float));
     float* next = static_cast<float*>(of_bags->data());
     for (const uint32_t bag : message.bags) next = std::copy_n(of_sums.data() + bag * dim, dim, next);
-    auto encode = [answers, &message, of_bags, request = std::move(request)](bool checked) mutable {
-      if (checked) request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
+    auto encode = [answers, &message, of_bags, request = std::move(request)](bool with_checksum) mutable {
+      if (with_checksum) request.set_payload_crc32c(Crc32c(CrcOfBags(message), of_bags->data(), of_bags->num_bytes()));
       Payload payload(request.SerializeAsString());
       AppendBags(payload, 12, answers, message);
       rpc::AppendBytesField(payload, 15, of_bags->data(), of_bags->num_bytes(), of_bags);
       return payload;
     };
     ResendingStream& stream = *core_->pooled_pushes[static_cast<size_t>(message.server)];
-    Core::Send(stream, encode(false), plan->operation, message.server, TakeNothing, [encode]() mutable { return encode(true); });
+    const bool checked = !stream.shares_memory();
+    Payload payload = encode(checked);
+    std::function<Payload()> encode_checked;
+    if (!checked) encode_checked = [encode = std::move(encode)]() mutable { return encode(true); };
+    Core::Send(stream, std::move(payload), plan->operation, message.server, TakeNothing, std::move(encode_checked));
   }
   return pushes_.emplace_back(plan->operation->future());
 }

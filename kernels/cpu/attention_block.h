@@ -16,7 +16,7 @@
 
 namespace tandem::kernels {
 
-// Queries whose scores exist at once: rows of scores lie so far apart.
+// The most queries whose scores exist at once: rows of scores lie so far apart.
 inline constexpr int64_t kScoreColumns = 64;
 
 // Query i of a block sees keys j <= position + i. Vectors of queries are computed up to `SeenByAny`; the rows behind, which products
@@ -31,7 +31,7 @@ struct ScoreBlock {
   int64_t ZeroedTo(int64_t column, int64_t width) const {
     return std::clamp<int64_t>(position + column + width + kTileRows, 0, RoundUp(keys, kTileRows));
   }
-  // The queries from `column` on whose scores exist at once.
+  // `width` of the queries from `column` on, or as many as there are.
   ScoreBlock Part(int64_t column, int64_t width) const { return {std::min(columns - column, width), keys, position + column}; }
 
   // How many lanes of the vector at `column` do not see key j.

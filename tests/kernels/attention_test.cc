@@ -354,7 +354,7 @@ TEST(AttentionTest, Bf16RowsMayLieAnyNumberOfElementsApart) {
 
 // Rounding sixteen columns at once gives what rounding one by one gives: ties, numbers that are not, and rows that nobody sees.
 TEST(TilesTest, ColumnsAreRoundedAsStorageIs) {
-  constexpr int64_t kRows = 32, kRow = 64;
+  constexpr int64_t kRows = 32, kRow = 64, kApart = 96;
   Array<float> from = RandomArray<float>({kRows, kRow}, 5);
   from[3] = std::bit_cast<float>(0x3f808000u), from[kRow + 3] = std::bit_cast<float>(0x3f818000u);  // halves
   from[4] = std::numeric_limits<float>::infinity(), from[5] = std::numeric_limits<float>::quiet_NaN(), from[6] = -0.0f;
@@ -362,20 +362,20 @@ TEST(TilesTest, ColumnsAreRoundedAsStorageIs) {
     const InstructionSetLimit limit(set);
     if (!UsesTiles()) continue;
     for (int64_t seen : {0, 1, 7, 32}) {
-      Array<BFloat16> rows({kRows, kRow});
+      Array<BFloat16> rows({kRows, kApart});
       std::vector<uint32_t> pairs(kRows / 2 * kRow);
-      RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data(), rows.values.data(), kRow);
+      RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data(), rows.values.data(), kApart);
       for (int64_t j = 0; j < kRows; ++j) {
         for (int64_t c = 0; c < 16; ++c) {
           const uint16_t wanted = j < seen ? ToBFloat16(from[j * kRow + c]).bits : 0;
-          ASSERT_EQ(rows[j * kRow + c].bits, wanted) << j << ", " << c;
+          ASSERT_EQ(rows[j * kApart + c].bits, wanted) << j << ", " << c;
           ASSERT_EQ(static_cast<uint16_t>(pairs[static_cast<size_t>(j / 2 * kRow + c)] >> (j % 2 * 16)), wanted) << j << ", " << c;
         }
       }
-      Array<BFloat16> only_rows({kRows, kRow});
+      Array<BFloat16> only_rows({kRows, kApart});
       std::vector<uint32_t> only_pairs(pairs.size());
-      RoundColumns(from.values.data(), kRow, seen, kRows, nullptr, only_rows.values.data(), kRow);
-      RoundColumns(from.values.data(), kRow, seen, kRows, only_pairs.data(), nullptr, kRow);
+      RoundColumns(from.values.data(), kRow, seen, kRows, nullptr, only_rows.values.data(), kApart);
+      RoundColumns(from.values.data(), kRow, seen, kRows, only_pairs.data(), nullptr, kApart);
       ExpectSameBits(only_rows, rows);
       EXPECT_EQ(only_pairs, pairs);
     }
