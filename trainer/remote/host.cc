@@ -69,13 +69,17 @@ absl::StatusOr<std::unique_ptr<Host>> Host::Start(const HostOptions& options) {
 }
 
 Host::~Host() {
+  const absl::Status closed = absl::CancelledError(absl::StrCat("the host at ", state_->address, " was closed"));
   std::vector<uint64_t> ids;
+  std::vector<State::EarlyCall> early;
   {
     absl::MutexLock lock(&state_->mutex);
     state_->closing = true;
+    early.swap(state_->early);
     for (const auto& [id, share] : state_->contexts) ids.push_back(id);
   }
-  for (const uint64_t id : ids) EndContext(id, absl::CancelledError(absl::StrCat("the host at ", state_->address, " was closed")));
+  for (const State::EarlyCall& call : early) call.reply(closed);
+  for (const uint64_t id : ids) EndContext(id, closed);
   std::vector<std::shared_ptr<rpc::Channel>> channels;
   {
     absl::MutexLock lock(&state_->mutex);
@@ -102,7 +106,13 @@ Host::~Host() {
 void Host::Open(uint32_t rank, uint64_t job_epoch) {
   TANDEM_CHECK(job_epoch != 0 && rank < 0x8000);
   state_->rank = rank;
-  state_->job_epoch = job_epoch;
+  std::vector<State::EarlyCall> early;
+  {
+    absl::MutexLock lock(&state_->mutex);
+    state_->job_epoch = job_epoch;
+    early.swap(state_->early);
+  }
+  for (auto& [method, request, reply] : early) (*state_.*method)(std::move(request), std::move(reply));
 }
 
 const std::string& Host::address() const { return state_->address; }

@@ -30,7 +30,7 @@ namespace tandem::remote {
 struct HostOptions {
   bool is_worker = false;
   uint32_t rank = 0;           // among the trainers, or the workers; below 32768
-  uint64_t job_epoch = 0;      // peers of another job are refused; 0: all are, to come again, until Open
+  uint64_t job_epoch = 0;      // peers of another job are refused; 0: they wait for Open, or for their deadline
   std::string listen = "127.0.0.1:0";
   ThreadPool* pool = nullptr;  // of the calls' kernels
   const ModuleRegistry* modules = nullptr;  // null: hosts nothing
@@ -60,8 +60,8 @@ class Host {
   // Ends all contexts, tells peers for at most a second, and waits for what runs here, which then ends at once.
   ~Host();
 
-  // For a process that must listen before it can join its job, and learns only then who it is. REQUIRES: job_epoch != 0. Once, before
-  // it makes a context or a call.
+  // For a process that must listen before it can join its job, and learns only then who it is: its peers may know before it does, and
+  // what they called until now runs now. REQUIRES: job_epoch != 0. Once, before it makes a context or a call.
   void Open(uint32_t rank, uint64_t job_epoch);
 
   const std::string& address() const;

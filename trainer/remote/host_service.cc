@@ -49,6 +49,7 @@ optim::DenseOptions OptionsOf(const CreateOptimizerRequest& request) {
 void Host::State::Register() {
   const auto handle = [&](const char* method, auto member) {
     server.Handle("tandem.WorkerService", method, rpc::MethodKind::UNARY, [this, member](rpc::Payload request, rpc::Reply reply) {
+      if (job_epoch == 0 && WaitsForOpen(member, request, reply)) return;
       (this->*member)(std::move(request), std::move(reply));
     });
   };
@@ -65,6 +66,19 @@ void Host::State::Register() {
   handle("WorkerStatistics", &State::WorkerStatistics);
 }
 
+bool Host::State::WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply) {
+  {
+    absl::MutexLock lock(&mutex);
+    if (job_epoch != 0) return false;
+    if (!closing && early.size() < kMaxTasks) {
+      early.push_back({method, std::move(request), std::move(reply)});
+      return true;
+    }
+  }
+  reply(absl::UnavailableError("this process has not joined its job yet"));
+  return true;
+}
+
 void Host::State::Later(rpc::Reply reply, std::function<absl::StatusOr<rpc::Payload>()> task) {
   const auto answer = std::make_shared<rpc::Reply>(std::move(reply));
   if (tasks.Run([answer, task = std::move(task)] { (*answer)(task()); })) return;
@@ -77,7 +91,6 @@ absl::Status Host::State::Meet(const Caller& caller) {
     return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(), ", this process speaks 1"));
   }
   const uint64_t own_epoch = job_epoch;
-  if (own_epoch == 0) return absl::UnavailableError("this process has not joined its job yet");
   if (header.job_epoch() != own_epoch) {
     return absl::FailedPreconditionError(
         absl::StrCat("job epoch ", header.job_epoch(), ", this process serves ", own_epoch, ": another job"));

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -48,12 +49,22 @@ struct Host::State {
     std::set<uint64_t> contexts;
   };
 
+  using Method = void (State::*)(rpc::Payload request, rpc::Reply reply);
+  // A call that came before Open.
+  struct EarlyCall {
+    Method method;
+    rpc::Payload request;
+    rpc::Reply reply;
+  };
+
   // For a call, which ends with Unlink.
   std::shared_ptr<rpc::Channel> Link(const std::string& address) ABSL_LOCKS_EXCLUDED(mutex);
   void Unlink(const std::string& address, bool heard) ABSL_LOCKS_EXCLUDED(mutex);
 
   // host_service.cc
   void Register();
+  // True: the call has been taken, to be run by Open, or refused. Its deadline is its caller's.
+  bool WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply) ABSL_LOCKS_EXCLUDED(mutex);
   absl::Status Meet(const Caller& caller);
   User& Renew(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // The caller is the first holder. Its lease begins anew: forgotten while the object was made, it would never be again.
@@ -90,7 +101,7 @@ struct Host::State {
   Host* const host;
   const uint64_t process;  // this run
   std::atomic<uint32_t> rank;
-  std::atomic<uint64_t> job_epoch;  // 0: not open; set after the rank
+  std::atomic<uint64_t> job_epoch;  // 0: not open; set after the rank, by Open under the mutex
   std::string address;
   std::atomic<uint64_t> calls{0}, gradients{0}, gradient_arrays{0}, gradient_bytes{0};
   std::atomic<uint64_t> next_call;
@@ -105,6 +116,7 @@ struct Host::State {
   std::map<Reference, uint64_t> references ABSL_GUARDED_BY(mutex);  // from here, counted
   std::set<uint64_t> holds_in_flight ABSL_GUARDED_BY(mutex);
   uint64_t next_sequence ABSL_GUARDED_BY(mutex) = 1;
+  std::vector<EarlyCall> early ABSL_GUARDED_BY(mutex);  // in the order they came
   size_t farewells ABSL_GUARDED_BY(mutex) = 0;  // ends and drops on their way
   bool closing ABSL_GUARDED_BY(mutex) = false;  // nothing begins any more
   bool closed ABSL_GUARDED_BY(mutex) = false;   // no call is made any more

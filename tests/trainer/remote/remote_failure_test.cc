@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <future>
+
 #include "proto/worker.pb.h"
 #include "tests/trainer/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
@@ -221,6 +223,32 @@ TEST_F(RemoteFailureTest, AnObjectThatItsCallerNoLongerAwaitsIsFreedThoughItsMak
   EXPECT_EQ(slow.status().code(), absl::StatusCode::kDeadlineExceeded) << slow.status();
   EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 1; }));
   EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 0; }, 3));
+}
+
+TEST_F(RemoteFailureTest, CallsThatComeBeforeTheirPeerHasJoinedWaitForItOrForTheirDeadline) {
+  const absl::Duration lease = absl::Milliseconds(300);
+  const auto worker = StartHost(true, 0, lease, /*job_epoch=*/0), trainer = StartHost(false, 0, lease);
+  const auto create = [&](absl::Time deadline) { return RemoteModule::Create(*trainer, worker->address(), "Slow", "", deadline); };
+  auto waiting = std::async(std::launch::async, create, Soon());
+  EXPECT_EQ(create(Soon(0.2)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  worker->Open(0, kJobEpoch);
+  const auto made = waiting.get();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE(Eventually([&] { return worker->NumObjects() == 1; })) << "the other's caller no longer awaits it";
+  const auto outputs = made->Evaluate({x_.value()}, Soon());
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+}
+
+TEST_F(RemoteFailureTest, CallsThatCameBeforeTheirPeerJoinedEndWithIt) {
+  auto worker = StartHost(true, 0, absl::Seconds(6), /*job_epoch=*/0);
+  const auto trainer = StartHost(false, 0);
+  const auto create = [&](absl::Time deadline) { return RemoteModule::Create(*trainer, worker->address(), "Slow", "", deadline); };
+  auto waiting = std::async(std::launch::async, create, Soon());
+  EXPECT_EQ(create(Soon(0.2)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  const absl::Time begun = absl::Now();
+  worker.reset();
+  EXPECT_FALSE(waiting.get().ok());
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5)) << "the deadline is far";
 }
 
 TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {

@@ -152,9 +152,11 @@ class RemoteHosts : public ::testing::Test {
     });
   }
 
+  static constexpr uint64_t kJobEpoch = 7;
+
   // A trainer, or a worker with modules.
-  std::unique_ptr<Host> StartHost(bool is_worker, uint32_t rank, absl::Duration lease = absl::Seconds(6)) {
-    auto host = Host::Start({.is_worker = is_worker, .rank = rank, .job_epoch = 7, .pool = &pool_,
+  std::unique_ptr<Host> StartHost(bool is_worker, uint32_t rank, absl::Duration lease = absl::Seconds(6), uint64_t job_epoch = kJobEpoch) {
+    auto host = Host::Start({.is_worker = is_worker, .rank = rank, .job_epoch = job_epoch, .pool = &pool_,
                              .modules = is_worker ? &registry_ : nullptr, .lease = lease});
     EXPECT_TRUE(host.ok()) << host.status();
     return host.ok() ? *std::move(host) : nullptr;
