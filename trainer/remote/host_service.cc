@@ -47,11 +47,12 @@ optim::DenseOptions OptionsOf(const CreateOptimizerRequest& request) {
 }  // namespace
 
 void Host::State::Register() {
-  const auto handle = [&](const char* method, auto member) {
-    server.Handle("tandem.WorkerService", method, rpc::MethodKind::UNARY, [this, member](rpc::Payload request, rpc::Reply reply) {
-      if (job_epoch == 0 && WaitsForOpen(member, request, reply)) return;
+  const auto handle = [&](const char* method, Method member, bool of_the_job = true) {
+    const auto serve = [this, member, of_the_job](rpc::Payload request, rpc::Reply reply) {
+      if (of_the_job && job_epoch == 0 && WaitsForOpen(member, request, reply)) return;
       (this->*member)(std::move(request), std::move(reply));
-    });
+    };
+    server.Handle("tandem.WorkerService", method, rpc::MethodKind::UNARY, serve);
   };
   handle("Create", &State::Create);
   handle("Hold", &State::Hold);
@@ -63,7 +64,7 @@ void Host::State::Register() {
   handle("CreateOptimizer", &State::CreateOptimizer);
   handle("Step", &State::Step);
   handle("End", &State::End);
-  handle("WorkerStatistics", &State::WorkerStatistics);
+  handle("WorkerStatistics", &State::WorkerStatistics, /*of_the_job=*/false);  // whoever watches need not be a member
 }
 
 bool Host::State::WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply) {

@@ -231,6 +231,8 @@ TEST_F(RemoteFailureTest, CallsThatComeBeforeTheirPeerHasJoinedWaitForItOrForThe
   const auto create = [&](absl::Time deadline) { return RemoteModule::Create(*trainer, worker->address(), "Slow", "", deadline); };
   auto waiting = std::async(std::launch::async, create, Soon());
   EXPECT_EQ(create(Soon(0.2)).status().code(), absl::StatusCode::kDeadlineExceeded);
+  const auto statistics = remote::StartCall(*trainer, worker->address(), "WorkerStatistics", rpc::Payload(), Soon(), "statistics");
+  EXPECT_TRUE(statistics.Wait(Soon()).ok()) << "whoever watches need not be a member";
   worker->Open(0, kJobEpoch);
   const auto made = waiting.get();
   ASSERT_TRUE(made.ok()) << made.status();
