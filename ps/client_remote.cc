@@ -493,9 +493,10 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   // One of the operation's messages; `take` looks at its answer.
   static void Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
                    std::function<absl::Status(Payload)> take, std::function<Payload()> checked = nullptr);
-  // The same one to every server, once `pushes` are done.
-  void SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams, const std::vector<Future<Done>>& pushes,
-               std::string request, const std::shared_ptr<Operation>& operation, const std::function<absl::Status(Payload)>& take);
+  // The same one to every server, once all of `before` are done; or none, with their first error. What it returns is complete then.
+  Future<Done> SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams, const std::vector<Future<Done>>& before,
+                       std::string request, const std::shared_ptr<Operation>& operation,
+                       const std::function<absl::Status(Payload)>& take);
   RequestHeader HeaderOf(const ConcurrentSpan& span) const {
     RequestHeader traced = header;
     traced.set_trace_id(span.trace_id());
@@ -579,16 +580,19 @@ void RemoteClient::Core::Send(ResendingStream& stream, Payload payload, const st
                std::move(checked)});
 }
 
-void RemoteClient::Core::SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams,
-                                 const std::vector<Future<Done>>& pushes, std::string request,
-                                 const std::shared_ptr<Operation>& operation,
-                                 const std::function<absl::Status(Payload)>& take) {
-  WhenAll(pushes, [streams, operation, take, request = std::move(request)](absl::Status pushed) {
-    if (!pushed.ok()) return operation->Fail(pushed);
-    for (size_t server = 0; server < streams.size(); ++server) {
+Future<Done> RemoteClient::Core::SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams,
+                                         const std::vector<Future<Done>>& before, std::string request,
+                                         const std::shared_ptr<Operation>& operation,
+                                         const std::function<absl::Status(Payload)>& take) {
+  SharedPromise<Done> sent;
+  WhenAll(before, [streams, operation, take, sent, request = std::move(request)](const absl::Status& status) {
+    if (!status.ok()) operation->Fail(status);
+    for (size_t server = 0; status.ok() && server < streams.size(); ++server) {
       Send(*streams[server], Payload(request), operation, static_cast<int>(server), take);
     }
+    sent.Set(Done());
   });
+  return sent.future();
 }
 
 absl::StatusOr<RemoteClient::Core::PooledPlan> RemoteClient::Core::PlanPooled(std::string what, const Bags& bags, size_t dim,
@@ -896,7 +900,10 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
     added->set_learning_rate(rate.learning_rate);
   }
   const auto operation = core_->BeginAll(absl::StrCat("commit of step ", args.step), span);
-  core_->SendAll(core_->commits, std::exchange(pushes_, {}), request.SerializeAsString(), operation, TakeNothing);
+  // Not before the last one, whose pushes may still be on their way while this one's are there.
+  std::vector<Future<Done>> before = std::exchange(pushes_, {});
+  before.push_back(commit_sent_);
+  commit_sent_ = core_->SendAll(core_->commits, before, request.SerializeAsString(), operation, TakeNothing);
   return operation->future();
 }
 

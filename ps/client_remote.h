@@ -47,7 +47,8 @@ class RemoteClient : public Client {
                                           std::vector<PushSegment> segments) override;
   rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;
   rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override;
-  // These two are sent when this client's pushes have been acknowledged; they fail with the error of one that failed.
+  // These two are sent when this client's pushes have been acknowledged; they fail with the error of one that failed. In PERMIT a step
+  // may be pushed and committed while those before it are on their way.
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
@@ -72,6 +73,7 @@ class RemoteClient : public Client {
   const uint32_t num_trainers_;
   uint64_t next_sequence_ = 1;                  // of push messages, whatever their server
   std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
+  rpc::Future<rpc::Done> commit_sent_ = rpc::Future<rpc::Done>::Ready(rpc::Done());  // the last one, or never
 };
 
 }  // namespace tandem::ps

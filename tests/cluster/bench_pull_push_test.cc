@@ -29,6 +29,7 @@ class BenchPullPushTest : public testing::Test {
   }
   struct Case {
     std::string mode, path, wire;
+    int permits = 1;
   };
   // Runs a small table of cases, to end well and to write a line for each of `cases` and no other.
   void RunAndCheck(std::vector<std::string> arguments, const std::vector<Case>& cases) const;
@@ -57,13 +58,14 @@ void BenchPullPushTest::RunAndCheck(std::vector<std::string> arguments, const st
   EXPECT_TRUE(Children(bench->pid()).empty());
   const std::string json = Json();
   size_t at = 0;
-  for (const auto& [mode, path, wire] : cases) {
+  for (const auto& [mode, path, wire, permits] : cases) {
     at = json.find("{\"mode\"", at);
     ASSERT_NE(at, std::string::npos) << json;
     double rows = 0, gigabytes = 0, p50 = 0, p99 = 0, pull = 0, own = 0, push = 0, raw = 0, ratio = 0;
     const std::string format =
         "{\"mode\":\"" + mode +
-        "\",\"clients\":2,\"servers\":2,\"threads\":2,\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"" + path +
+        "\",\"clients\":2,\"servers\":2,\"threads\":2,\"permits\":" + std::to_string(permits) +
+        ",\"rows\":3000,\"dim\":5,\"batch\":50,\"ids\":\"zipf\",\"path\":\"" + path +
         "\",\"wire\":\"" + wire + "\",\"rows_per_second\":%lf,\"gb_per_second\":%lf,\"p50_ms\":%lf,\"p99_ms\":%lf,"
         "\"pull_ms\":%lf,\"own_ms\":%lf,\"push_ms\":%lf,"
         "\"raw_" + path + "_gb_per_second\":%lf,\"ratio_to_raw_" + path + "\":%lf,\"correct\":true}";
@@ -94,6 +96,11 @@ TEST_F(BenchPullPushTest, RowsMayTravelRounded) {
   RunAndCheck({"--mode", "pull_push", "hybrid", "--wire", "bf16"}, {{"pull_push", "grpc", "bf16"}, {"hybrid", "grpc", "bf16"}});
 }
 
+TEST_F(BenchPullPushTest, StepsOfPullsAndPushesMayBeUnderWayAtOnce) {
+  RunAndCheck({"--mode", "push", "pull", "--path", "all", "--wire", "f32", "--permits", "2"},
+              {{"push", "grpc", "f32", 2}, {"push", "shm", "f32", 2}, {"pull", "grpc", "f32", 2}, {"pull", "shm", "f32", 2}});
+}
+
 TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
   for (const bool interrupted : {true, false}) {
     const auto bench =
@@ -121,6 +128,9 @@ TEST_F(BenchPullPushTest, WhatCannotBeMeasuredIsRefusedBeforeAnythingIs) {
   EXPECT_EQ(few.exit_code, 2);
   EXPECT_EQ(few.out, "");
   EXPECT_NE(few.err.find("--batch 51 with --mode pull"), std::string::npos) << few.err;
+  const support::Ended in_turn = Start({"--mode", "hybrid", "--permits", "2"})->Wait(kDeadlineSeconds);
+  EXPECT_EQ(in_turn.exit_code, 2);
+  EXPECT_NE(in_turn.err.find("--permits 2 with --mode hybrid"), std::string::npos) << in_turn.err;
   const support::Ended nowhere = Start({"--json", folder_ / "nowhere/bench.json"})->Wait(kDeadlineSeconds);
   EXPECT_EQ(nowhere.exit_code, 2);
 }

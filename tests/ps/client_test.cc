@@ -1,4 +1,5 @@
 // Both clients: evaluation pulls, refusals, aborts; and the remote one when servers are slow, gone or come back.
+#include <deque>
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -201,6 +202,39 @@ TEST(RemoteClientTest, DestructionCompletesWhatIsInFlight) {
   client.reset();
   ASSERT_TRUE(pull.ready());
   EXPECT_TRUE(absl::IsCancelled(pull.Wait(Deadline()).status()));
+}
+
+// In PERMIT pushes go on while commits are under way. A commit whose pushes were there when it was called must not overtake the one
+// before, whose pushes are acknowledged just then on another thread.
+TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
+  constexpr uint64_t kSteps = 2000, kUnderWay = 4;
+  for (const bool shared_memory : {false, true}) {
+    SCOPED_TRACE(shared_memory);
+    PsCluster cluster(2, 1);
+    RemoteClientOptions options{.timeout = absl::Seconds(30), .message_bytes = 512, .shared_memory = shared_memory};
+    options.consistency.set_mode(ConsistencySpec::PERMIT);
+    options.consistency.set_staleness(kUnderWay);
+    const auto client = cluster.MakeClient(0, 1, options);
+    TableSpec spec = MakeTableSpec(1, 4);
+    spec.set_init_stddev(0);
+    ASSERT_TRUE(client->CreateTables({spec}, absl::Seconds(30)).ok());
+    const std::vector<uint64_t> ids = MakeIds(1, 100);
+    const std::vector<float> gradients(400, 1);
+    std::deque<rpc::Future<rpc::Done>> commits;
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      const auto few = absl::MakeConstSpan(ids).first(step % 3 == 0 ? 1 : 100);  // acknowledged earlier than the others
+      client->Accumulate(step, 0, {{1, few, gradients.data()}});
+      commits.push_back(client->Commit(Args(step)));
+      if (commits.size() < kUnderWay) continue;
+      const auto committed = commits.front().Wait(Deadline());
+      ASSERT_TRUE(committed.ok()) << committed.status();
+      commits.pop_front();
+    }
+    for (const auto& commit : commits) ASSERT_TRUE(commit.Wait(Deadline()).ok());
+    std::vector<float> rows(400);
+    ASSERT_TRUE(client->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    for (size_t i = 0; i < 400; ++i) EXPECT_EQ(rows[i], -static_cast<float>(i < 4 ? kSteps : kSteps - kSteps / 3));
+  }
 }
 
 }  // namespace

@@ -205,9 +205,9 @@ void PrintHead(const std::vector<PullPushCase>& plan) {
       "the row travels as for each pull and for each push of a distinct id, over the whole step. wait+own+wait: a client's step is the wait for\n"
       "rows, work of its own (in hybrid modes the dense net and its all-reduce) and the wait for pushes and the commit. raw: streams of 1 MB\n"
       "messages gathered in pieces of 256 bytes and copied out, on the same path between the same processes; its share: our GB/s while clients\n"
-      "wait for pulls or pushes, of raw. %u repetitions, medians.\n"
-      "%-13s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %14s %8s %6s %6s %6s\n",
-      plan[0].repetitions(), "mode", "clients", "servers", "threads", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
+      "wait for pulls or pushes, of raw. permits: steps of a client that may be under way. %u repetitions, medians.\n"
+      "%-13s %7s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %14s %8s %6s %6s %6s\n",
+      plan[0].repetitions(), "mode", "clients", "servers", "threads", "permits", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
       "p99 ms", "wait+own+wait", "raw GB/s", "share", "pull", "push");
   std::fflush(stdout);
 }
@@ -215,8 +215,8 @@ void PrintHead(const std::vector<PullPushCase>& plan) {
 void Print(const Measured& m) {
   const auto ratio = [](double value) { return value > 0 ? absl::StrFormat("%.2f", value) : std::string("-"); };
   const std::string split = absl::StrFormat("%.1f+%.1f+%.1f", m.pull_seconds * 1e3, m.own_seconds * 1e3, m.push_seconds * 1e3);
-  std::printf("%-13s %7u %7u %7d %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %14s %8.2f %6s %6s %6s\n", ModeName(m.bench),
-              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.dim(), IdsName(m.bench), PathName(m.bench),
+  std::printf("%-13s %7u %7u %7d %7u %4u %7s %4s %4s %10.3f %7.2f %9.3f %9.3f %14s %8.2f %6s %6s %6s\n", ModeName(m.bench),
+              m.bench.clients(), m.bench.servers(), m.bench.threads(), m.bench.permits(), m.bench.dim(), IdsName(m.bench), PathName(m.bench),
               ps::NameOf(m.bench.wire()),
               m.rows_per_second * 1e-6, m.bytes_per_second * 1e-9, m.p50_seconds * 1e3, m.p99_seconds * 1e3, split.c_str(),
               m.raw_bytes_per_second * 1e-9, ratio(m.ratio).c_str(), ratio(m.pull_ratio).c_str(), ratio(m.push_ratio).c_str());
@@ -227,7 +227,7 @@ void Print(const Measured& m) {
 std::string JsonObject(const Measured& m) {
   return absl::StrCat(
       "{\"mode\":\"", ModeName(m.bench), "\",\"clients\":", m.bench.clients(), ",\"servers\":", m.bench.servers(),
-      ",\"threads\":", m.bench.threads(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
+      ",\"threads\":", m.bench.threads(), ",\"permits\":", m.bench.permits(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
       ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench),
       "\",\"path\":\"", PathName(m.bench), "\",\"wire\":\"", ps::NameOf(m.bench.wire()),
       "\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
@@ -256,6 +256,11 @@ absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const
   bench.set_steps(options.steps);
   bench.set_seconds(options.seconds);
   bench.set_repetitions(options.repetitions);
+  if (HasSamples(bench) && options.permits > 1 && !options.modes.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--permits ", options.permits, " with --mode ", mode, ", whose steps follow one another; allowed: 1"));
+  }
+  bench.set_permits(HasSamples(bench) ? 1 : options.permits);
   if (IsPooled(bench) && bench.wire() != WIRE_F32) {
     return absl::InvalidArgumentError(
         absl::StrCat("--wire ", wire, " with --mode ", mode, ", whose sums travel in f32; allowed: f32"));

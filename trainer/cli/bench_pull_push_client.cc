@@ -43,17 +43,30 @@ TableSpec TableOf(const PullPushCase& bench) {
   return spec;
 }
 
+ConsistencySpec ConsistencyOf(const PullPushCase& bench) {
+  ConsistencySpec consistency;
+  if (bench.permits() <= 1) return consistency;
+  consistency.set_mode(ConsistencySpec::PERMIT);
+  consistency.set_staleness(bench.permits());
+  return consistency;
+}
+
 std::unique_ptr<ps::RemoteClient> MakeClient(const PullPushCase& bench, const rpc::MasterClient& master, WireFormat wire) {
   return std::make_unique<ps::RemoteClient>(ServerAddresses(master.assignment()),
                                             ps::Router::FromShardMap(master.assignment().shard_map), master.MakeHeader(),
                                             bench.clients(),
                                             ps::RemoteClientOptions{.timeout = kBenchTimeout,
+                                                                    .consistency = ConsistencyOf(bench),
                                                                     .wire = wire,
                                                                     .shared_memory = bench.path() == PullPushCase::SHM});
 }
 
 absl::Status Wait(const rpc::Future<rpc::Done>& future) {
   return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status();
+}
+absl::Status Wait(const std::vector<rpc::Future<rpc::Done>>& calls) {
+  for (const auto& call : calls) RETURN_IF_ERROR(Wait(call));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -152,24 +165,51 @@ void PullPushClient::MakeGradients() {
   }
 }
 
-void PullPushClient::LookUp(uint64_t number, Lookup* lookup) {
-  const std::vector<uint64_t>& batch = batches_[number % kNumBatches];
-  if (bench_.mode() == PullPushCase::PULL_PUSH) Merge(batch, lookup);
-  else lookup->ids = batch;
-}
-
 void PullPushClient::StartPull(uint64_t step, Lookup* lookup) {
   lookup->rows.resize(IdsPerStep(bench_) * bench_.dim());
   lookup->pulled = client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = lookup->ids, .rows = lookup->rows.data()}});
 }
 
+PullPushClient::Calls PullPushClient::StartPush(absl::Span<const uint64_t> ids, const float* gradients) {
+  Calls calls;
+  calls.push_back(client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients}}));
+  calls.push_back(client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}}));
+  return calls;
+}
+
 absl::Status PullPushClient::Push(const float* gradients, absl::FunctionRef<void()> meanwhile) {
-  const auto pushed =
-      client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = lookup_.ids, .gradients = gradients}});
-  const auto committed = client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}});
+  const Calls pushed = StartPush(lookup_.ids, gradients);
   meanwhile();
-  RETURN_IF_ERROR(Wait(pushed));
-  return Wait(committed);
+  return Wait(pushed);
+}
+
+absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetition* times) {
+  const bool pull = bench_.mode() == PullPushCase::PULL;
+  const size_t number = num_steps_ % kNumBatches;
+  const std::vector<uint64_t>& batch = batches_[number];
+  Stopwatch watch;
+  if (pull) {
+    Lookup& lookup = pulls_[num_steps_ % bench_.permits()];
+    lookup.ids = batch;
+    StartPull(next_step_, &lookup);
+    under_way_.push_back({lookup.pulled});
+  } else {
+    under_way_.push_back(StartPush(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)].data()));
+  }
+  while (under_way_.size() >= (another_follows ? bench_.permits() : 1)) {
+    RETURN_IF_ERROR(Wait(under_way_.front()));
+    under_way_.pop_front();
+  }
+  const double seconds = watch.Lap(), bytes = RowBytes(bench_, batch.size());
+  if (pull) {
+    times->set_pull_seconds(times->pull_seconds() + seconds);
+    times->set_pull_bytes(times->pull_bytes() + bytes);
+  } else {
+    times->set_push_seconds(times->push_seconds() + seconds);
+    times->set_push_bytes(times->push_bytes() + bytes);
+  }
+  ++num_steps_;
+  return absl::OkStatus();
 }
 
 absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
@@ -194,31 +234,26 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
 absl::Status PullPushClient::Step(bool another_follows, PullPushRepetition* times) {
   if (IsHybrid(bench_)) return replica_->Step(another_follows, times);
   if (bench_.mode() == PullPushCase::POOLED) return StepPooled(times);
-  const size_t number = num_steps_ % kNumBatches;
+  if (bench_.mode() != PullPushCase::PULL_PUSH) return StepUnderWay(another_follows, times);
   Stopwatch watch;
-  if (!pulled_ahead_) LookUp(num_steps_, &lookup_);
+  if (!pulled_ahead_) Merge(batches_[num_steps_ % kNumBatches], &lookup_);
   const double bytes = RowBytes(bench_, lookup_.ids.size());
   watch.Lap();
-  if (bench_.mode() != PullPushCase::PUSH) {
-    if (!std::exchange(pulled_ahead_, false)) StartPull(next_step_, &lookup_);
-    RETURN_IF_ERROR(Wait(lookup_.pulled));
-    times->set_pull_seconds(times->pull_seconds() + watch.Lap());
-    times->set_pull_bytes(times->pull_bytes() + bytes);
-  }
-  if (bench_.mode() == PullPushCase::PULL_PUSH) MakeGradients();
-  if (bench_.mode() != PullPushCase::PULL) {
-    const size_t ready = 2 * number + (PushSign(num_steps_) < 0 ? 1 : 0);
-    watch.Lap();
-    pulled_ahead_ = another_follows && bench_.mode() == PullPushCase::PULL_PUSH;
-    RETURN_IF_ERROR(Push(bench_.mode() == PullPushCase::PUSH ? ready_gradients_[ready].data() : gradients_.data(), [&] {
-      if (!pulled_ahead_) return;
-      LookUp(num_steps_ + 1, &next_);
-      StartPull(next_step_, &next_);
-    }));
-    if (pulled_ahead_) std::swap(lookup_, next_);
-    times->set_push_seconds(times->push_seconds() + watch.Lap());
-    times->set_push_bytes(times->push_bytes() + bytes);
-  }
+  if (!pulled_ahead_) StartPull(next_step_, &lookup_);
+  RETURN_IF_ERROR(Wait(lookup_.pulled));
+  times->set_pull_seconds(times->pull_seconds() + watch.Lap());
+  times->set_pull_bytes(times->pull_bytes() + bytes);
+  MakeGradients();
+  watch.Lap();
+  pulled_ahead_ = another_follows;
+  RETURN_IF_ERROR(Push(gradients_.data(), [&] {
+    if (!pulled_ahead_) return;
+    Merge(batches_[(num_steps_ + 1) % kNumBatches], &next_);
+    StartPull(next_step_, &next_);
+  }));
+  if (pulled_ahead_) std::swap(lookup_, next_);
+  times->set_push_seconds(times->push_seconds() + watch.Lap());
+  times->set_push_bytes(times->push_bytes() + bytes);
   ++num_steps_;
   return absl::OkStatus();
 }
@@ -304,7 +339,8 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
     return "";
   };
   if (bench_.mode() == PullPushCase::PULL) {
-    if (std::string wrong = compare(lookup_.ids, lookup_.rows); !wrong.empty()) return wrong;
+    const Lookup& last = pulls_[(num_steps_ - 1) % bench_.permits()];
+    if (std::string wrong = compare(last.ids, last.rows); !wrong.empty()) return wrong;
   }
   const std::vector<uint64_t> sampled = SampleIds();
   std::vector<float> rows(sampled.size() * bench_.dim());
@@ -330,6 +366,7 @@ absl::StatusOr<PullPushFigures> PullPushClient::Run() {
   MakeReadyGradients();
   if (IsHybrid(bench_)) RETURN_IF_ERROR(MakeReplica());
   gradients_.resize(IdsPerStep(bench_) * bench_.dim());
+  if (bench_.mode() == PullPushCase::PULL) pulls_.resize(bench_.permits());
   PullPushFigures figures;
   figures.set_ids_per_step(IdsPerStep(bench_));
   RETURN_IF_ERROR(Meet());

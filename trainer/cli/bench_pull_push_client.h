@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,12 +46,15 @@ class PullPushClient {
   // The distinct ids of a batch, ascending, and how often each occurs.
   void Merge(const std::vector<uint64_t>& batch, Lookup* lookup);
   void MakeGradients();
-  // The ids of step `number` of this case.
-  void LookUp(uint64_t number, Lookup* lookup);
   // Sends the pull for step `step` of the tables.
   void StartPull(uint64_t step, Lookup* lookup);
+  using Calls = std::vector<rpc::Future<rpc::Done>>;
+  // Pushes gradients for `ids` and commits.
+  Calls StartPush(absl::Span<const uint64_t> ids, const float* gradients);
   // Pushes gradients for lookup_.ids and commits; `meanwhile` runs before the wait for both.
   absl::Status Push(const float* gradients, absl::FunctionRef<void()> meanwhile);
+  // PULL and PUSH: one behind others that are under way. Waits until there is room for the next or, where none follows, for all.
+  absl::Status StepUnderWay(bool another_follows, PullPushRepetition* times);
   absl::Status StepPooled(PullPushRepetition* times);
   // One timed step of the mode; adds to `times`. Where another follows its rows are pulled behind this step's commit, as the training
   // loop does: the servers hold the pull back until the commit is applied.
@@ -82,6 +86,8 @@ class PullPushClient {
   std::vector<uint64_t> offsets_;                    // POOLED
   std::vector<uint64_t> sorted_, scratch_;
   Lookup lookup_, next_;
+  std::vector<Lookup> pulls_;    // PULL: of `permits` steps, in turn
+  std::deque<Calls> under_way_;  // PULL and PUSH: of each step
   bool pulled_ahead_ = false;     // lookup_ is on its way
   std::vector<float> gradients_;  // [lookup_.ids.size(), dim] and room for more
 };

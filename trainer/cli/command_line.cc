@@ -81,6 +81,11 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--path", options.paths, "how rows travel: grpc, shm (shared memory) or all; default: grpc, and shm for dim 64")
       ->check(CLI::IsMember({"grpc", "shm", "all"}))
       ->type_name("grpc|shm|all");
+  command
+      .add_option("--permits", options.permits,
+                  "pull and push: steps of a client that may be under way; above 1 in the consistency PERMIT, else in BSP")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
   command.add_option("--seconds", options.seconds, "about how long a repetition takes")
       ->check(CLI::Range(0.001, 600.0))
       ->capture_default_str();

@@ -58,6 +58,7 @@ struct BenchPullPushOptions {
   int threads = 1;  // worker threads of a server
   uint64_t rows = 1'000'000;
   uint32_t batch = 4096;   // a client and step: ids for pull and push, else samples of 26 ids
+  uint32_t permits = 1;    // pull and push: steps of a client that may be under way; other modes have 1
   uint32_t steps = 0;      // of a repetition; 0: as many as take `seconds`
   double seconds = 0.6;
   uint32_t repetitions = 5;
