@@ -149,8 +149,10 @@ class Client {
   virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
   // The sparse share of params_hash (core.md 9), summed over servers.
   virtual rpc::Future<HashResult> Hash() = 0;
-  // What servers hold and have done, for all their callers, added up.
+  // What servers hold and have done, for all their callers, added up; with this client's OwnStatistics.
   virtual rpc::Future<StatisticsReply> Statistics() = 0;
+  // Of that, what servers do not know: the gradients that this client refused, dropped or mended itself. No other trainer is told.
+  virtual StatisticsReply OwnStatistics() const { return {}; }
   // Writes all rows ever committed into `folder`, an absolute path that exists and that servers see too, and returns the
   // files (ps/checkpoint.h), which are on disk then. One trainer calls it, before its Commit of step + 1, so that the rows are
   // those of one moment. FailedPrecondition unless `step` is the last one applied, of every trainer.

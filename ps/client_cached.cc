@@ -240,13 +240,11 @@ Future<HashResult> CachedClient::Hash() {
   return client().Hash();
 }
 
-Future<StatisticsReply> CachedClient::Statistics() {
+StatisticsReply CachedClient::OwnStatistics() const {
   StatisticsReply own;
-  {
-    absl::MutexLock lock(&cache_->mutex);
-    for (const auto& [number, table] : cache_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
-  }
-  return StatisticsWith(std::move(own));
+  absl::MutexLock lock(&cache_->mutex);
+  for (const auto& [number, table] : cache_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
+  return own;
 }
 
 Future<std::vector<SavedFile>> CachedClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {

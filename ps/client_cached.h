@@ -51,7 +51,8 @@ class CachedClient : public ForwardingClient {
   // FailedPrecondition while gradients are kept back.
   rpc::Future<HashResult> Hash() override;
   // With what was refused, dropped or mended here, with a write bound: servers see sums of what was left.
-  rpc::Future<StatisticsReply> Statistics() override;
+  rpc::Future<StatisticsReply> Statistics() override { return StatisticsWith(OwnStatistics()); }
+  StatisticsReply OwnStatistics() const override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   std::vector<std::string> Report() const override;
 

@@ -36,6 +36,7 @@ class ForwardingClient : public Client {
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override { return client_->Commit(args); }
   rpc::Future<HashResult> Hash() override { return client_->Hash(); }
   rpc::Future<StatisticsReply> Statistics() override { return client_->Statistics(); }
+  StatisticsReply OwnStatistics() const override { return client_->OwnStatistics(); }
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override {
     return client_->Save(step, folder, deadline);
   }

@@ -203,13 +203,11 @@ Future<HashResult> GeoClient::Hash() {
   return client().Hash();
 }
 
-Future<StatisticsReply> GeoClient::Statistics() {
+StatisticsReply GeoClient::OwnStatistics() const {
   StatisticsReply own;
-  {
-    absl::MutexLock lock(&copies_->mutex);
-    for (const auto& [number, table] : copies_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
-  }
-  return StatisticsWith(std::move(own));
+  absl::MutexLock lock(&copies_->mutex);
+  for (const auto& [number, table] : copies_->tables) *own.add_tables() = GuardStatistics(table.spec(), table.guarded());
+  return own;
 }
 
 Future<std::vector<SavedFile>> GeoClient::Save(uint64_t step, const std::string& folder, absl::Time deadline) {

@@ -46,7 +46,8 @@ class GeoClient : public ForwardingClient {
   // FailedPrecondition in the middle of a window.
   rpc::Future<HashResult> Hash() override;
   // With what this trainer's tables refused, dropped, mended and clipped: the servers' see deltas alone.
-  rpc::Future<StatisticsReply> Statistics() override;
+  rpc::Future<StatisticsReply> Statistics() override { return StatisticsWith(OwnStatistics()); }
+  StatisticsReply OwnStatistics() const override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
   // Plain SGD, which adds up deltas; rows start as those of `table` do.
   TableSpec StoredSpec(const TableSpec& table) const override;

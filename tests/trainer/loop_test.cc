@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "ps/client_forwarding.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "tests/support/temp_folder.h"
@@ -181,6 +182,51 @@ TEST_F(TrainLoopTest, PatienceStopsTheRunAndKeepsTheBestEpochsFigures) {
   EXPECT_EQ(run.summary.best_epoch, 1);
   EXPECT_EQ(run.summary.epochs, 5);  // epochs 4 and 5 count against the patience of 2
   EXPECT_TRUE(run.summary.metrics.count("test/hr@10"));
+}
+
+// Its guard has dropped rank + 1 gradients, the first in step 9 - rank.
+class GuardingClient : public ps::ForwardingClient {
+ public:
+  GuardingClient(ps::TableHost& host, uint32_t rank) : ForwardingClient(std::make_unique<ps::LocalClient>(host, rank, 2)), rank_(rank) {}
+  rpc::Future<StatisticsReply> Statistics() override { return StatisticsWith(OwnStatistics()); }
+  StatisticsReply OwnStatistics() const override {
+    StatisticsReply own;
+    TableStatistics& table = *own.add_tables();
+    table.set_name("item");
+    table.set_number(1);
+    table.set_skipped(rank_ + 1);
+    table.mutable_first_offender()->set_id(77);
+    table.mutable_first_offender()->set_trainer(rank_);
+    table.mutable_first_offender()->set_step(9 - rank_);
+    return own;
+  }
+
+ private:
+  const uint32_t rank_;
+};
+
+TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers) {
+  const Job job = SmallJob();
+  const loop::SequenceData data = SmallData();
+  const support::TempFolder folder;
+  auto output = loop::RunOutput::Create(folder.path() + "/out", loop::LogFormat::TEXT);
+  ASSERT_TRUE(output.ok()) << output.status();
+  ps::TableHost host(1);
+  auto groups = comm::ThreadGroup::Create(2, "dp");
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      GuardingClient client(host, rank);
+      const auto summary = loop::RunReplica(
+          job, data, {.group = groups[rank].get(), .client = &client, .output = rank == 0 ? output->get() : nullptr});
+      EXPECT_TRUE(summary.ok()) << summary.status();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string told = ::testing::internal::GetCapturedStdout();
+  ::testing::internal::CaptureStdout();
+  EXPECT_NE(told.find("row gradients that were not finite: 3 dropped"), std::string::npos) << told;
+  EXPECT_NE(told.find("the first: id 77 of trainer 1 in step 8"), std::string::npos) << told;
 }
 
 TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "ps/statistics.h"
+#include "trainer/comm/gather_bytes.h"
 
 namespace tandem::loop {
 namespace {
@@ -34,6 +37,20 @@ absl::StatusOr<int64_t> ServerWatch::TakeStaleness(absl::Time deadline) {
   const int64_t most = MostSteps(last_, statistics.staleness());
   last_ = std::move(*statistics.mutable_staleness());
   return most;
+}
+
+absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group, const StatisticsReply& own, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> gathered,
+                   comm::GatherBytes(group, own.SerializeAsString(), StableHash("statistics"), deadline));
+  StatisticsReply total;
+  for (size_t rank = 1; rank < gathered.size(); ++rank) {
+    StatisticsReply part;
+    if (!part.ParseFromString(gathered[rank])) {
+      return absl::InternalError(absl::StrCat("the statistics of rank ", rank, " are not a well-formed message"));
+    }
+    ps::MergeStatistics(part, &total);
+  }
+  return total;
 }
 
 std::vector<std::string> ServerNotes(const StatisticsReply& statistics, bool may_be_stale) {

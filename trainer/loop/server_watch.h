@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ps/client.h"
+#include "trainer/comm/process_group.h"
 
 namespace tandem::loop {
 
@@ -31,6 +32,8 @@ class ServerWatch {
 
 // The most steps that `now` counts more often than `before`; 0 if there are none.
 int64_t MostSteps(const StepHistogram& before, const StepHistogram& now);
+// What ranks other than 0 tell, added up, at rank 0; nothing at the others. Collective.
+absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group, const StatisticsReply& own, absl::Time deadline);
 // Lines on the whole run: staleness, if rows may be stale; each table that was given values to guard against.
 std::vector<std::string> ServerNotes(const StatisticsReply& statistics, bool may_be_stale);
 

@@ -7,6 +7,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/kernel_span.h"
 #include "kernels/base/status_macros.h"
+#include "ps/statistics.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
@@ -494,6 +495,8 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   summary.samples_per_second = static_cast<double>(samples_) / std::max(1e-9, train_seconds_);
   summary.tokens_per_second = static_cast<double>(tokens_) / std::max(1e-9, train_seconds_);
   summary.dense_parameters = static_cast<uint64_t>(parameters_.num_elements());
+  ASSIGN_OR_RETURN(const StatisticsReply of_others,
+                   GatherStatistics(*environment_.group, environment_.client->OwnStatistics(), Deadline()));
   if (environment_.output != nullptr) {
     ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.client->Hash().Wait(Deadline()));
     if (served_) RETURN_IF_ERROR(ReadServed(Deadline()));
@@ -502,7 +505,8 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their gradients were not finite"));
     }
-    ASSIGN_OR_RETURN(const StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
+    ASSIGN_OR_RETURN(StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
+    ps::MergeStatistics(of_others, &statistics);
     for (const std::string& note : ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
     for (const std::string& line : environment_.client->Report()) environment_.output->Note(line);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
