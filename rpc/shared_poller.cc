@@ -19,7 +19,8 @@ namespace tandem::rpc {
 
 namespace {
 
-constexpr int kYields = 200;             // looks around, before it sleeps; other threads run meanwhile. To wake a virtual machine's core can take 50 us
+// Looks around, before it sleeps; other threads run meanwhile. 30 us where none does: to be woken on a virtual machine takes up to 50.
+constexpr int kYields = 200;
 constexpr int kRoundsBetweenEvents = 64;  // a thread that never sleeps still hears of peers that come and go
 constexpr int kSleepMilliseconds = 1000;  // a lost ring would cost this much, never a hang
 constexpr int kMaxEvents = 64;
