@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "kernels/base/trace.h"
 #include "proto/embedding.pb.h"
+#include "ps/statistics.h"
 #include "rpc/future.h"
 
 namespace tandem::ps {
@@ -151,7 +152,8 @@ class Client {
   virtual rpc::Future<HashResult> Hash() = 0;
   // What servers hold and have done, for all their callers, added up; with this client's OwnStatistics.
   virtual rpc::Future<StatisticsReply> Statistics() = 0;
-  // Of that, what servers do not know: the gradients that this client refused, dropped or mended itself. No other trainer is told.
+  // Of that, what servers do not know: the gradients that this client refused, dropped or mended itself. No other trainer is told: add
+  // theirs by MergeStatistics.
   virtual StatisticsReply OwnStatistics() const { return {}; }
   // Writes all rows ever committed into `folder`, an absolute path that exists and that servers see too, and returns the
   // files (ps/checkpoint.h), which are on disk then. One trainer calls it, before its Commit of step + 1, so that the rows are

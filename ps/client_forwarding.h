@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "ps/client.h"
-#include "ps/statistics.h"
 
 namespace tandem::ps {
 

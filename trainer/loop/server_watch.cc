@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
-#include "ps/statistics.h"
 #include "trainer/comm/gather_bytes.h"
 
 namespace tandem::loop {

@@ -7,7 +7,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/kernel_span.h"
 #include "kernels/base/status_macros.h"
-#include "ps/statistics.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
