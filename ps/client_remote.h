@@ -73,7 +73,8 @@ class RemoteClient : public Client {
   const uint32_t num_trainers_;
   uint64_t next_sequence_ = 1;                  // of push messages, whatever their server
   std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
-  rpc::Future<rpc::Done> commit_sent_ = rpc::Future<rpc::Done>::Ready(rpc::Done());  // the last one, or never
+  // Complete when the last commit was sent, or will not be.
+  rpc::Future<rpc::Done> commit_sent_ = rpc::Future<rpc::Done>::Ready(rpc::Done());
 };
 
 }  // namespace tandem::ps
