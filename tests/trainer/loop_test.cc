@@ -3,7 +3,9 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <thread>
@@ -87,22 +89,29 @@ double FieldOf(const std::string& json, const std::string& name) {
   return std::atof(json.c_str() + at + name.size() + 3);
 }
 
-RunResult Train(const Job& job, int num_replicas) {
+using MakeClient = std::function<std::unique_ptr<ps::Client>(ps::TableHost& host, uint32_t rank)>;
+
+RunResult Train(const Job& job, int num_replicas, loop::LogFormat format = loop::LogFormat::JSON, MakeClient make_client = nullptr) {
+  if (make_client == nullptr) {
+    make_client = [&](ps::TableHost& host, uint32_t rank) {
+      return std::make_unique<ps::LocalClient>(host, rank, static_cast<uint32_t>(num_replicas), loop::ConsistencyOf(job));
+    };
+  }
   const loop::SequenceData data = SmallData();
   const support::TempFolder folder;
   RunResult result;
   {
-    auto output = loop::RunOutput::Create(folder.path() + "/out", loop::LogFormat::JSON);
+    auto output = loop::RunOutput::Create(folder.path() + "/out", format);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(job.ps().threads());
     auto groups = comm::ThreadGroup::Create(num_replicas, "dp");
     std::vector<std::thread> threads;
     for (int rank = 0; rank < num_replicas; ++rank) {
       threads.emplace_back([&, rank] {
-        ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_replicas), loop::ConsistencyOf(job));
+        const auto client = make_client(host, static_cast<uint32_t>(rank));
         const auto summary = loop::RunReplica(
             job, data,
-            {.group = groups[rank].get(), .client = &client, .output = rank == 0 ? output->get() : nullptr});
+            {.group = groups[rank].get(), .client = client.get(), .output = rank == 0 ? output->get() : nullptr});
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank == 0) result.summary = *summary;
       });
@@ -206,23 +215,8 @@ class GuardingClient : public ps::ForwardingClient {
 };
 
 TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers) {
-  const Job job = SmallJob();
-  const loop::SequenceData data = SmallData();
-  const support::TempFolder folder;
-  auto output = loop::RunOutput::Create(folder.path() + "/out", loop::LogFormat::TEXT);
-  ASSERT_TRUE(output.ok()) << output.status();
-  ps::TableHost host(1);
-  auto groups = comm::ThreadGroup::Create(2, "dp");
-  std::vector<std::thread> threads;
-  for (uint32_t rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      GuardingClient client(host, rank);
-      const auto summary = loop::RunReplica(
-          job, data, {.group = groups[rank].get(), .client = &client, .output = rank == 0 ? output->get() : nullptr});
-      EXPECT_TRUE(summary.ok()) << summary.status();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  Train(SmallJob(), 2, loop::LogFormat::TEXT,
+        [](ps::TableHost& host, uint32_t rank) { return std::make_unique<GuardingClient>(host, rank); });
   const std::string told = ::testing::internal::GetCapturedStdout();
   ::testing::internal::CaptureStdout();
   EXPECT_NE(told.find("row gradients that were not finite: 3 dropped"), std::string::npos) << told;

@@ -170,11 +170,12 @@ void PullPushClient::StartPull(uint64_t step, Lookup* lookup) {
   lookup->pulled = client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = lookup->ids, .rows = lookup->rows.data()}});
 }
 
+PullPushClient::Calls PullPushClient::CommitBehind(rpc::Future<rpc::Done> push) {
+  return {std::move(push), client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}})};
+}
+
 PullPushClient::Calls PullPushClient::StartPush(absl::Span<const uint64_t> ids, const float* gradients) {
-  Calls calls;
-  calls.push_back(client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients}}));
-  calls.push_back(client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}}));
-  return calls;
+  return CommitBehind(client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients}}));
 }
 
 absl::Status PullPushClient::Push(const float* gradients, absl::FunctionRef<void()> meanwhile) {
@@ -221,10 +222,7 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
   times->set_pull_seconds(times->pull_seconds() + watch.Lap());
   times->set_pull_bytes(times->pull_bytes() + bytes);
   const float* gradients = ready_gradients_[PushSign(num_steps_) < 0 ? 1 : 0].data();
-  const auto pushed = client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients);
-  const auto committed = client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}});
-  RETURN_IF_ERROR(Wait(pushed));
-  RETURN_IF_ERROR(Wait(committed));
+  RETURN_IF_ERROR(Wait(CommitBehind(client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients))));
   times->set_push_seconds(times->push_seconds() + watch.Lap());
   times->set_push_bytes(times->push_bytes() + bytes);
   ++num_steps_;

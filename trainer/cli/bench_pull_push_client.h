@@ -49,6 +49,8 @@ class PullPushClient {
   // Sends the pull for step `step` of the tables.
   void StartPull(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
+  // Commits the step whose push this is.
+  Calls CommitBehind(rpc::Future<rpc::Done> push);
   // Pushes gradients for `ids` and commits.
   Calls StartPush(absl::Span<const uint64_t> ids, const float* gradients);
   // Pushes gradients for lookup_.ids and commits; `meanwhile` runs before the wait for both.
