@@ -33,7 +33,7 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream);
 
 struct AttentionBackwardArgs : AttentionArgs {
   ArrayView output, log_sum_exp, grad_output;
-  ArrayView grad_q, grad_k, grad_v;  // overwritten
+  ArrayView grad_q, grad_k, grad_v;  // overwritten; on the host they may be q, k and v, all three or none
 };
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream);
 

@@ -35,7 +35,6 @@ AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const Arra
   p.v = RowsOf<const S>(v, q);
   p.output = RowsOf<S>(output, q);
   p.num_heads = q.shape[1];
-  p.num_keys = k.shape[0];
   p.depth = q.shape[2];
   TANDEM_CHECK(scale > 0) << scale;  // the largest score stays the largest
   p.scale = static_cast<Compute<S>>(scale);

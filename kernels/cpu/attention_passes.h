@@ -2,6 +2,7 @@
 // scores into probabilities or their gradients.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/cpu/attention_block.h"
@@ -11,11 +12,20 @@
 
 namespace tandem::kernels {
 
-// rows [keys, depth] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
+// rows [keys, depth], from `key` on, columns [depth, queries] -> to [keys, queries], of the pairs in sight.
 template <class T>
-void ScoreProduct(const ScoreBlock& block, int64_t depth, const HeadRows<T>& rows, const T* columns, T* to, RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{rows.data, rows.stride, 1, columns, kScoreColumns, to, kScoreColumns}, prefetch,
-              [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
+void ScoreProduct(const ScoreBlock& block, int64_t depth, const KeyRows<T>& rows, int64_t key, const T* columns, T* to,
+                  RowPrefetch& prefetch) {
+  const auto multiply = [&](int64_t begin, int64_t end) {
+    const HeadRows<T> a = rows.From(key + begin);
+    SmallMatmul(end - begin, SmallOperands<T>{a.data, a.stride, 1, columns, kScoreColumns, to + begin * kScoreColumns, kScoreColumns},
+                prefetch, [=](int64_t j) {
+                  return TileExtent{0, depth, block.FirstQuery(begin + j) / kLanes * kLanes, block.columns, false};
+                });
+  };
+  const int64_t in_place = std::clamp<int64_t>(rows.tile_begin - key, 0, block.keys);
+  multiply(0, in_place);
+  if (in_place < block.keys) multiply(in_place, block.keys);
 }
 
 // scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width].

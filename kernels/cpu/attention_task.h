@@ -28,7 +28,7 @@ struct AttentionProblem {
   T* log_sum_exp = nullptr;  // forward: may be null
   TokenRows<const S> grad_output;
   TokenRows<S> grad_q, grad_k, grad_v;
-  int64_t num_heads = 0, depth = 0, num_keys = 0;  // num_keys: rows of k and v
+  int64_t num_heads = 0, depth = 0;
   bool causal = true;
   T scale = 1;
   const int64_t *offsets = nullptr, *row_index = nullptr;

@@ -46,7 +46,7 @@ class TileProducts {
 
   TileProducts(const AttentionProblem<BFloat16>& p, const AttentionTask& task, bool backward)
       : p_(p), task_(task), depth_(p.depth), padded_keys_(RoundUp(task.num_keys, kTileUnit)), backward_(backward),
-        k_(KeysInPlace(p.k)), v_(KeysInPlace(p.v)) {
+        k_{RowsInPlace(p.k, task.first_key)}, v_{RowsInPlace(p.v, task.first_key)} {
     TakeScratch([this](Arena& arena) { Cut(arena); });
   }
 
@@ -60,14 +60,17 @@ class TileProducts {
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
-    CopyRows(p_.k, begin, end, copied_k_);
-    CopyRows(p_.v, begin, end, copied_v_);
+    CopyLastTile(p_.k, begin, end, copied_k_);
+    CopyLastTile(p_.v, begin, end, copied_v_);
     // The columns' tiles that hold one of these keys, with zeros behind the last.
-    const int64_t first = begin / kLanes * kLanes, padded = Padded(end), count = padded - first;
+    const int64_t first = begin / kLanes * kLanes, padded = Padded(end);
+    const KeyRows<BFloat16>& keys = backward_ ? k_ : v_;
     BFloat16* columns = backward_ ? k_columns_ : v_columns_;
-    const HeadRows<BFloat16> rows = (backward_ ? k_ : v_).From(first);
-    Vectorised([=, depth = depth_, stride = padded_keys_] {
-      TransposeRows(Bits(rows.data), count, depth, rows.stride, Bits(columns) + first, stride);
+    Vectorised([=, &keys, depth = depth_, stride = padded_keys_] {
+      for (int64_t j = first; j < padded; j += kLanes) {
+        const HeadRows<BFloat16> rows = keys.From(j);
+        TransposeRows(Bits(rows.data), kLanes, depth, rows.stride, Bits(columns) + j, stride);
+      }
       for (int64_t d = 0; end < padded && d < depth; ++d) {
         for (int64_t j = end; j < padded; ++j) columns[d * stride + j] = BFloat16{0};
       }
@@ -78,7 +81,7 @@ class TileProducts {
     grad_out_ = LoadBlock(p_.grad_output, rows, columns, grad_out_pairs_of_queries_, grad_out_pairs_);
   }
 
-  void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, q_pairs_, scores_, prefetch); }
+  void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, 0, q_pairs_, scores_, prefetch); }
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
     Round(block, scores_, score_pairs_, nullptr);
     QueriesInto(block, v_columns_, score_pairs_, prefetch);
@@ -86,8 +89,8 @@ class TileProducts {
   // Of a part of a block, whose queries begin with its `column`.
   void BackwardScores(const ScoreBlock& part, int64_t column, int64_t key, RowPrefetch& prefetch) {
     const int64_t at = PlaceOf(column, depth_);
-    ScoresInto(part, k_.From(key), q_pairs_ + at, scores_, prefetch);
-    ScoresInto(part, v_.From(key), grad_out_pairs_ + at, grad_scores_, prefetch);
+    ScoresInto(part, k_, key, q_pairs_ + at, scores_, prefetch);
+    ScoresInto(part, v_, key, grad_out_pairs_ + at, grad_scores_, prefetch);
   }
   void KeepScores(const ScoreBlock& part, int64_t column, int64_t key) {
     Round(part, scores_, nullptr, rounded_ + column);
@@ -120,8 +123,8 @@ class TileProducts {
     const int64_t block = task_.block_queries * depth_, part = kScoreColumns * depth_, keys = padded_keys_ * depth_;
     // Rows of a whole tile of vectors are zeroed behind the last key.
     const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kScoreColumns;
-    if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<BFloat16>(keys), depth_};
-    if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<BFloat16>(keys), depth_};
+    copied_k_ = TakeLastTile(arena, k_);
+    copied_v_ = TakeLastTile(arena, v_);
     rows_ = arena.Take<BFloat16>(block);
     q_pairs_ = arena.Take<uint32_t>(block / 2);
     q_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
@@ -146,9 +149,12 @@ class TileProducts {
   HeadRows<BFloat16> RowsInPlace(const TokenRows<const BFloat16>& from, int64_t token) const {
     return {from.data + token * from.stride + task_.head * depth_, from.stride};
   }
-  // If there are rows behind the last key for its tile, whose scores nobody looks at.
-  HeadRows<BFloat16> KeysInPlace(const TokenRows<const BFloat16>& from) const {
-    return task_.first_key + padded_keys_ <= p_.num_keys ? RowsInPlace(from, task_.first_key) : HeadRows<BFloat16>();
+  // Room for the last tile's keys unless there are as many.
+  BFloat16* TakeLastTile(Arena& arena, KeyRows<BFloat16>& keys) const {
+    keys.tile_begin = task_.num_keys / kTileUnit * kTileUnit;
+    BFloat16* copy = arena.Take<BFloat16>((padded_keys_ - keys.tile_begin) * depth_);
+    keys.last_tile = {copy, depth_};
+    return copy;
   }
   void CopyHead(const TokenRows<const BFloat16>& from, int64_t token, int64_t rows, BFloat16* to) const {
     Vectorised([=, head = RowsInPlace(from, token), depth = depth_] {
@@ -159,11 +165,13 @@ class TileProducts {
       }
     });
   }
-  // Keys [begin, end), and zeros up to a whole tile, unless they are read in place.
-  void CopyRows(const TokenRows<const BFloat16>& from, int64_t begin, int64_t end, BFloat16* to) const {
-    if (to == nullptr) return;
-    CopyHead(from, task_.first_key + begin, end - begin, to + begin * depth_);
-    std::fill(to + end * depth_, to + Padded(end) * depth_, BFloat16{0});
+  // Of keys [begin, end) those in the last tile, if that is copied, and zeros behind.
+  void CopyLastTile(const TokenRows<const BFloat16>& from, int64_t begin, int64_t end, BFloat16* to) const {
+    const int64_t first = k_.tile_begin;
+    begin = std::max(begin, first);
+    if (begin >= end) return;
+    CopyHead(from, task_.first_key + begin, end - begin, to + (begin - first) * depth_);
+    std::fill(to + (end - first) * depth_, to + kTileUnit * depth_, BFloat16{0});
   }
   // A block's rows as pairs of neighbouring elements, a column per query, as PlaceOf says, and as pairs of queries.
   HeadRows<BFloat16> LoadBlock(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t columns, uint32_t* of_queries,
@@ -195,12 +203,14 @@ class TileProducts {
   }
 
   // Products in strips of 32, each over what its keys or queries see.
-  // to [keys, queries] = rows [keys, depth] columns, given in pairs.
-  void ScoresInto(const ScoreBlock& block, const HeadRows<BFloat16>& rows, const uint32_t* pairs, float* to, RowPrefetch& prefetch) const {
+  // to [keys, queries] = rows [keys, depth], from `key` on, times columns, given in pairs.
+  void ScoresInto(const ScoreBlock& block, const KeyRows<BFloat16>& keys, int64_t key, const uint32_t* pairs, float* to,
+                  RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
+      const HeadRows<BFloat16> rows = keys.From(key + j);
       TileProduct(kTileUnit, Padded(block.columns) - first, depth_,
-                  {rows.From(j).data, rows.stride, pairs + first, kScoreColumns, to + j * kScoreColumns + first, kScoreColumns}, false,
+                  {rows.data, rows.stride, pairs + first, kScoreColumns, to + j * kScoreColumns + first, kScoreColumns}, false,
                   prefetch);
     }
   }
@@ -232,8 +242,9 @@ class TileProducts {
   const int64_t depth_, padded_keys_;
   const bool backward_;
   int64_t known_keys_ = 0;  // to blocks before this one
-  HeadRows<BFloat16> k_, v_, grad_out_;
-  BFloat16 *copied_k_ = nullptr, *copied_v_ = nullptr, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr;
+  KeyRows<BFloat16> k_, v_;
+  HeadRows<BFloat16> grad_out_;
+  BFloat16 *copied_k_, *copied_v_, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr;
   BFloat16 *rounded_ = nullptr, *rounded_grads_ = nullptr;
   uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
   float *scores_, *out_columns_, *out_, *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr;

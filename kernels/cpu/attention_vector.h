@@ -1,11 +1,10 @@
 // The products of attention for any storage type, in vectors. Rows of a head are read where they lie, or copied into scratch, keys and
-// values when the first block of queries sees them. Sums run over keys or queries, ascending.
+// values when the first block of queries sees them. No row of another sequence is read. Sums run over keys or queries, ascending.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "kernels/cpu/attention_passes.h"
 #include "kernels/cpu/attention_scratch.h"
@@ -28,7 +27,7 @@ class VectorProducts {
   static constexpr int64_t kPiece = kSmallPiece;
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
-      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_(KeysInPlace(p.k)), v_(KeysInPlace(p.v)) {
+      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_{RowsInPlace(p.k, task.first_key)}, v_{RowsInPlace(p.v, task.first_key)} {
     TakeScratch([&](Arena& arena) { Cut(backward, arena); });
   }
 
@@ -42,11 +41,8 @@ class VectorProducts {
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
-    for (const auto& [from, to] : {std::pair(&p_.k, copied_k_), std::pair(&p_.v, copied_v_)}) {
-      if (to == nullptr) continue;
-      LoadHead(p_, task_.head, *from, task_.first_key + begin, end - begin, to + begin * width_);
-      std::fill(to + end * width_, to + RoundUp(end, kTileRows) * width_, T(0));
-    }
+    CopyKeys(p_.k, begin, end, k_.tile_begin, copied_k_);
+    CopyKeys(p_.v, begin, end, v_.tile_begin, copied_v_);
   }
   void LoadQueries(const QueryRows& rows, int64_t columns) {
     q_ = LoadBlock(p_.q, rows, columns, copied_q_, q_columns_);
@@ -57,16 +53,16 @@ class VectorProducts {
 
   // scores = K Q'.
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) {
-    ScoreProduct(block, p_.depth, k_, q_columns_, scores_, prefetch);
+    ScoreProduct(block, p_.depth, k_, 0, q_columns_, scores_, prefetch);
   }
   // out = scores' V.
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
-    QueryProduct(block, scores_, v_, width_, out_, prefetch);
+    QueryProduct(block, scores_, v_.rows, width_, out_, prefetch);
   }
   // scores = K Q' and grad_scores = V dO', of the keys from `key` on.
   void BackwardScores(const ScoreBlock& block, int64_t, int64_t key, RowPrefetch& prefetch) {
-    ScoreProduct(block, p_.depth, k_.From(key), q_columns_, scores_, prefetch);
-    ScoreProduct(block, p_.depth, v_.From(key), grad_out_columns_, grad_scores(key), prefetch);
+    ScoreProduct(block, p_.depth, k_, key, q_columns_, scores_, prefetch);
+    ScoreProduct(block, p_.depth, v_, key, grad_out_columns_, grad_scores(key), prefetch);
   }
   void KeepScores(const ScoreBlock&, int64_t, int64_t) {}
   // grad_v += scores dO, grad_k += grad_scores Q.
@@ -77,7 +73,7 @@ class VectorProducts {
   }
   // out = grad_scores' K, over all keys of the block.
   void FinishQueryGradient(const ScoreBlock& block, int64_t, RowPrefetch& prefetch) {
-    QueryProduct(block, grad_scores_, k_, width_, out_, prefetch);
+    QueryProduct(block, grad_scores_, k_.rows, width_, out_, prefetch);
   }
   // Rows of a block's output or of a gradient, row r times factors[r * factor_stride].
   void Save(const T* from, int64_t rows, const T* factors, int64_t factor_stride, S* to, int64_t stride) const {
@@ -86,24 +82,27 @@ class VectorProducts {
 
  private:
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
-  // The head's rows where they lie, if products may read them there: in the type and width of products, and with rows behind the
-  // last key for its tile.
-  HeadRows<T> KeysInPlace(const TokenRows<const S>& from) const {
-    return task_.first_key + padded_keys() <= p_.num_keys ? RowsInPlace(from, task_.first_key) : HeadRows<T>();
-  }
+  // The head's rows where they lie, if products may read them there: in the type and width of products.
   HeadRows<T> RowsInPlace(const TokenRows<const S>& from, int64_t token) const {
     if constexpr (std::is_same_v<S, T>) {
       if (width_ == p_.depth) return {from.data + token * from.stride + task_.head * p_.depth, from.stride};
     }
     return {};
   }
+  // Of keys [begin, end) those from `first` on, which `to` begins with, and zeros up to a whole tile.
+  void CopyKeys(const TokenRows<const S>& from, int64_t begin, int64_t end, int64_t first, T* to) const {
+    begin = std::max(begin, first);
+    if (begin >= end) return;
+    LoadHead(p_, task_.head, from, task_.first_key + begin, end - begin, to + (begin - first) * width_);
+    std::fill(to + (end - first) * width_, to + (RoundUp(end, kTileRows) - first) * width_, T(0));
+  }
   void Cut(bool backward, Arena& arena) {
     const int64_t all_keys = padded_keys() * width_;
     const int64_t all_scores = (padded_keys() + 1) * kScoreColumns;  // the last tile of queries reads into the next row
     const int64_t chunk_scores = std::min(padded_keys(), kChunkKeys) * kScoreColumns;
     const int64_t rows_room = (kScoreColumns + kTileRows) * width_;
-    if (k_.data == nullptr) k_ = {copied_k_ = arena.Take<T>(all_keys), width_};
-    if (v_.data == nullptr) v_ = {copied_v_ = arena.Take<T>(all_keys), width_};
+    copied_k_ = TakeKeys(arena, k_);
+    copied_v_ = TakeKeys(arena, v_);
     scores_ = arena.Take<T>(backward ? chunk_scores : all_scores);
     copied_q_ = arena.Take<T>(rows_room);
     q_columns_ = arena.Take<T>(width_ * kScoreColumns);
@@ -114,6 +113,15 @@ class VectorProducts {
     grad_scores_ = arena.Take<T>(all_scores);
     copied_grad_out_ = arena.Take<T>(rows_room);
     grad_out_columns_ = arena.Take<T>(width_ * kScoreColumns);
+  }
+  // Room for the copies: of all keys, or of the last tile's.
+  T* TakeKeys(Arena& arena, KeyRows<T>& keys) const {
+    const bool in_place = keys.rows.data != nullptr;
+    keys.tile_begin = in_place ? task_.num_keys / kTileRows * kTileRows : 0;
+    T* copy = arena.Take<T>((padded_keys() - keys.tile_begin) * width_);
+    keys.last_tile = {copy, width_};
+    if (!in_place) keys.rows = keys.last_tile;
+    return copy;
   }
   // A block's rows, those missing zero, and their transpose.
   HeadRows<T> LoadBlock(const TokenRows<const S>& from, const QueryRows& rows, int64_t columns, T* copy, T* transposed) {
@@ -131,8 +139,9 @@ class VectorProducts {
   const AttentionTask& task_;
   const int64_t width_;
   int64_t known_keys_ = 0;  // to blocks before this one
-  HeadRows<T> k_, v_, q_, grad_out_;
-  T *copied_k_ = nullptr, *copied_v_ = nullptr, *copied_q_, *copied_grad_out_ = nullptr;
+  KeyRows<T> k_, v_;
+  HeadRows<T> q_, grad_out_;
+  T *copied_k_, *copied_v_, *copied_q_, *copied_grad_out_ = nullptr;
   T *scores_, *q_columns_, *out_;
   T *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr, *grad_out_columns_ = nullptr;
 };

@@ -99,8 +99,9 @@ class AttentionWalk {
     prefetch_ = RowPrefetch();
     const AttentionTask stretch = task_.Blocks(begin, end, p_.causal);
     if (backward_) {
-      Expect(p_.grad_q, task_, stretch.first_query, stretch.num_queries);
-      if (end == task_.NumBlocks()) {
+      const bool in_place = p_.grad_q.data == p_.q.data;  // then read before
+      if (!in_place) Expect(p_.grad_q, task_, stretch.first_query, stretch.num_queries);
+      if (!in_place && end == task_.NumBlocks()) {
         Expect(p_.grad_k, task_, task_.first_key, task_.num_keys);
         Expect(p_.grad_v, task_, task_.first_key, task_.num_keys);
       }

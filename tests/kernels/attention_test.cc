@@ -197,6 +197,37 @@ TEST(AttentionTest, Bf16GivesTheRoundedResultsOfF32) {
   }
 }
 
+const Setting kTileSettings[] = {{{33, 0, 64, 65, 2, 1}, 2, 32, true, 0.3f, false}, {{33, 64, 65, 2}, 3, 64, false, 0.5f, false},
+                                 {{31, 200}, 1, 96, true, 0.2f, true}, {{600, 1100}, 1, 32, true, 0, false},
+                                 {{300, 70}, 1, 32, false, 0.2f, true}};
+
+// Gradients may take the places of q, k and v, also while other threads work on neighbouring sequences.
+TEST(AttentionTest, GradientsInPlaceHaveTheSameBits) {
+  std::vector<Setting> settings(std::begin(kSettings), std::end(kSettings));
+  settings.insert(settings.end(), std::begin(kTileSettings), std::end(kTileSettings));
+  for (const Setting& setting : settings) {
+    SCOPED_TRACE(testing::Message() << setting.lengths.size() << " sequences, depth " << setting.depth);
+    const auto expect_same = [&](Stream& stream) {
+      AttentionCase<float> run(setting);
+      run.Both(stream);
+      Bf16Run rounded(run, stream);
+      AttentionBackward({run.Common(run.qkv), run.output, run.log_sum_exp, run.grad_output, run.Third(run.qkv, 0),
+                         run.Third(run.qkv, 1), run.Third(run.qkv, 2)}, stream);
+      AttentionBackward({run.Common(rounded.qkv), rounded.output, rounded.log_sum_exp, rounded.grad_output, run.Third(rounded.qkv, 0),
+                         run.Third(rounded.qkv, 1), run.Third(rounded.qkv, 2)}, stream);
+      ExpectSameBits(run.qkv, run.grad_qkv);
+      ExpectSameBits(rounded.qkv, rounded.grad_qkv);
+    };
+    TestStream single(1), triple(3);
+    expect_same(triple);
+    for (InstructionSet set : {InstructionSet::AVX2, InstructionSet::AVX512, InstructionSet::AVX512_BF16, InstructionSet::PLAIN_TILES}) {
+      SCOPED_TRACE(testing::Message() << "instruction set " << static_cast<int>(set));
+      const InstructionSetLimit limit(set);
+      expect_same(single);
+    }
+  }
+}
+
 // |x - y| / |y|.
 double RelativeDistance(const Array<BFloat16>& x, const Array<BFloat16>& y) {
   double difference = 0, size = 0;
@@ -206,10 +237,6 @@ double RelativeDistance(const Array<BFloat16>& x, const Array<BFloat16>& y) {
   }
   return std::sqrt(difference / size);
 }
-
-const Setting kTileSettings[] = {{{33, 0, 64, 65, 2, 1}, 2, 32, true, 0.3f, false}, {{33, 64, 65, 2}, 3, 64, false, 0.5f, false},
-                                 {{31, 200}, 1, 96, true, 0.2f, true}, {{600, 1100}, 1, 32, true, 0, false},
-                                 {{300, 70}, 1, 32, false, 0.2f, true}};
 
 // All that lies around the tiles, on processors without them.
 TEST(AttentionTest, PlainTilesAreCloseToVectors) {
@@ -304,7 +331,7 @@ struct PackedAndAlone {
   static uint32_t Bits(BFloat16 x) { return x.bits; }
 };
 
-// Packing is not seen: a sequence gives the same bits alone, where its rows are copied, and among others, where they are read in place.
+// Packing is not seen: a sequence gives the same bits alone and among others.
 TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
   TestStream stream;
   PackedAndAlone cases;

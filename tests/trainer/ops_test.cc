@@ -435,6 +435,28 @@ TEST(LayersGradientTest, PostNormBlockWithDropout) {
   CheckGradients([&](Context& c) { return block.Forward(c, x, rows); }, leaves, 1e-5);
 }
 
+// The gradient of qkv takes its place, unless somebody still holds qkv.
+TEST(OpsTest, AttentionOverwritesOnlyWhatNobodyHolds) {
+  StepFixture fixture;
+  Tensor gradients[2];
+  for (const bool hold : {false, true}) {
+    Context context(fixture.Options());
+    const Variable x = Variable::Leaf(RandomTensor({9, 24}, 1, DType::F32), "x");
+    Variable qkv = ops::Scale(context, x, 1.0);
+    const Tensor held = hold ? qkv.value() : Tensor();
+    const Variable mixed = ops::SelfAttention(context, qkv, Tensor::FromVector<int64_t>({0, 4, 9}),
+                                              Tensor::FromVector<int64_t>({0, 1, 2, 3, 5, 6, 7, 8, 9}),
+                                              {.heads = 2, .max_length = 5, .scale = 0.5, .operation = 3});
+    qkv = Variable();
+    Backward(context, {{mixed, RandomTensor({9, 8}, 2, DType::F32)}});
+    gradients[hold] = x.leaf().gradient();
+    if (hold) {
+      EXPECT_EQ(HashTensor("", 0, held), HashTensor("", 0, x.value()));
+    }
+  }
+  EXPECT_EQ(HashTensor("", 0, gradients[0]), HashTensor("", 0, gradients[1]));
+}
+
 TEST(LayersTest, AttentionDropsProbabilitiesInTrainingOnly) {
   ParameterSet parameters(3, DType::F64);
   const nn::SelfAttention attention(parameters, "attention", {.dim = 4, .heads = 2, .dropout = 0.5f});
