@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #include "kernels/base/kernel_span.h"
@@ -78,17 +79,20 @@ void WithProducts(const AttentionProblem<S>& p, const Body& body) {
   body(std::type_identity<VectorProducts<S>>{});
 }
 
-// Runs every head of every sequence that is not empty.
+// Runs every head of every sequence that is not empty. Threads that work side by side have sequences of their own: heads of one lie side by
+// side in memory, and a line that one thread writes would be fetched by its neighbour's processor, which looks ahead.
 template <class Products, class S>
 void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward, Stream& stream) {
-  const int64_t num_tasks = num_sequences * p.num_heads;
+  const int64_t num_tasks = num_sequences * p.num_heads, num_threads = stream.pool().num_threads();
   const auto task_at = [&](int64_t index) {
     if (index >= num_tasks) return AttentionTask();
-    const int64_t begin = p.offsets[index / p.num_heads], length = p.offsets[index / p.num_heads + 1] - begin;
-    return AttentionTask{index % p.num_heads, begin, length, begin, length, Products::BlockQueries(length, backward)};
+    const int64_t group = index / (num_threads * p.num_heads) * num_threads, in_group = index - group * p.num_heads;
+    const int64_t sequences = std::min(num_threads, num_sequences - group), sequence = group + in_group % sequences;
+    const int64_t begin = p.offsets[sequence], length = p.offsets[sequence + 1] - begin;
+    return AttentionTask{in_group / sequences, begin, length, begin, length, Products::BlockQueries(length, backward)};
   };
   stream.pool().ParallelFor(num_tasks, [&](int64_t index) {
-    const AttentionTask task = task_at(index), next = task_at(index + stream.pool().num_threads());
+    const AttentionTask task = task_at(index), next = task_at(index + num_threads);
     if (task.num_queries == 0) return;
     AttentionWalk<S, Products> walk(p, task, next, backward);
     if (backward) walk.Backward();
