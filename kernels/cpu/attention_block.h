@@ -204,27 +204,40 @@ inline void GradientRow(T scale, const T* log_sum, const T* delta, const uint32_
   }
 }
 
+// What turns scores into their gradients, for the queries of a block.
+template <class T>
+struct GradientTerms {
+  T scale;
+  ColumnMask mask;
+  T keep_scale;
+  const T *log_sums, *deltas;  // per query
+
+  // Of the queries from `column` on.
+  GradientTerms From(int64_t column) const {
+    return {scale, mask.From(column), keep_scale, log_sums + column, deltas + column};
+  }
+};
+
 // All of the block, whose keys begin with key first_key of the mask.
 template <InstructionSet kSet, bool kDropout, class T>
-inline void GradientColumns(const ScoreBlock& block, T scale, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
-                            const T* deltas, T* scores, T* grads) {
+inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& terms, int64_t first_key, T* scores, T* grads) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
+  const ColumnMask& mask = terms.mask;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
     const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, first_key, block.SeenByAny(first, kLanes)) : nullptr;
-    const uint32_t limit = mask.limit;
     for (int64_t c = first; c < first + kLanes; c += kWidth) {
       const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
       T log_sum[kWidth], delta[kWidth];
-      for (int l = 0; l < kWidth; ++l) log_sum[l] = log_sums[c + l];
-      for (int l = 0; l < kWidth; ++l) delta[l] = deltas[c + l];
+      for (int l = 0; l < kWidth; ++l) log_sum[l] = terms.log_sums[c + l];
+      for (int l = 0; l < kWidth; ++l) delta[l] = terms.deltas[c + l];
       const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
       T *s = scores + c, *g = grads + c;
       int64_t j = 0;
       for (; j < all; ++j, s += kScoreColumns, g += kScoreColumns, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(scale, log_sum, delta, words, limit, keep_scale, 0, s, g);
+        GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, 0, s, g);
       }
       for (; j < any; ++j, s += kScoreColumns, g += kScoreColumns, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(scale, log_sum, delta, words, limit, keep_scale, block.Hidden(c, j), s, g);
+        GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, block.Hidden(c, j), s, g);
       }
       for (; j < zeroed; ++j, s += kScoreColumns, g += kScoreColumns) {
         for (int l = 0; l < kWidth; ++l) s[l] = T(0);
@@ -232,6 +245,66 @@ inline void GradientColumns(const ScoreBlock& block, T scale, const ColumnMask& 
       }
     }
   }
+}
+
+// Where rounded scores and their gradients go, a row per key: both as rows `row` apart, gradients also as pairs of keys.
+struct RoundedScores {
+  BFloat16 *scores, *grads;
+  int64_t row;
+  uint32_t* grad_pairs;  // rows kScoreColumns apart
+
+  RoundedScores At(int64_t column, int64_t key) const {
+    return {scores + key * row + column, grads + key * row + column, row, grad_pairs + key / 2 * kScoreColumns + column};
+  }
+};
+
+// The same, rounded by `round` (bf16_rounding.h) while still in registers: num_rows rows, an even number, of num_columns, a multiple of
+// kLanes. Zeros where the block ends or no query of the vector sees the key.
+template <InstructionSet kSet, bool kDropout, class Round>
+inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<float>& terms, int64_t first_key, const float* scores,
+                                 const float* grads, int64_t num_rows, int64_t num_columns, const RoundedScores& to, const Round& round) {
+  const ColumnMask& mask = terms.mask;
+  const auto store = [&](int64_t c, int64_t j, const float* score, const float* next_score, const float* grad, const float* next_grad) {
+    const RoundedScores at = to.At(c, j);
+    round.Rows(score, next_score, at.scores, at.scores + at.row);
+    round.RowsAndPairs(grad, next_grad, at.grads, at.grads + at.row, at.grad_pairs);
+  };
+  const auto zero_from = [&](int64_t c, int64_t j) {
+    const float zeros[kLanes] = {};
+    for (; j < num_rows; j += 2) store(c, j, zeros, zeros, zeros, zeros);
+  };
+  for (int64_t c = 0; c < block.columns; c += kLanes) {
+    const uint32_t* words = kDropout ? mask.Words<kSet>(c, first_key, block.SeenByAny(c, kLanes)) : nullptr;
+    const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kLanes);
+    float log_sum[kLanes], delta[kLanes];
+    for (int l = 0; l < kLanes; ++l) log_sum[l] = terms.log_sums[c + l];
+    for (int l = 0; l < kLanes; ++l) delta[l] = terms.deltas[c + l];
+    const auto form = [&](int64_t j, int32_t hidden, float* score, float* grad) {
+      for (int l = 0; l < kLanes; ++l) score[l] = scores[j * kScoreColumns + c + l];
+      for (int l = 0; l < kLanes; ++l) grad[l] = grads[j * kScoreColumns + c + l];
+      GradientRow<kLanes, kDropout>(terms.scale, log_sum, delta, kDropout ? words + j * kLanes : nullptr, mask.limit, terms.keep_scale,
+                                    hidden, score, grad);
+    };
+    int64_t j = 0;
+    for (; j + 2 <= all; j += 2) {
+      float score[kLanes], next_score[kLanes], grad[kLanes], next_grad[kLanes];
+      form(j, 0, score, grad);
+      form(j + 1, 0, next_score, next_grad);
+      store(c, j, score, next_score, grad, next_grad);
+    }
+    for (; j < any; j += 2) {
+      float score[kLanes], next_score[kLanes], grad[kLanes], next_grad[kLanes];
+      form(j, block.Hidden(c, j), score, grad);
+      if (j + 1 < any) {
+        form(j + 1, block.Hidden(c, j + 1), next_score, next_grad);
+      } else {
+        for (int l = 0; l < kLanes; ++l) next_score[l] = next_grad[l] = 0;
+      }
+      store(c, j, score, next_score, grad, next_grad);
+    }
+    zero_from(c, j);
+  }
+  for (int64_t c = block.columns; c < num_columns; c += kLanes) zero_from(c, 0);
 }
 
 // dots[i] = sum over d of x[i - begin, d] y[i, d] for i in [begin, end), 0 before; end a multiple of kLanes.

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/attention_block.h"
+#include "kernels/cpu/bf16_rounding.h"
 #include "kernels/cpu/row_prefetch.h"
 #include "kernels/cpu/small_matmul.h"
 #include "kernels/cpu/vectorise.h"
@@ -54,12 +55,24 @@ void ExponentiateScores(const ScoreBlock& block, T scale, const ColumnMask& mask
 }
 
 template <class T>
-void GradientsOfScores(const ScoreBlock& block, T scale, const ColumnMask& mask, int64_t first_key, T keep_scale, const T* log_sums,
-                       const T* delta, T* scores, T* grads) {
-  if (mask.limit == 0) {
-    Vectorised([&](auto set) { GradientColumns<set, false>(block, scale, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
+void GradientsOfScores(const ScoreBlock& block, const GradientTerms<T>& terms, int64_t first_key, T* scores, T* grads) {
+  if (terms.mask.limit == 0) {
+    Vectorised([&](auto set) { GradientColumns<set, false>(block, terms, first_key, scores, grads); });
   } else {
-    Vectorised([&](auto set) { GradientColumns<set, true>(block, scale, mask, first_key, keep_scale, log_sums, delta, scores, grads); });
+    Vectorised([&](auto set) { GradientColumns<set, true>(block, terms, first_key, scores, grads); });
+  }
+}
+
+inline void RoundGradientsOfScores(const ScoreBlock& block, const GradientTerms<float>& terms, int64_t first_key, const float* scores,
+                                   const float* grads, int64_t num_rows, int64_t num_columns, const RoundedScores& to) {
+  if (terms.mask.limit == 0) {
+    Rounding([&](auto set, auto round) {
+      RoundGradientColumns<set, false>(block, terms, first_key, scores, grads, num_rows, num_columns, to, round);
+    });
+  } else {
+    Rounding([&](auto set, auto round) {
+      RoundGradientColumns<set, true>(block, terms, first_key, scores, grads, num_rows, num_columns, to, round);
+    });
   }
 }
 

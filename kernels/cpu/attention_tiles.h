@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cpu/bf16_tiles.h"
+#include "kernels/cpu/attention_passes.h"
 #include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/bf16_rounding.h"
+#include "kernels/cpu/bf16_tiles.h"
 #include "kernels/cpu/row_prefetch.h"
 #include "kernels/cpu/transpose.h"
 
@@ -52,24 +54,26 @@ class TileProducts {
 
   int64_t width() const { return depth_; }
   float* scores() const { return scores_; }
-  float* grad_scores(int64_t) const { return grad_scores_; }
   float* out() const { return out_; }
   const HeadRows<BFloat16>& grad_out() const { return grad_out_; }
-  float* grad_k() const { return grad_k_; }
-  float* grad_v() const { return grad_v_; }
+  // Of the keys from `key` on. If one block has all queries, sums of one chunk are kept, which are complete when they are formed.
+  float* grad_k(int64_t key) const { return grad_k_ + (task_.NumBlocks() > 1 ? key * depth_ : 0); }
+  float* grad_v(int64_t key) const { return grad_v_ + (task_.NumBlocks() > 1 ? key * depth_ : 0); }
+  // Products with keys read copies: gradients may take the keys' places as soon as they are complete.
+  static constexpr bool kCopiesKeys = true;
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
     CopyLastTile(p_.k, begin, end, copied_k_);
     CopyLastTile(p_.v, begin, end, copied_v_);
     // The columns' tiles that hold one of these keys, with zeros behind the last.
-    const int64_t first = begin / kLanes * kLanes, padded = Padded(end);
+    const int64_t first = begin / kTileUnit * kTileUnit, padded = Padded(end);
     const KeyRows<BFloat16>& keys = backward_ ? k_ : v_;
     BFloat16* columns = backward_ ? k_columns_ : v_columns_;
-    Vectorised([=, &keys, depth = depth_, stride = padded_keys_] {
-      for (int64_t j = first; j < padded; j += kLanes) {
-        const HeadRows<BFloat16> rows = keys.From(j);
-        TransposeRows(Bits(rows.data), kLanes, depth, rows.stride, Bits(columns) + j, stride);
+    Vectorised([=, &keys, depth = depth_, stride = padded_keys_, pairs = key_pairs_] {
+      for (int64_t j = first; j < padded; j += kTileUnit) {
+        WeaveRows(keys.From(j), kTileUnit, depth, pairs);
+        TransposeRows(pairs, kTileUnit / 2, depth, depth, reinterpret_cast<uint32_t*>(columns + j), stride / 2);
       }
       for (int64_t d = 0; end < padded && d < depth; ++d) {
         for (int64_t j = end; j < padded; ++j) columns[d * stride + j] = BFloat16{0};
@@ -83,7 +87,7 @@ class TileProducts {
 
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, 0, q_pairs_, scores_, prefetch); }
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
-    Round(block, scores_, score_pairs_, nullptr);
+    Round(block);
     QueriesInto(block, v_columns_, score_pairs_, prefetch);
   }
   // Of a part of a block, whose queries begin with its `column`.
@@ -92,13 +96,15 @@ class TileProducts {
     ScoresInto(part, k_, key, q_pairs_ + at, scores_, prefetch);
     ScoresInto(part, v_, key, grad_out_pairs_ + at, grad_scores_, prefetch);
   }
-  void KeepScores(const ScoreBlock& part, int64_t column, int64_t key) {
-    Round(part, scores_, nullptr, rounded_ + column);
-    Round(part, grad_scores_, ScorePairs(column) + key / 2 * kScoreColumns, rounded_grads_ + column);
+  // Rounded they are kept for the products.
+  void FormGradients(const ScoreBlock& part, const GradientTerms<float>& terms, int64_t column, int64_t key) {
+    RoundGradientsOfScores(part, terms, key, scores_, grad_scores_, kChunkKeys, Padded(part.columns),
+                           {rounded_ + column, rounded_grads_ + column, task_.block_queries,
+                            ScorePairs(column) + key / 2 * kScoreColumns});
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
-    KeysInto(block, key, rounded_, grad_out_pairs_of_queries_, grad_v_, prefetch);
-    KeysInto(block, key, rounded_grads_, q_pairs_of_queries_, grad_k_, prefetch);
+    KeysInto(block, key, rounded_, grad_out_pairs_of_queries_, grad_v(key), prefetch);
+    KeysInto(block, key, rounded_grads_, q_pairs_of_queries_, grad_k(key), prefetch);
   }
   void FinishQueryGradient(const ScoreBlock& part, int64_t column, RowPrefetch& prefetch) {
     QueriesInto(part, k_columns_, ScorePairs(column), prefetch);
@@ -116,8 +122,6 @@ class TileProducts {
     return (column - in_group) * num_rows / 2 + in_group;
   }
   uint32_t* ScorePairs(int64_t column) const { return score_pairs_ + PlaceOf(column, padded_keys_); }
-  static const uint16_t* Bits(const BFloat16* x) { return &x->bits; }
-  static uint16_t* Bits(BFloat16* x) { return &x->bits; }
 
   void Cut(Arena& arena) {
     const int64_t block = task_.block_queries * depth_, part = kScoreColumns * depth_, keys = padded_keys_ * depth_;
@@ -125,6 +129,7 @@ class TileProducts {
     const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kScoreColumns;
     copied_k_ = TakeLastTile(arena, k_);
     copied_v_ = TakeLastTile(arena, v_);
+    key_pairs_ = arena.Take<uint32_t>(kTileUnit / 2 * depth_);
     rows_ = arena.Take<BFloat16>(block);
     q_pairs_ = arena.Take<uint32_t>(block / 2);
     q_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
@@ -137,8 +142,8 @@ class TileProducts {
       return;
     }
     k_columns_ = arena.Take<BFloat16>(keys);
-    grad_k_ = arena.Take<float>(keys);
-    grad_v_ = arena.Take<float>(keys);
+    grad_k_ = arena.Take<float>(task_.NumBlocks() > 1 ? keys : kChunkKeys * depth_);
+    grad_v_ = arena.Take<float>(task_.NumBlocks() > 1 ? keys : kChunkKeys * depth_);
     grad_scores_ = scores_ + kPartQueries;  // rows side by side
     rounded_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
     rounded_grads_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
@@ -193,12 +198,11 @@ class TileProducts {
     });
     return block;
   }
-  // A block of scores as pairs of keys and as rows of bf16, either if it is not null; what no query of a vector sees is 0.
-  void Round(const ScoreBlock& block, const float* scores, uint32_t* pairs, BFloat16* rows) const {
+  // A block of scores as pairs of keys; what no query of a vector sees is 0.
+  void Round(const ScoreBlock& block) const {
     for (int64_t c = 0; c < Padded(block.columns); c += kLanes) {
       const int64_t seen = c < block.columns ? block.SeenByAny(c, kLanes) : 0;
-      RoundColumns(scores + c, kScoreColumns, seen, Padded(block.keys), pairs == nullptr ? nullptr : pairs + c,
-                   rows == nullptr ? nullptr : rows + c, task_.block_queries);
+      RoundColumns(scores_ + c, kScoreColumns, seen, Padded(block.keys), score_pairs_ + c);
     }
   }
 
@@ -222,7 +226,7 @@ class TileProducts {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
       TileProduct(kTileUnit, depth_, Padded(block.columns) - first,
                   {rounded + j * task_.block_queries + first, task_.block_queries, pairs + first / 2 * depth_, depth_,
-                   to + (key + j) * depth_, depth_},
+                   to + j * depth_, depth_},
                   key + j < known_keys_, prefetch);
     }
   }
@@ -246,7 +250,7 @@ class TileProducts {
   HeadRows<BFloat16> grad_out_;
   BFloat16 *copied_k_, *copied_v_, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr;
   BFloat16 *rounded_ = nullptr, *rounded_grads_ = nullptr;
-  uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
+  uint32_t *key_pairs_, *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
   float *scores_, *out_columns_, *out_, *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr;
 };
 

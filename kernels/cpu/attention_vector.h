@@ -33,10 +33,10 @@ class VectorProducts {
 
   int64_t width() const { return width_; }
   T* scores() const { return scores_; }  // [keys, kScoreColumns]
-  T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreColumns; }  // of the keys from `key` on
   T* out() const { return out_; }        // [kScoreColumns, width]: the output; backward the gradient of q
-  T* grad_k() const { return grad_k_; }  // [keys, width]
-  T* grad_v() const { return grad_v_; }
+  T* grad_k(int64_t key) const { return grad_k_ + key * width_; }  // [keys, width], from `key` on
+  T* grad_v(int64_t key) const { return grad_v_ + key * width_; }
+  static constexpr bool kCopiesKeys = false;  // the gradient of queries reads keys, perhaps where they lie
   const HeadRows<T>& grad_out() const { return grad_out_; }  // kScoreColumns rows
 
   void LoadKeys(int64_t begin, int64_t end) {
@@ -64,7 +64,9 @@ class VectorProducts {
     ScoreProduct(block, p_.depth, k_, key, q_columns_, scores_, prefetch);
     ScoreProduct(block, p_.depth, v_, key, grad_out_columns_, grad_scores(key), prefetch);
   }
-  void KeepScores(const ScoreBlock&, int64_t, int64_t) {}
+  void FormGradients(const ScoreBlock& block, const GradientTerms<T>& terms, int64_t, int64_t key) {
+    GradientsOfScores(block, terms, key, scores_, grad_scores(key));
+  }
   // grad_v += scores dO, grad_k += grad_scores Q.
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     const int64_t at = key * width_, known = known_keys_ - key;
@@ -81,6 +83,7 @@ class VectorProducts {
   }
 
  private:
+  T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreColumns; }  // of the keys from `key` on
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
   // The head's rows where they lie, if products may read them there: in the type and width of products.
   HeadRows<T> RowsInPlace(const TokenRows<const S>& from, int64_t token) const {

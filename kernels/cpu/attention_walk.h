@@ -51,17 +51,19 @@ class AttentionWalk {
       a_.LoadGradient(rows, scores.columns);
       const HeadRows<S> output{p_.output.data + rows.token * p_.output.stride + task_.head * p_.depth, p_.output.stride};
       Vectorised([&, grad_out = a_.grad_out()] { RowDots(output, grad_out, rows.missing, scores.columns, p_.depth, delta); });
+      const GradientTerms<T> terms{score_scale_, mask_, p_.keep_scale, log_sums, delta};
       for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
         const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
         constexpr int64_t kPart = Products::kPartQueries;
         for (int64_t c = chunk.FirstQuery(0) / kPart * kPart; c < chunk.columns; c += kPart) {
           const ScoreBlock part = chunk.Part(c, kPart);
           a_.BackwardScores(part, c, key, prefetch_);
-          GradientsOfScores(part, score_scale_, mask_.From(c), key, p_.keep_scale, log_sums + c, delta + c, a_.scores(),
-                            a_.grad_scores(key));
-          a_.KeepScores(part, c, key);
+          a_.FormGradients(part, terms.From(c), c, key);
         }
         a_.AddGradients(chunk, key, prefetch_);
+        if (block + 1 < task_.NumBlocks()) continue;
+        if (Products::kCopiesKeys) Save(a_.grad_k(key), chunk.keys, &p_.scale, 0, p_.grad_k, task_.first_key + key);
+        Save(a_.grad_v(key), chunk.keys, &p_.keep_scale, 0, p_.grad_v, task_.first_key + key);
       }
       for (int64_t c = 0; c < scores.columns; c += kScoreColumns) {
         const ScoreBlock part = scores.Part(c, kScoreColumns);
@@ -70,8 +72,7 @@ class AttentionWalk {
         Save(a_.out() + missing * a_.width(), part.columns - missing, &p_.scale, 0, p_.grad_q, rows.token + c + missing - rows.missing);
       }
     }
-    Save(a_.grad_k(), task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
-    Save(a_.grad_v(), task_.num_keys, &p_.keep_scale, 0, p_.grad_v, task_.first_key);
+    if (!Products::kCopiesKeys) Save(a_.grad_k(0), task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
   }
 
  private:

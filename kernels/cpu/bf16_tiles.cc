@@ -31,45 +31,6 @@ void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperan
   }
 }
 
-inline void RoundPair(const float* lower, const float* upper, uint32_t* pairs, BFloat16* lower_row, BFloat16* upper_row) {
-  uint32_t words[kLanes];
-#pragma GCC unroll 1
-  for (int l = 0; l < kLanes; ++l) words[l] = BFloat16Pair::Of(lower[l], upper[l]).bits;
-#pragma GCC unroll 1
-  for (int l = 0; pairs != nullptr && l < kLanes; ++l) pairs[l] = words[l];
-  if (lower_row == nullptr) return;
-#pragma GCC unroll 1
-  for (int l = 0; l < kLanes; ++l) lower_row[l].bits = static_cast<uint16_t>(words[l]);
-#pragma GCC unroll 1
-  for (int l = 0; l < kLanes; ++l) upper_row[l].bits = static_cast<uint16_t>(words[l] >> 16);
-}
-
-void RoundColumnsInVectors(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows,
-                           int64_t to_row) {
-  Vectorised([=] {
-    const float zeros[kLanes] = {};
-    for (int64_t j = 0; j < num_rows; j += 2) {
-      const float* lower = from + j * row;
-      BFloat16 *lower_row = rows == nullptr ? nullptr : rows + j * to_row, *upper_row = rows == nullptr ? nullptr : lower_row + to_row;
-      RoundPair(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs == nullptr ? nullptr : pairs + j / 2 * row, lower_row,
-                upper_row);
-    }
-  });
-}
-
-void RoundRowsInVectors(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to,
-                        int64_t to_row) {
-  Vectorised([=] {
-    for (int64_t r = 0; r < rows; ++r) {
-      const float factor = factors[r * factor_stride];
-      for (int64_t c = 0; c < columns; c += kLanes) {
-#pragma GCC unroll 1
-        for (int l = 0; l < kLanes; ++l) to[r * to_row + c + l] = ToBFloat16(factor * from[r * columns + c + l]);
-      }
-    }
-  });
-}
-
 #ifdef TANDEM_VECTOR_COPIES
 
 // A process must ask before it may use AMX's tiles, whose state the system saves (arch/x86 ABI of Linux, xstate.rst).
@@ -183,37 +144,6 @@ __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int6
   }
 }
 
-// The processor's own rounding, which takes denormals for zeros, as its products do.
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void RoundColumnsAtOnce(const float* from, int64_t row, int64_t seen,
-                                                                                      int64_t num_rows, uint32_t* pairs, BFloat16* rows,
-                                                                                      int64_t to_row) {
-  alignas(64) uint16_t woven[2 * kLanes];
-  for (int l = 0; l < kLanes; ++l) woven[2 * l] = static_cast<uint16_t>(l), woven[2 * l + 1] = static_cast<uint16_t>(kLanes + l);
-  const __m512i order = _mm512_load_si512(woven);
-  for (int64_t j = 0; j < num_rows; j += 2) {
-    const __m512 lower = j < seen ? _mm512_loadu_ps(from + j * row) : _mm512_setzero_ps();
-    const __m512 upper = j + 1 < seen ? _mm512_loadu_ps(from + (j + 1) * row) : _mm512_setzero_ps();
-    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(upper, lower);
-    if (pairs != nullptr) _mm512_storeu_si512(pairs + j / 2 * row, _mm512_permutexvar_epi16(order, both));
-    if (rows == nullptr) continue;
-    // Masked, for g++ 12 warns of its own header's others.
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + j * to_row), _mm512_maskz_extracti64x4_epi64(0xf, both, 0));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rows + (j + 1) * to_row), _mm512_maskz_extracti64x4_epi64(0xf, both, 1));
-  }
-}
-
-__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void RoundRowsAtOnce(const float* from, int64_t rows, int64_t columns,
-                                                                                   const float* factors, int64_t factor_stride,
-                                                                                   BFloat16* to, int64_t to_row) {
-  for (int64_t r = 0; r < rows; ++r, from += columns, to += to_row, factors += factor_stride) {
-    const __m512 factor = _mm512_set1_ps(*factors);
-    for (int64_t c = 0; c < columns; c += kTileUnit) {
-      const __m512 lower = _mm512_mul_ps(factor, _mm512_loadu_ps(from + c)), upper = _mm512_mul_ps(factor, _mm512_loadu_ps(from + c + 16));
-      _mm512_storeu_si512(to + c, (__m512i)_mm512_cvtne2ps_pbh(upper, lower));
-    }
-  }
-}
-
 #endif
 
 enum class TileKind { NONE, PLAIN, DOT_PRODUCTS, AMX };
@@ -258,18 +188,6 @@ void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperand
   }
 }
 
-void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows, int64_t to_row) {
-  if (KindOfTiles() != TileKind::PLAIN && HasDotProducts()) return RoundColumnsAtOnce(from, row, seen, num_rows, pairs, rows, to_row);
-  RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows, to_row);
-}
-
-void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row) {
-  if (KindOfTiles() != TileKind::PLAIN && HasDotProducts()) {
-    return RoundRowsAtOnce(from, rows, columns, factors, factor_stride, to, to_row);
-  }
-  RoundRowsInVectors(from, rows, columns, factors, factor_stride, to, to_row);
-}
-
 #else
 
 bool HasAmx() { return false; }
@@ -277,12 +195,6 @@ TileState::TileState() : configured_(false) {}
 TileState::~TileState() = default;
 void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch&) {
   PlainProduct(rows, columns, depth, o, accumulate);
-}
-void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows, int64_t to_row) {
-  RoundColumnsInVectors(from, row, seen, num_rows, pairs, rows, to_row);
-}
-void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row) {
-  RoundRowsInVectors(from, rows, columns, factors, factor_stride, to, to_row);
 }
 
 #endif

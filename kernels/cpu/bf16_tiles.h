@@ -46,13 +46,4 @@ struct TileOperands {
 inline constexpr int64_t kTilePiece = kTileUnit * kTileUnit * kTileUnit / 4;
 void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch);
 
-// Sixteen columns of f32 rows, rounded to bf16: rows 2p (lower half) and 2p + 1 as row p of `pairs`, and as `rows`, either if it is not
-// null. From row `seen` on they are taken for zeros. Rows lie `row` elements apart, those of `rows` to_row.
-// REQUIRES: UsesTiles(), num_rows even.
-void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs, BFloat16* rows, int64_t to_row);
-
-// Dense rows of f32, row r times factors[r * factor_stride], rounded to bf16 rows that lie `to_row` elements apart.
-// REQUIRES: UsesTiles(), columns a multiple of kTileUnit.
-void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to, int64_t to_row);
-
 }  // namespace tandem::kernels

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/cpu/attention_passes.h"
+#include "kernels/cpu/bf16_rounding.h"
 #include "kernels/cpu/bf16_tiles.h"
 #include "kernels/cpu/row_prefetch.h"
 #include "tests/kernels/bf16_arrays.h"
@@ -380,37 +382,66 @@ TEST(AttentionTest, Bf16RowsMayLieAnyNumberOfElementsApart) {
 }
 
 // Rounding sixteen columns at once gives what rounding one by one gives: ties, numbers that are not, and rows that nobody sees.
-TEST(TilesTest, ColumnsAreRoundedAsStorageIs) {
-  constexpr int64_t kRows = 32, kRow = 64, kApart = 96;
+TEST(RoundingTest, ColumnsAreRoundedAsStorageIs) {
+  constexpr int64_t kRows = 32, kRow = 64;
   Array<float> from = RandomArray<float>({kRows, kRow}, 5);
   from[3] = std::bit_cast<float>(0x3f808000u), from[kRow + 3] = std::bit_cast<float>(0x3f818000u);  // halves
   from[4] = std::numeric_limits<float>::infinity(), from[5] = std::numeric_limits<float>::quiet_NaN(), from[6] = -0.0f;
-  for (InstructionSet set : {InstructionSet::AMX, InstructionSet::PLAIN_TILES}) {
+  for (InstructionSet set : {InstructionSet::AMX, InstructionSet::AVX2, InstructionSet::PLAIN_TILES}) {
     const InstructionSetLimit limit(set);
-    if (!UsesTiles()) continue;
     for (int64_t seen : {0, 1, 7, 32}) {
-      Array<BFloat16> rows({kRows, kApart});
       std::vector<uint32_t> pairs(kRows / 2 * kRow);
-      RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data(), rows.values.data(), kApart);
+      RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data());
       for (int64_t j = 0; j < kRows; ++j) {
         for (int64_t c = 0; c < 16; ++c) {
           const uint16_t wanted = j < seen ? ToBFloat16(from[j * kRow + c]).bits : 0;
-          ASSERT_EQ(rows[j * kApart + c].bits, wanted) << j << ", " << c;
           ASSERT_EQ(static_cast<uint16_t>(pairs[static_cast<size_t>(j / 2 * kRow + c)] >> (j % 2 * 16)), wanted) << j << ", " << c;
         }
       }
-      Array<BFloat16> only_rows({kRows, kApart});
-      std::vector<uint32_t> only_pairs(pairs.size());
-      RoundColumns(from.values.data(), kRow, seen, kRows, nullptr, only_rows.values.data(), kApart);
-      RoundColumns(from.values.data(), kRow, seen, kRows, only_pairs.data(), nullptr, kApart);
-      ExpectSameBits(only_rows, rows);
-      EXPECT_EQ(only_pairs, pairs);
     }
   }
 }
 
-// So does rounding whole rows, each times its factor, into rows that lie apart.
-TEST(TilesTest, RowsAreRoundedAsStorageIs) {
+// Gradients of scores that are rounded in registers are those of the f32 pass, rounded; zeros where the block ends and where nobody sees.
+TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
+  constexpr int64_t kRows = 32, kColumns = 32;
+  const Array<float> scores = RandomArray<float>({kRows + kTileRows, kScoreColumns}, 1), grads = RandomArray<float>(scores.shape, 2),
+                     log_sums = RandomArray<float>({kColumns}, 3), deltas = RandomArray<float>({kColumns}, 4);
+  std::vector<int64_t> places(kRows);
+  std::vector<uint64_t> base(kColumns);
+  for (int64_t j = 0; j < kRows; ++j) places[static_cast<size_t>(j)] = j;
+  for (int64_t c = 0; c < kColumns; ++c) base[static_cast<size_t>(c)] = static_cast<uint64_t>(100 * c + 3);
+  std::vector<uint32_t> room(static_cast<size_t>(WordColumnsRoom(kRows)));
+  for (const float dropout : {0.0f, 0.4f}) {
+    const GradientTerms<float> terms{0.5f,
+                                     {RoundKeys(7), 3, DropLimit(DropThreshold(dropout)), places.data(), true, room.data(), base.data()},
+                                     1.5f, log_sums.values.data(), deltas.values.data()};
+    for (const ScoreBlock& block : {ScoreBlock{32, 32, 32}, ScoreBlock{32, 32, 0}, ScoreBlock{16, 25, 5}, ScoreBlock{32, 7, -9}}) {
+      SCOPED_TRACE(testing::Message() << block.columns << " x " << block.keys << " at " << block.position << ", dropout " << dropout);
+      Array<float> wanted_scores = scores, wanted_grads = grads;
+      GradientsOfScores(block, terms, 0, wanted_scores.values.data(), wanted_grads.values.data());
+      for (InstructionSet set : {InstructionSet::AMX, InstructionSet::AVX2, InstructionSet::PLAIN_TILES}) {
+        const InstructionSetLimit limit(set);
+        Array<BFloat16> rows({kRows, kColumns}), grad_rows({kRows, kColumns});
+        std::vector<uint32_t> pairs(kRows / 2 * kScoreColumns);
+        RoundGradientsOfScores(block, terms, 0, scores.values.data(), grads.values.data(), kRows, kColumns,
+                               {rows.values.data(), grad_rows.values.data(), kColumns, pairs.data()});
+        for (int64_t j = 0; j < kRows; ++j) {
+          for (int64_t c = 0; c < kColumns; ++c) {
+            const bool seen = c < block.columns && j < block.SeenByAny(c / kLanes * kLanes, kLanes);
+            const BFloat16 score = ToBFloat16(seen ? wanted_scores[j * kScoreColumns + c] : 0.0f),
+                           grad = ToBFloat16(seen ? wanted_grads[j * kScoreColumns + c] : 0.0f);
+            ASSERT_EQ(rows[j * kColumns + c].bits, score.bits) << j << ", " << c;
+            ASSERT_EQ(grad_rows[j * kColumns + c].bits, grad.bits) << j << ", " << c;
+            ASSERT_EQ(static_cast<uint16_t>(pairs[static_cast<size_t>(j / 2 * kScoreColumns + c)] >> (j % 2 * 16)), grad.bits);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(RoundingTest, RowsAreRoundedAsStorageIs) {
   constexpr int64_t kRows = 7, kColumns = 64, kApart = 96;
   Array<float> from = RandomArray<float>({kRows, kColumns}, 6), factors = RandomArray<float>({kRows}, 7);
   from[4] = std::numeric_limits<float>::infinity(), from[5] = std::numeric_limits<float>::quiet_NaN(), from[6] = -0.0f;
