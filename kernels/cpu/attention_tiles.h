@@ -73,10 +73,10 @@ class TileProducts {
     Vectorised([=, &keys, depth = depth_, stride = padded_keys_, pairs = key_pairs_] {
       for (int64_t j = first; j < padded; j += kTileUnit) {
         WeaveRows(keys.From(j), kTileUnit, depth, pairs);
+        for (int64_t r = std::max<int64_t>(0, end - j); r < kTileUnit; ++r) {
+          for (int64_t d = 0; d < depth; ++d) pairs[r / 2 * depth + d] &= r % 2 == 0 ? 0xffff0000u : 0xffffu;
+        }
         TransposeRows(pairs, kTileUnit / 2, depth, depth, reinterpret_cast<uint32_t*>(columns + j), stride / 2);
-      }
-      for (int64_t d = 0; end < padded && d < depth; ++d) {
-        for (int64_t j = end; j < padded; ++j) columns[d * stride + j] = BFloat16{0};
       }
     });
   }

@@ -80,8 +80,8 @@ __attribute__((target(TANDEM_BF16_TARGET), flatten, noinline)) void RunAvx512Bf1
 
 #endif
 
-// Whether the processor rounds, and the thread's limit (vectorise.h) allows it to.
-inline bool ProcessorRounds() {
+// Whether the processor has AVX-512 BF16, which rounds and multiplies, and the thread's limit (vectorise.h) allows it.
+inline bool UsesAvx512Bf16() {
 #ifdef TANDEM_VECTOR_COPIES
   static const bool has = WidestInstructionSet() == InstructionSet::AVX512 && __builtin_cpu_supports("avx512bf16");
   const InstructionSet limit = InstructionSetLimit::Current();
@@ -95,7 +95,7 @@ inline bool ProcessorRounds() {
 template <class Loop>
 void Rounding(const Loop& loop) {
 #ifdef TANDEM_VECTOR_COPIES
-  if (ProcessorRounds()) return RunAvx512Bf16(loop);
+  if (UsesAvx512Bf16()) return RunAvx512Bf16(loop);
 #endif
   Vectorised([=](auto set) { loop(set, PlainRounding{}); });
 }

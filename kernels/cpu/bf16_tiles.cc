@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "kernels/base/storage.h"
-#include "kernels/cpu/lanes.h"
+#include "kernels/base/bfloat16.h"
+#include "kernels/cpu/bf16_rounding.h"
 #include "kernels/cpu/vectorise.h"
 
 #ifdef TANDEM_VECTOR_COPIES
@@ -41,11 +41,6 @@ bool AskForTiles() {
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
   if ((edx & kBf16) == 0 || (edx & kTile) == 0) return false;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
-bool HasDotProducts() {
-  static const bool has = WidestInstructionSet() == InstructionSet::AVX512 && __builtin_cpu_supports("avx512bf16");
-  return has;
 }
 
 constexpr int64_t kRowsOfTile = 16, kBytesOfRow = 64;
@@ -153,7 +148,7 @@ TileKind KindOfTiles() {
   if (limit == InstructionSet::PLAIN_TILES) return TileKind::PLAIN;
 #ifdef TANDEM_VECTOR_COPIES
   if (limit >= InstructionSet::AMX && HasAmx()) return TileKind::AMX;
-  if (limit >= InstructionSet::AVX512_BF16 && HasDotProducts()) return TileKind::DOT_PRODUCTS;
+  if (UsesAvx512Bf16()) return TileKind::DOT_PRODUCTS;
 #endif
   return TileKind::NONE;
 }
