@@ -57,8 +57,8 @@ class TileProducts {
   float* out() const { return out_; }
   const HeadRows<BFloat16>& grad_out() const { return grad_out_; }
   // Of the keys from `key` on. If one block has all queries, sums of one chunk are kept, which are complete when they are formed.
-  float* grad_k(int64_t key) const { return grad_k_ + (task_.NumBlocks() > 1 ? key * depth_ : 0); }
-  float* grad_v(int64_t key) const { return grad_v_ + (task_.NumBlocks() > 1 ? key * depth_ : 0); }
+  float* grad_k(int64_t key) const { return grad_k_ + (KeepsAllSums() ? key * depth_ : 0); }
+  float* grad_v(int64_t key) const { return grad_v_ + (KeepsAllSums() ? key * depth_ : 0); }
   // Products with keys read copies: gradients may take the keys' places as soon as they are complete.
   static constexpr bool kCopiesKeys = true;
 
@@ -115,6 +115,7 @@ class TileProducts {
   }
 
  private:
+  bool KeepsAllSums() const { return task_.NumBlocks() > 1; }
   static int64_t Padded(int64_t count) { return RoundUp(count, kTileUnit); }
   // Where a query's column begins in pairs of rows, which lie in groups of kScoreColumns columns.
   static int64_t PlaceOf(int64_t column, int64_t num_rows) {
@@ -142,8 +143,9 @@ class TileProducts {
       return;
     }
     k_columns_ = arena.Take<BFloat16>(keys);
-    grad_k_ = arena.Take<float>(task_.NumBlocks() > 1 ? keys : kChunkKeys * depth_);
-    grad_v_ = arena.Take<float>(task_.NumBlocks() > 1 ? keys : kChunkKeys * depth_);
+    const int64_t sums = KeepsAllSums() ? keys : kChunkKeys * depth_;
+    grad_k_ = arena.Take<float>(sums);
+    grad_v_ = arena.Take<float>(sums);
     grad_scores_ = scores_ + kPartQueries;  // rows side by side
     rounded_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
     rounded_grads_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
@@ -154,7 +156,7 @@ class TileProducts {
   HeadRows<BFloat16> RowsInPlace(const TokenRows<const BFloat16>& from, int64_t token) const {
     return {from.data + token * from.stride + task_.head * depth_, from.stride};
   }
-  // Room for the last tile's keys unless there are as many.
+  // Room for the last tile's rows, if it is not whole.
   BFloat16* TakeLastTile(Arena& arena, KeyRows<BFloat16>& keys) const {
     keys.tile_begin = task_.num_keys / kTileUnit * kTileUnit;
     BFloat16* copy = arena.Take<BFloat16>((padded_keys_ - keys.tile_begin) * depth_);

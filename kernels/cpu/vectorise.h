@@ -14,8 +14,8 @@
 
 namespace tandem::kernels {
 
-// AVX512_BF16 and AMX have no copies of loops; kernels that multiply bf16 in their tiles look at the limit (bf16_tiles.h). PLAIN_TILES,
-// which no processor has and a limit may name: the same kernels anywhere, their tiles multiplied by plain loops, for tests of what is around.
+// AVX512_BF16 and AMX have no copies here; what rounds to bf16 (bf16_rounding.h) or multiplies it in tiles (bf16_tiles.h) looks at the limit.
+// PLAIN_TILES, which no processor has and a limit may name: the same anywhere, in plain loops, for tests of what is around.
 enum class InstructionSet { BASELINE, AVX2, AVX512, AVX512_BF16, AMX, PLAIN_TILES };
 
 template <InstructionSet kSet>

@@ -443,6 +443,7 @@ TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
   }
 }
 
+// So does rounding whole rows, each times its factor, into rows that lie apart.
 TEST(RoundingTest, RowsAreRoundedAsStorageIs) {
   constexpr int64_t kRows = 7, kColumns = 64, kApart = 96;
   Array<float> from = RandomArray<float>({kRows, kColumns}, 6), factors = RandomArray<float>({kRows}, 7);
