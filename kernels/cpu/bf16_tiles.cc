@@ -1,5 +1,6 @@
 #include "kernels/cpu/bf16_tiles.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/base/bfloat16.h"
@@ -27,6 +28,30 @@ void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperan
         sum += ToFloat(o.a[i * o.a_row + d]) * ToFloat(BFloat16{static_cast<uint16_t>(d % 2 == 0 ? pair : pair >> 16)});
       }
       o.c[i * o.c_row + j] = sum;
+    }
+  }
+}
+
+// Pieces 0, 1, 2 are high, middle, low; tiles of a group lie [piece][half].
+constexpr int64_t kTileBytes = 1024, kPieceBytes = 2 * kTileBytes, kGroupBytes = 3 * kPieceBytes;
+
+void PlainSplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row) {
+  constexpr int64_t kHalf = kTileUnit / 2, kTile = kTileBytes / 2, kPiece = kPieceBytes / 2, kGroup = kGroupBytes / 2;
+  constexpr int kProducts[][2] = {{0, 2}, {0, 1}, {1, 1}, {1, 0}, {2, 0}, {0, 0}};
+  for (int64_t i = 0; i < kTileUnit; ++i) {
+    for (int64_t j = 0; j < kTileUnit; ++j) {
+      float sum = 0;
+      const auto add = [&](int64_t group, int a_piece, int b_piece) {
+        const BFloat16* row = a + group * kGroup + a_piece * kPiece + i / kHalf * kTile + i % kHalf * kTileUnit;
+        const BFloat16* column = b + group * kGroup + b_piece * kPiece + j / kHalf * kTile + j % kHalf * 2;
+        double terms = 0;  // about as AMX sums them before they meet the sum so far
+        for (int64_t d = 0; d < kTileUnit; ++d) terms += ToFloat(row[d]) * ToFloat(column[d / 2 * kTileUnit + d % 2]);
+        sum += static_cast<float>(terms);
+      };
+      for (int64_t g = 0; g < groups; ++g) {
+        for (const auto& [a_piece, b_piece] : kProducts) add(g, a_piece, b_piece);
+      }
+      c[i * c_row + j] = sum;
     }
   }
 }
@@ -102,6 +127,66 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands
   }
 }
 
+// The four products of two tiles of a (4, 5) and two of b (6, 7).
+inline void AddProducts() {
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_dpbf16ps(1, 4, 7);
+  _tile_dpbf16ps(2, 5, 6);
+  _tile_dpbf16ps(3, 5, 7);
+}
+
+// Both halves of a piece.
+inline void LoadA(const char* from) {
+  _tile_loadd(4, from, kBytesOfRow);
+  _tile_loadd(5, from + kTileBytes, kBytesOfRow);
+}
+inline void LoadB(const char* from) {
+  _tile_loadd(6, from, kBytesOfRow);
+  _tile_loadd(7, from + kTileBytes, kBytesOfRow);
+}
+// Into the first cache: the processor's own look-ahead begins anew with every block.
+inline void FetchPiece(const char* from) {
+#pragma GCC unroll 32
+  for (int64_t line = 0; line < kPieceBytes; line += kBytesOfRow) _mm_prefetch(from + line, _MM_HINT_T0);
+}
+
+// Each product shares one side with the one before, whose tiles stay. The next group is fetched piece by piece as it will be loaded.
+void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b_pieces, float* c, int64_t c_row, const FetchSoon& soon) {
+  const char *a = reinterpret_cast<const char*>(a_pieces), *b = reinterpret_cast<const char*>(b_pieces);
+  constexpr int64_t kMiddle = kPieceBytes, kLow = 2 * kPieceBytes;
+  const char *line = static_cast<const char*>(soon.first), *end = line + soon.num_bytes;
+  const int64_t bytes_of_group = (soon.num_bytes / groups + kBytesOfRow - 1) / kBytesOfRow * kBytesOfRow;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t g = 0; g < groups; ++g, a += kGroupBytes, b += kGroupBytes) {
+    const auto multiply = [&](const char* fetched) {
+      AddProducts();
+      FetchPiece(fetched);
+    };
+    for (const char* until = std::min(end, line + bytes_of_group); line < until; line += kBytesOfRow) _mm_prefetch(line, _MM_HINT_T1);
+    LoadA(a);
+    LoadB(b + kLow);
+    multiply(a + kGroupBytes);
+    LoadB(b + kMiddle);
+    multiply(b + kGroupBytes + kLow);
+    LoadA(a + kMiddle);
+    multiply(b + kGroupBytes + kMiddle);
+    LoadB(b);
+    multiply(a + kGroupBytes + kMiddle);
+    LoadA(a + kLow);
+    multiply(b + kGroupBytes);
+    LoadA(a);
+    multiply(a + kGroupBytes + kLow);
+  }
+  float* lower = c + kRowsOfTile * c_row;
+  _tile_stored(0, c, c_row * 4);
+  _tile_stored(1, c + 16, c_row * 4);
+  _tile_stored(2, lower, c_row * 4);
+  _tile_stored(3, lower + 16, c_row * 4);
+}
+
 // kDotRows rows of two vectors of sums stay in registers; a pair of elements of a is broadcast to both.
 constexpr int kDotRows = 8;
 
@@ -156,6 +241,18 @@ TileKind KindOfTiles() {
 }  // namespace
 
 bool UsesTiles() { return KindOfTiles() != TileKind::NONE; }
+
+bool HasFastTiles() {
+  const TileKind kind = KindOfTiles();
+  return kind == TileKind::AMX || kind == TileKind::PLAIN;
+}
+
+void SplitTileProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, [[maybe_unused]] FetchSoon soon) {
+#ifdef TANDEM_VECTOR_COPIES
+  if (KindOfTiles() == TileKind::AMX) return AmxSplitProduct(groups, a, b, c, c_row, soon);
+#endif
+  PlainSplitProduct(groups, a, b, c, c_row);
+}
 
 #ifdef TANDEM_VECTOR_COPIES
 

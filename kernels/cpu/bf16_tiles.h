@@ -15,6 +15,9 @@ bool HasAmx();
 // Whether this thread multiplies in tiles: the best that the processor has and the thread's limit allows (vectorise.h).
 bool UsesTiles();
 
+// Whether these tiles multiply so fast that f32 in three pieces gains (split_matmul.h): AMX's, and plain ones for tests.
+bool HasFastTiles();
+
 // While one lives, the calling thread may call TileProduct; afterwards AMX's tiles are configured as before. REQUIRES: UsesTiles().
 class TileState {
  public:
@@ -45,5 +48,13 @@ struct TileOperands {
 // piece of arithmetic to `prefetch`.
 inline constexpr int64_t kTilePiece = kTileUnit * kTileUnit * kTileUnit / 4;
 void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch);
+
+// c [32, 32] = a b of f32 in three pieces as split_matmul.h describes, of 32 `groups` depths. c's rows lie c_row elements apart. Meanwhile
+// the lines of `soon` are fetched into the second cache. REQUIRES: a TileState on this thread.
+struct FetchSoon {
+  const void* first = nullptr;
+  int64_t num_bytes = 0;
+};
+void SplitTileProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, FetchSoon soon);
 
 }  // namespace tandem::kernels

@@ -18,6 +18,7 @@
 //    product, added in order;
 //  - few rows: one call, for packing b would cost more than it saves, or slices of columns;
 //  - otherwise: b is packed once, then blocks of rows.
+// With AMX, f32 products wide enough take the same cuts in pieces of bf16 (split_matmul.h).
 // Numbers of tokens differ from step to step, so a remainder is padded with zeros to a multiple of 16 rows or 64 of K: the set of
 // shapes stays small and their primitives are made once. Zeros change no bit of a sum.
 namespace tandem::kernels {
@@ -26,6 +27,7 @@ namespace {
 
 constexpr int64_t kDepthQuantum = 64, kDepthChunk = 512;
 constexpr int64_t kMinChain = 1024, kMaxChains = 8, kChainRows = 256;
+constexpr int64_t kMinSplitRows = 128;  // of a weight's gradient
 constexpr int64_t kMaxPartial = 1 << 19;  // elements of c for which chains are worth their partial products
 constexpr int64_t kFewRows = 64, kManyColumns = 1024, kColumnBlock = 512;
 constexpr int64_t kMaxOneCall = 1 << 25;  // multiply-adds of few rows that one thread does best alone
@@ -38,6 +40,7 @@ struct Product {
   bool transpose_a, transpose_b;
   ProductTarget c;
   int64_t depth;  // of a row of a that is not transposed: k, or more with zeros
+  bool split;     // into pieces (split_matmul.h)
 
   StoredMatrix<T> stored_b() const { return {b, k, n, transpose_b ? k : n, transpose_b}; }
 };
@@ -45,7 +48,7 @@ struct Product {
 template <class T>
 void CutRows(const Product<T>& p, Stream& stream) {
   T* memory = Scratch<T>(ScratchSlot::CALLER, PackedSize<T>(p.depth, p.n));
-  MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, memory, stream), p.c, stream);
+  MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, LayoutOf<T>(p.split), memory, stream), p.c, stream);
 }
 
 // Depths of a' b and the rows of c that one task computes.
@@ -89,6 +92,19 @@ void MultiplyInChunks(const Product<T>& p, const Chain& chain, ProductTarget tar
   }
 }
 
+// Some rows, with both operands in pieces, which are made of a chunk's depths.
+void MultiplyInPieces(const Product<float>& p, const Chain& chain, const ProductTarget& target) {
+  BFloat16* a = Scratch<BFloat16>(ScratchSlot::TASK_A, SplitSize(chain.rows, kDepthChunk));
+  for (int64_t d = chain.begin; d < chain.end; d += kDepthChunk) {
+    const int64_t depth = std::min(kDepthChunk, chain.end - d);
+    const bool first = d == chain.begin;
+    SplitOperand(SplitSide::A, {p.a + d * p.m, depth, p.m, p.m, /*transposed=*/false}, chain.first_row, chain.rows, depth, a);
+    SplitProduct(chain.rows, a, {p.b + d * p.n, depth, p.n, p.n, /*transposed=*/false},
+                 {.c = static_cast<float*>(target.data), .c_row = p.n, .bias = first ? target.bias : nullptr,
+                  .accumulate = target.accumulate || !first});
+  }
+}
+
 void AddPartialProducts(const float* partials, int64_t count, int64_t size, float* c, Stream& stream) {
   ParallelRows(stream, size, count, [&](int64_t begin, int64_t end) {
     Vectorised([=] {
@@ -104,7 +120,7 @@ void AddPartialProducts(const float* partials, int64_t count, int64_t size, floa
 template <class T>
 void CutDepth(const Product<T>& p, Stream& stream) {
   const int64_t size = p.m * p.n;
-  const bool small = size <= kMaxPartial, as_stored = small && std::is_same_v<T, float>;
+  const bool small = size <= kMaxPartial, as_stored = small && !p.split && std::is_same_v<T, float>;
   const int64_t most = small ? std::clamp<int64_t>(p.k / kMinChain, 1, kMaxChains) : 1;
   const int64_t length = RoundUp((p.k + most - 1) / most, kDepthChunk), chains = (p.k + length - 1) / length;
   const int64_t row_block = as_stored ? p.m : kChainRows, row_blocks = (p.m + row_block - 1) / row_block;
@@ -114,8 +130,11 @@ void CutDepth(const Product<T>& p, Stream& stream) {
     const Chain chain{first_row, std::min(row_block, p.m - first_row), number * length,
                       std::min(p.k, (number + 1) * length)};
     const ProductTarget target = number == 0 ? p.c : ProductTarget{.data = partials + (number - 1) * size};
-    if (as_stored) MultiplyAsStored(p, chain, target);
-    else MultiplyInChunks(p, chain, target.Rows(first_row, p.n));
+    if (as_stored) return MultiplyAsStored(p, chain, target);
+    if constexpr (std::is_same_v<T, float>) {
+      if (p.split) return MultiplyInPieces(p, chain, target.Rows(first_row, p.n));
+    }
+    MultiplyInChunks(p, chain, target.Rows(first_row, p.n));
   });
   if (chains > 1) AddPartialProducts(partials, chains - 1, size, static_cast<float*>(p.c.data), stream);
 }
@@ -151,7 +170,7 @@ void CutColumns(const Product<T>& p, Stream& stream) {
     T* memory = Scratch<T>(ScratchSlot::TASK_A, PackedSize<T>(p.depth, columns));
     void* c = Scratch<float>(ScratchSlot::TASK_B, p.m * columns);
     const float* bias = p.c.bias == nullptr ? nullptr : p.c.bias + begin;
-    MultiplyHere(p.a, p.m, Pack(slice, p.depth, memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
+    MultiplyHere(p.a, p.m, Pack(slice, p.depth, LayoutOf<T>(p.split), memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
     StoreColumns(p.c, p.m, p.n, begin, columns, c);
   });
 }
@@ -176,7 +195,7 @@ void Multiply(const Product<T>& p, Stream& stream) {
   if (!p.transpose_a) {
     if (p.m > kFewRows) return CutRows(p, stream);
     const bool little = p.m * p.n * p.k <= kMaxOneCall;
-    if (little && !p.transpose_b) return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
+    if (little && !p.transpose_b && !p.split) return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
     return p.n >= kManyColumns ? CutColumns(p, stream) : CutRows(p, stream);
   }
   const bool wide = p.m * p.n > kMaxPartial && p.n >= 4 * p.m;
@@ -185,10 +204,16 @@ void Multiply(const Product<T>& p, Stream& stream) {
   return wide ? CutColumns(straight, stream) : CutRows(straight, stream);
 }
 
+// Whether the product is computed in pieces. Rows of a that are not transposed are not counted: their number must not show in their bits.
+bool IsSplit(const GemmArgs& args) {
+  const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
+  return args.a.dtype == DType::F32 && UsesSplitProducts(n, k) && (!args.transpose_a || m >= kMinSplitRows);
+}
+
 template <class T>
 void MultiplyArrays(const GemmArgs& args, const ProductTarget& c, Stream& stream) {
   const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
-  Multiply<T>({args.a.as<T>(), args.b.as<T>(), m, n, k, args.transpose_a, args.transpose_b, c, k}, stream);
+  Multiply<T>({args.a.as<T>(), args.b.as<T>(), m, n, k, args.transpose_a, args.transpose_b, c, k, IsSplit(args)}, stream);
 }
 
 // BF16 where the processor has no kernel for it: the same operands as f32, rounded at the end.
@@ -260,7 +285,8 @@ void CheckArgs(const GemmArgs& args) {
 
 KernelSpan SpanOf(const GemmArgs& args, Stream& stream) {
   const int64_t k = args.a.shape[args.transpose_a ? 0 : 1];
-  return KernelSpan(stream, SpanKind::GEMM, "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
+  const bool split = !stream.on_cuda() && IsSplit(args);
+  return KernelSpan(stream, SpanKind::GEMM, split ? "split_gemm" : "gemm", 2.0 * static_cast<double>(args.c.num_elements() * k),
                     static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
 }
 

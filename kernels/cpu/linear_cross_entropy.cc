@@ -33,7 +33,8 @@ constexpr int64_t kPackedRows = 128;  // of hidden states transposed by one task
 // The time that the threads of one loop spend in products and in the rest, told as two spans of the thread that runs the loop.
 class SharedSpan {
  public:
-  SharedSpan(Tracer* tracer, double flops, double bytes) : tracer_(tracer), flops_(flops), bytes_(bytes) {
+  SharedSpan(Tracer* tracer, const char* products, double flops, double bytes)
+      : tracer_(tracer), products_(products), flops_(flops), bytes_(bytes) {
     if (tracer_ != nullptr) begin_ns_ = MonotonicNanoseconds();
   }
   ~SharedSpan() {
@@ -42,7 +43,7 @@ class SharedSpan {
     const double products = static_cast<double>(product_ns_), losses = static_cast<double>(loss_ns_);
     const double share = products + losses > 0 ? products / (products + losses) : 1;
     const int64_t middle_ns = begin_ns_ + static_cast<int64_t>(share * static_cast<double>(end_ns - begin_ns_));
-    tracer_->Add({"linear_cross_entropy", SpanKind::GEMM, 0, begin_ns_, middle_ns, flops_, 0});
+    tracer_->Add({products_, SpanKind::GEMM, 0, begin_ns_, middle_ns, flops_, 0});
     tracer_->Add({"linear_cross_entropy", SpanKind::LOSS, 0, middle_ns, end_ns, 0, bytes_});
   }
   SharedSpan(const SharedSpan&) = delete;
@@ -66,6 +67,7 @@ class SharedSpan {
   }
 
   Tracer* tracer_;
+  const char* const products_;
   const double flops_, bytes_;
   int64_t begin_ns_ = 0;
   std::atomic<int64_t> product_ns_{0}, loss_ns_{0};
@@ -161,6 +163,8 @@ class LinearCrossEntropyRun {
   }
 
  private:
+  static constexpr bool kF32 = std::is_same_v<T, float>;
+
   int64_t num_blocks() const { return (classes_ + kBlockColumns - 1) / kBlockColumns; }
   int64_t width(int64_t block) const { return std::min(kBlockColumns, classes_ - block * kBlockColumns); }
   // Of a chunk's logits.
@@ -172,7 +176,7 @@ class LinearCrossEntropyRun {
     backward_size_ = args_.grad_hidden.empty() ? 0 : PackedSize<T>(kBlockColumns, dim_);
     const int64_t weights = num_blocks() * (forward_size_ + backward_size_);
     const int64_t grads = with_gradients_ ? Grads().size() : 0;
-    const int64_t transposed = args_.grad_weight.empty() ? 0 : chunk_rows_ * dim_;
+    const int64_t transposed = args_.grad_weight.empty() ? 0 : PackedSize<T>(chunk_rows_, dim_);
     memory_ = Scratch<T>(ScratchSlot::CALLER, weights + grads + transposed);
     grads_ = with_gradients_ ? memory_ + weights : nullptr;
     hidden_columns_ = memory_ + weights + grads;
@@ -181,23 +185,23 @@ class LinearCrossEntropyRun {
   }
 
   void PackWeight() {
-    const KernelSpan span(stream_, SpanKind::GEMM, "linear_cross_entropy");
+    const KernelSpan span(stream_, SpanKind::GEMM, products_);
     const T* weight = args_.weight.as<T>();
     const bool table = args_.weight_is_table;
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
       const int64_t first = block * kBlockColumns, columns = width(block), stride = table ? dim_ : classes_;
       const T* data = weight + first * (table ? dim_ : 1);
       T* memory = memory_ + block * forward_size_;
-      forward_[static_cast<size_t>(block)] = Pack<T>({data, dim_, columns, stride, table}, dim_, memory, stream_);
+      forward_[static_cast<size_t>(block)] = Pack<T>({data, dim_, columns, stride, table}, dim_, LayoutOf<T>(forward_split_), memory, stream_);
       if (args_.grad_hidden.empty()) return;
       memory = memory_ + num_blocks() * forward_size_ + block * backward_size_;
-      backward_[static_cast<size_t>(block)] = Pack<T>({data, columns, dim_, stride, !table}, columns, memory, stream_);
+      backward_[static_cast<size_t>(block)] = Pack<T>({data, columns, dim_, stride, !table}, columns, LayoutOf<T>(backward_split_), memory, stream_);
     });
   }
 
   void LossesAndHiddenGradient(int64_t chunk_begin, int64_t chunk_rows) {
     const double elements = static_cast<double>(chunk_rows * classes_);
-    SharedSpan span(stream_.tracer(), (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
+    SharedSpan span(stream_.tracer(), products_, (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
                     elements * (sizeof(float) + (with_gradients_ ? sizeof(T) : 0)));
     const Blocks<T> grad = Grads();
     stream_.pool().ParallelFor((chunk_rows + kTaskRows - 1) / kTaskRows, [&](int64_t task) {
@@ -216,9 +220,22 @@ class LinearCrossEntropyRun {
 
   void Logits(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits) const {
     const float* bias = args_.bias.empty() ? nullptr : args_.bias.as<float>();
+    if constexpr (kF32) {
+      if (forward_split_) return LogitsOfPieces(first, rows, logits, first_logits, bias);
+    }
     for (int64_t b = 0; b < num_blocks(); ++b) {
       MultiplyRowsHere(hidden_ + first * dim_, rows, forward_[static_cast<size_t>(b)],
                        {.data = logits.row(b, first_logits), .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
+    }
+  }
+
+  // The rows' pieces serve all blocks.
+  void LogitsOfPieces(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits, const float* bias) const {
+    BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(rows, dim_));
+    SplitOperand(SplitSide::A, {args_.hidden.as<float>(), dim_, rows_, dim_, /*transposed=*/true}, first, rows, dim_, pieces);
+    for (int64_t b = 0; b < num_blocks(); ++b) {
+      SplitProduct(rows, width(b), dim_, pieces, reinterpret_cast<const BFloat16*>(forward_[static_cast<size_t>(b)].data),
+                   SplitSize(kSplitUnit, dim_), {.c = logits.row(b, first_logits), .c_row = width(b), .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
     }
   }
 
@@ -251,7 +268,7 @@ class LinearCrossEntropyRun {
   void WeightGradient(int64_t begin, int64_t rows) {
     const bool with_weight = !args_.grad_weight.empty();
     const double flops = with_weight ? 2.0 * static_cast<double>(rows * dim_ * classes_) : 0;
-    const KernelSpan span(stream_, SpanKind::GEMM, "linear_cross_entropy", flops);
+    const KernelSpan span(stream_, SpanKind::GEMM, products_, flops);
     if (with_weight) TransposeHidden(begin, rows);
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
       const int64_t columns = width(block);
@@ -262,15 +279,31 @@ class LinearCrossEntropyRun {
         AddColumnSums(grad, rows, columns, sums);
       }
       if (!with_weight) return;
-      std::fill_n(grad + rows * columns, (RoundUp(rows, kDepthQuantum) - rows) * columns, T{});
       float* sums = Scratch<float>(ScratchSlot::TASK_B, dim_ * RoundUp(columns, kPanelDepth<float>));
+      if constexpr (kF32) {
+        if (weight_split_) {
+          MultiplyInPieces(grad, rows, columns, sums);
+          return AddWeightGradient(sums, block, begin > 0);
+        }
+      }
+      std::fill_n(grad + rows * columns, (RoundUp(rows, kDepthQuantum) - rows) * columns, T{});
       for (int64_t d = 0; d < rows; d += kDepthChunk) {
         const int64_t depth = RoundUp(std::min(kDepthChunk, rows - d), kDepthQuantum);
-        MultiplyHere(hidden_columns_ + d * dim_, dim_, PackedMatrix<T>{grad + d * columns, depth, columns, false},
+        MultiplyHere(hidden_columns_ + d * dim_, dim_, PackedMatrix<T>{grad + d * columns, depth, columns},
                      {.data = sums, .accumulate = d > 0});
       }
       AddWeightGradient(sums, block, begin > 0);
     });
+  }
+
+  // sums [dim, columns] = hidden' grad, with the hidden states' pieces.
+  void MultiplyInPieces(const float* grad, int64_t rows, int64_t columns, float* sums) const {
+    const BFloat16* pieces = reinterpret_cast<const BFloat16*>(hidden_columns_);
+    for (int64_t d = 0; d < rows; d += kDepthChunk) {
+      const int64_t depth = std::min(kDepthChunk, rows - d);
+      SplitProduct(dim_, pieces + SplitSize(dim_, d), {grad + d * columns, depth, columns, columns, /*transposed=*/false},
+                   {.c = sums, .c_row = columns, .accumulate = d > 0});
+    }
   }
 
   // The chunk's hidden states as [depth chunk][dim][depth].
@@ -279,6 +312,14 @@ class LinearCrossEntropyRun {
     stream_.pool().ParallelFor(pieces * chunks, [&](int64_t task) {
       const int64_t d = task / pieces * kDepthChunk, first = task % pieces * kPackedRows;
       const int64_t given = std::min(kDepthChunk, rows - d), depth = RoundUp(given, kDepthQuantum);
+      if constexpr (kF32) {
+        if (weight_split_) {
+          BFloat16* pieces = reinterpret_cast<BFloat16*>(hidden_columns_) + SplitSize(dim_, d) + SplitSize(first, given);
+          SplitOperand(SplitSide::A, {hidden_ + (begin + d) * dim_, given, dim_, dim_, /*transposed=*/false}, first,
+                       std::min(kPackedRows, dim_ - first), given, pieces);
+          return;
+        }
+      }
       PackRows(hidden_ + (begin + d) * dim_, dim_, given, first, std::min(kPackedRows, dim_ - first), depth,
                hidden_columns_ + d * dim_ + first * depth);
     });
@@ -318,6 +359,9 @@ class LinearCrossEntropyRun {
   const T* const hidden_;
   const bool with_gradients_;
   const int64_t chunk_rows_;
+  const bool forward_split_ = kF32 && UsesSplitProducts(classes_, dim_), backward_split_ = kF32 && UsesSplitProducts(dim_, classes_);
+  const char* const products_ = forward_split_ && backward_split_ ? "split_linear_cross_entropy" : "linear_cross_entropy";
+  const bool weight_split_ = kF32 && UsesSplitProducts(std::min(dim_, classes_), rows_);
   int64_t forward_size_ = 0, backward_size_ = 0;  // of a packed block
   T *memory_ = nullptr, *grads_ = nullptr, *hidden_columns_ = nullptr;
   std::vector<PackedMatrix<T>> forward_, backward_;

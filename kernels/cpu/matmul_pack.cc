@@ -1,57 +1,11 @@
 #include "kernels/cpu/matmul_pack.h"
 
-#include <cstring>
-
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/word_tiles.h"
 
 namespace tandem::kernels {
 
 namespace {
-
-// A tile is 16 vectors of 16 words; a word is one f32 or two bf16 that stay together.
-constexpr int64_t kWords = 16;
-typedef uint32_t Words __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(64)));
-
-// Lane j of the results of one step of a transposition: whole blocks of kWidth lanes change places between two vectors.
-template <int kWidth>
-inline void Exchange(Words& a, Words& b) {
-  Words low, high;
-  for (uint32_t j = 0; j < kWords; ++j) {
-    low[j] = (j & kWidth) ? kWords + j - kWidth : j;
-    high[j] = (j & kWidth) ? kWords + j : j + kWidth;
-  }
-  const Words a_before = a;
-  a = __builtin_shuffle(a_before, b, low);
-  b = __builtin_shuffle(a_before, b, high);
-}
-
-template <int kWidth>
-inline void ExchangeAll(Words (&tile)[kWords]) {
-#pragma GCC unroll 16
-  for (int i = 0; i < kWords; ++i) {
-    if ((i & kWidth) == 0) Exchange<kWidth>(tile[i], tile[i + kWidth]);
-  }
-}
-
-inline void TransposeTile(Words (&tile)[kWords]) {
-  ExchangeAll<1>(tile);
-  ExchangeAll<2>(tile);
-  ExchangeAll<4>(tile);
-  ExchangeAll<8>(tile);
-}
-
-// The first num_bytes (at most 64) at `from`, zeros after them.
-inline void LoadStart(const void* from, int64_t num_bytes, Words& x) {
-  if (num_bytes >= 64) {
-    std::memcpy(&x, from, 64);
-    return;
-  }
-  x = Words{};
-  if (num_bytes > 0) std::memcpy(&x, from, static_cast<size_t>(num_bytes));
-}
-
-inline void StoreVector(const Words& x, void* to) { std::memcpy(to, &x, 64); }
 
 // (a0 b0 a1 b1 ...) of two vectors of 32 halves: lanes 0 .. 15 of both, then 16 .. 31.
 inline void Interleave(const Words& a, const Words& b, Words& first, Words& second) {
@@ -96,24 +50,24 @@ inline void PackTransposed(const StoredMatrix<T>& b, int64_t panel, int64_t begi
   constexpr int64_t kSize = sizeof(T), kPerWord = 4 / kSize;
   const int64_t first = panel * kPanelColumns;
   for (int64_t d = begin; d < end; d += kPanelDepth<T>) {
-    for (int64_t c = 0; c < kPanelColumns; c += kWords) {
-      Words tile[kWords];
-      for (int64_t i = 0; i < kWords; ++i) {
+    for (int64_t c = 0; c < kPanelColumns; c += kTileWords) {
+      Words tile[kTileWords];
+      for (int64_t i = 0; i < kTileWords; ++i) {
         const int64_t column = first + c + i;
         LoadStart(b.data + column * b.stride + d, column < b.n ? (b.k - d) * kSize : 0, tile[i]);
       }
-      TransposeTile(tile);
+      TransposeWords(tile);
       T* to = output + d * kPanelColumns + c * kPerWord;
-      for (int64_t i = 0; i < kWords; ++i) StoreVector(tile[i], to + i * kPanelColumns * kPerWord);
+      for (int64_t i = 0; i < kTileWords; ++i) StoreVector(tile[i], to + i * kPanelColumns * kPerWord);
     }
   }
 }
 
 // `count` rows of the result, row_bytes apart.
-inline void StoreTile(const Words (&tile)[kWords], int64_t count, int64_t row_bytes, char* to) {
-  if (count >= kWords) {
+inline void StoreTile(const Words (&tile)[kTileWords], int64_t count, int64_t row_bytes, char* to) {
+  if (count >= kTileWords) {
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < kWords; ++i) StoreVector(tile[i], to + i * row_bytes);
+    for (int64_t i = 0; i < kTileWords; ++i) StoreVector(tile[i], to + i * row_bytes);
   } else {
     for (int64_t i = 0; i < count; ++i) StoreVector(tile[i], to + i * row_bytes);
   }
@@ -138,21 +92,21 @@ void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t coun
         const T* from = a + d * stride + first + i;
         const int64_t bytes = (count - i) * kSize;
         char* to = reinterpret_cast<char*>(rows + i * depth + d);
-        Words tile[kWords];
+        Words tile[kTileWords];
         if constexpr (kSize == 4) {
-          for (int64_t j = 0; j < kWords; ++j) LoadStart(from + j * stride, d + j < k ? bytes : 0, tile[j]);
+          for (int64_t j = 0; j < kTileWords; ++j) LoadStart(from + j * stride, d + j < k ? bytes : 0, tile[j]);
         } else {
-          Words upper[kWords];
-          for (int64_t j = 0; j < kWords; ++j) {
+          Words upper[kTileWords];
+          for (int64_t j = 0; j < kTileWords; ++j) {
             Words row, next;
             LoadStart(from + 2 * j * stride, d + 2 * j < k ? bytes : 0, row);
             LoadStart(from + (2 * j + 1) * stride, d + 2 * j + 1 < k ? bytes : 0, next);
             Interleave(row, next, tile[j], upper[j]);
           }
-          TransposeTile(upper);
-          StoreTile(upper, count - i - kWords, depth * kSize, to + kWords * depth * kSize);
+          TransposeWords(upper);
+          StoreTile(upper, count - i - kTileWords, depth * kSize, to + kTileWords * depth * kSize);
         }
-        TransposeTile(tile);
+        TransposeWords(tile);
         StoreTile(tile, count - i, depth * kSize, to);
       }
     }

@@ -1,4 +1,4 @@
-// Products of many rows with one matrix that was packed for oneDNN: packed once, then shared by all blocks of rows. The cut
+// Products of many rows with one matrix that was packed, for oneDNN or in pieces: packed once, then shared by all blocks of rows. The cut
 // into blocks is a function of the shape alone. f32 and bf16. Thread rule: as their stream.
 #pragma once
 
@@ -6,29 +6,38 @@
 #include "kernels/cpu/matmul_pack.h"
 #include "kernels/cpu/onednn_matmul.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/cpu/split_matmul.h"
 
 namespace tandem::kernels {
 
 // Rows differ in number from step to step; what is left over a multiple of this is padded, so that few primitives serve all.
 inline constexpr int64_t kRowQuantum = 16;
 
-// b [k, n] in somebody's memory, in panels or in rows.
+// How a matrix lies in memory: dense rows, oneDNN's panels (matmul_pack.h), or, f32 only, pieces (split_matmul.h).
+enum class PackedLayout { ROWS, PANELS, PIECES };
+
+// b [k, n] in somebody's memory.
 template <class T>
 struct PackedMatrix {
   const T* data = nullptr;
   int64_t k = 0, n = 0;
-  bool panels = false;
+  PackedLayout layout = PackedLayout::ROWS;
 };
 
-// Elements of memory that packing b [k, n] takes.
+// The layout that products with b are fastest in: PIECES if `split`, else PANELS if the processor takes them.
+template <class T>
+PackedLayout LayoutOf(bool split);
+
+// Elements of memory that packing b [k, n] takes, in any layout.
 template <class T>
 int64_t PackedSize(int64_t k, int64_t n) {
-  return RoundUp(k, kPanelDepth<T>) * RoundUp(n, kPanelColumns);
+  const int64_t panels = RoundUp(k, kPanelDepth<T>) * RoundUp(n, kPanelColumns);
+  return sizeof(T) == sizeof(float) ? std::max(panels, SplitSize(n, k) / 2) : panels;
 }
 
-// Packs b with zeros below it to `depth` rows, on the stream's pool: into panels if the processor takes them. REQUIRES: depth >= b.k.
+// Packs b with zeros below it to `depth` rows, on the stream's pool. REQUIRES: depth >= b.k.
 template <class T>
-PackedMatrix<T> Pack(const StoredMatrix<T>& b, int64_t depth, T* memory, Stream& stream);
+PackedMatrix<T> Pack(const StoredMatrix<T>& b, int64_t depth, PackedLayout layout, T* memory, Stream& stream);
 
 // Where a product goes: c [m, n] dense, F32 or, with BF16 operands, BF16; bias may be null.
 struct ProductTarget {
@@ -45,13 +54,9 @@ struct ProductTarget {
   }
 };
 
-// The matmul of these operands on the calling thread.
+// The matmul of these operands on the calling thread. Pieces of a are made in the scratch LIBRARY.
 template <class T>
-void MultiplyHere(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c) {
-  OneThreadMatmul({.m = m, .n = b.n, .k = b.k, .operand = DTypeOf<T>(), .result = c.dtype, .panels = b.panels,
-                   .bias = c.bias != nullptr, .accumulate = c.accumulate},
-                  a, b.data, c.bias, c.data);
-}
+void MultiplyHere(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c);
 
 // The same with a remainder of rows padded: uses the scratch TASK_B and TASK_C.
 template <class T>

@@ -83,7 +83,13 @@ TEST_P(LinearCrossEntropyTest, F32MatchesF64ForEverySizeAndThreadCount) {
     ExpectNear(one.grad_weight, wanted.grad_weight, 1e-5);
     ExpectNear(one.grad_bias, wanted.grad_bias, 1e-5);
     ExpectSameResults(one, Solve<float, float>(p, bias, kAll, 3));
-    ForEachInstructionSet([&](InstructionSet) { ExpectSameResults(one, Solve<float, float>(p, bias, kAll, 1)); });
+    Result<float, float> narrow;  // without AMX, in whose pieces `one` may have been computed
+    ForEachInstructionSet([&](InstructionSet set) {
+      const auto found = Solve<float, float>(p, bias, kAll, 1);
+      if (set == InstructionSet::BASELINE) narrow = found;
+      ExpectSameResults(found, narrow);
+    });
+    ExpectNear(narrow.grad_weight, wanted.grad_weight, 1e-5);
   }
 }
 

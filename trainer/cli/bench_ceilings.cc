@@ -17,6 +17,7 @@
 #include "kernels/cast.h"
 #include "kernels/cpu/fma_peak.h"
 #include "kernels/cpu/onednn_matmul.h"
+#include "kernels/cpu/split_matmul.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
@@ -58,6 +59,29 @@ double MatmulRate(ThreadPool& pool, T one) {
   });
 }
 
+// In the pieces of split_matmul.h, which a step must make besides.
+double SplitMatmulRate(ThreadPool& pool) {
+  constexpr int kCalls = 8;
+  const size_t count = static_cast<size_t>(pool.num_threads());
+  const std::vector<float> ones(kSize * kSize, 1.0f);
+  std::vector<std::shared_ptr<Buffer>> operands, results;
+  for (size_t t = 0; t < count; ++t) {
+    operands.push_back(Buffer::Allocate(2 * sizeof(BFloat16) * kernels::SplitSize(kSize, kSize)));
+    results.push_back(Buffer::Allocate(sizeof(float) * ones.size()));
+    auto* a = static_cast<BFloat16*>(operands[t]->data());
+    const kernels::StoredMatrix<float> x{ones.data(), kSize, kSize, kSize, /*transposed=*/true};
+    kernels::SplitOperand(kernels::SplitSide::A, x, 0, kSize, kSize, a);
+    kernels::SplitOperand(kernels::SplitSide::B, x, 0, kSize, kSize, a + kernels::SplitSize(kSize, kSize));
+  }
+  return Rate(pool, kCalls * 2.0 * kSize * kSize * kSize, [&](int64_t t) {
+    const auto* a = static_cast<const BFloat16*>(operands[static_cast<size_t>(t)]->data());
+    const kernels::SplitTarget target{.c = static_cast<float*>(results[static_cast<size_t>(t)]->data()), .c_row = kSize};
+    for (int i = 0; i < kCalls; ++i) {
+      kernels::SplitProduct(kSize, kSize, kSize, a, a + kernels::SplitSize(kSize, kSize), kernels::SplitSize(kernels::kSplitUnit, kSize), target);
+    }
+  });
+}
+
 }  // namespace
 
 Ceilings MeasureCeilings(int threads) {
@@ -66,6 +90,7 @@ Ceilings MeasureCeilings(int threads) {
   const size_t count = static_cast<size_t>(threads);
   ceilings.f32_matmul = MatmulRate<float>(pool, 1.0f);
   ceilings.bf16_matmul = kernels::MatmulTakesPanels(DType::BF16) ? MatmulRate(pool, ToBFloat16(1.0f)) : ceilings.f32_matmul;
+  ceilings.f32_split = kernels::UsesSplitProducts(kSize, kSize) ? SplitMatmulRate(pool) : 0;
   ceilings.f32_fma = Rate(pool, kernels::kFmaPeakFlops, [&](int64_t) { kernels::RunFmaPeak(); });
   std::vector<std::shared_ptr<Buffer>> memory;  // the pages that arrays lie in
   for (size_t t = 0; t < count; ++t) memory.push_back(Buffer::Allocate(2 * kCopyBytes));
@@ -133,7 +158,7 @@ absl::StatusOr<Ceilings> MeasureDeviceCeilings(Device device) {
 }
 
 Ceilings Mean(const Ceilings& a, const Ceilings& b) {
-  return {(a.f32_matmul + b.f32_matmul) / 2, (a.bf16_matmul + b.bf16_matmul) / 2, (a.f32_fma + b.f32_fma) / 2,
+  return {(a.f32_matmul + b.f32_matmul) / 2, (a.bf16_matmul + b.bf16_matmul) / 2, (a.f32_split + b.f32_split) / 2, (a.f32_fma + b.f32_fma) / 2,
           (a.copy_bytes + b.copy_bytes) / 2};
 }
 

@@ -8,10 +8,11 @@ namespace tandem::cli {
 
 struct Ceilings {
   double f32_matmul = 0, bf16_matmul = 0;  // floating point operations a second
+  double f32_split = 0;                    // the same of f32 in pieces of bf16, which are made already; 0 where no product is computed so
   double f32_fma = 0;                      // the same of multiply-adds in registers
   double copy_bytes = 0;                   // bytes read plus bytes written a second
 };
-// Of `threads` threads of the CPU together: 512 x 512 x 512 by oneDNN, copies of 32 MB.
+// Of `threads` threads of the CPU together: 512 x 512 x 512 by oneDNN and in pieces, copies of 32 MB.
 Ceilings MeasureCeilings(int threads);
 // Of a CUDA device: 8,192 x 8,192 x 8,192 by cuBLASLt (f32: 4,096), copies of 512 MiB; f32_fma by NVIDIA's figures.
 absl::StatusOr<Ceilings> MeasureDeviceCeilings(Device device);

@@ -1,0 +1,54 @@
+// Tiles of 16 vectors of 16 words, transposed in registers: the step that rearranged operands of matrix products have in common. A word is
+// one f32, or two bf16 that stay together. Inline bodies for Vectorised().
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace tandem::kernels {
+
+inline constexpr int64_t kTileWords = 16;
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(64)));
+
+// One step of a transposition: whole blocks of kWidth lanes change places between two vectors.
+template <int kWidth>
+inline void ExchangeWords(Words& a, Words& b) {
+  Words low, high;
+  for (uint32_t j = 0; j < kTileWords; ++j) {
+    low[j] = (j & kWidth) ? kTileWords + j - kWidth : j;
+    high[j] = (j & kWidth) ? kTileWords + j : j + kWidth;
+  }
+  const Words a_before = a;
+  a = __builtin_shuffle(a_before, b, low);
+  b = __builtin_shuffle(a_before, b, high);
+}
+
+template <int kWidth>
+inline void ExchangeAllWords(Words (&tile)[kTileWords]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kTileWords; ++i) {
+    if ((i & kWidth) == 0) ExchangeWords<kWidth>(tile[i], tile[i + kWidth]);
+  }
+}
+
+inline void TransposeWords(Words (&tile)[kTileWords]) {
+  ExchangeAllWords<1>(tile);
+  ExchangeAllWords<2>(tile);
+  ExchangeAllWords<4>(tile);
+  ExchangeAllWords<8>(tile);
+}
+
+// The first num_bytes (at most 64) at `from`, zeros after them.
+inline void LoadStart(const void* from, int64_t num_bytes, Words& x) {
+  if (num_bytes >= 64) {
+    std::memcpy(&x, from, 64);
+    return;
+  }
+  x = Words{};
+  if (num_bytes > 0) std::memcpy(&x, from, static_cast<size_t>(num_bytes));
+}
+
+inline void StoreVector(const Words& x, void* to) { std::memcpy(to, &x, 64); }
+
+}  // namespace tandem::kernels
