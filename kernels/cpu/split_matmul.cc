@@ -106,7 +106,7 @@ inline void SplitTiles(const Corner& x, BFloat16* tile) {
 template <bool kTransposed, bool kTurned>
 void SplitAll(const StoredMatrix<float>& x, int64_t first, int64_t count, int64_t depth, BFloat16* to) {
   Vectorised([=] {
-    for (int64_t c = 0; c < count; c += kHalf) {
+    for (int64_t c = 0; c < RoundUp(count, kSplitUnit); c += kHalf) {
       BFloat16* half = to + c / kSplitUnit * kSplitUnit * depth * kSplitPieces + c % kSplitUnit / kHalf * kTileElements;
       for (int64_t d = 0; d < depth; d += kSplitUnit) {
         const float* from = x.data + (kTransposed ? (first + c) * x.stride + d : d * x.stride + first + c);

@@ -37,10 +37,10 @@ TEST(SplitOperandTest, PiecesAreTheNumberAndLieWhereTheHeaderSays) {
         ForEachInstructionSet([&](InstructionSet) {
           std::vector<BFloat16> pieces(static_cast<size_t>(SplitSize(count, depth)) + 512, BFloat16{kUnwritten});
           SplitOperand(side, {x.values.data(), k, n, stride, transposed}, first, count, depth, pieces.data());
-          for (int64_t c = 0; c < count; ++c) {
+          for (int64_t c = 0; c < RoundUp(count, 32); ++c) {
             for (int64_t d = 0; d < RoundUp(depth, 32); ++d) {
               float sum = 0, wanted = 0, last = std::numeric_limits<float>::infinity();
-              if (d < k) wanted = x[transposed ? (first + c) * stride + d : d * stride + first + c];
+              if (c < count && d < k) wanted = x[transposed ? (first + c) * stride + d : d * stride + first + c];
               for (int64_t p = 2; p >= 0; --p) sum += ToFloat(pieces[static_cast<size_t>(PlaceOf(side, c, d, p, depth))]);
               for (int64_t p = 0; p < 3; ++p) {  // each at most half of the last bit of the one before
                 const float piece = std::fabs(ToFloat(pieces[static_cast<size_t>(PlaceOf(side, c, d, p, depth))]));

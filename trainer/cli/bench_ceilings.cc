@@ -43,42 +43,47 @@ double Rate(ThreadPool& pool, double work_per_call, const std::function<void(int
   return rates[kRepeats / 2];
 }
 
-// Of oneDNN alone on every thread, with a dense c of f32.
-template <class T>
-double MatmulRate(ThreadPool& pool, T one) {
-  constexpr size_t kElements = kSize * kSize;
+// Numbers of all kinds: processors and devices multiply constants with less power, and so faster.
+std::vector<float> Numbers(int64_t count) {
+  std::vector<float> numbers(static_cast<size_t>(count));
+  uint32_t bits = 1;
+  for (float& number : numbers) number = static_cast<float>((bits = bits * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1;
+  return numbers;
+}
+
+// Products of kSize matrices on every thread, each in memory of its own: multiply(operands, c).
+template <class T, class Multiply>
+double MatmulRate(ThreadPool& pool, const std::vector<T>& operands, const Multiply& multiply) {
   constexpr int kCalls = 8;
-  const size_t count = static_cast<size_t>(pool.num_threads());
-  std::vector<std::vector<T>> operands(count, std::vector<T>(2 * kElements, one));
-  std::vector<std::vector<float>> results(count, std::vector<float>(kElements));
-  const kernels::MatmulShape shape{.m = kSize, .n = kSize, .k = kSize, .operand = DTypeOf<T>()};
+  const size_t operand_bytes = operands.size() * sizeof(T), c_bytes = kSize * kSize * sizeof(float);
+  std::vector<std::shared_ptr<Buffer>> memory;
+  for (int t = 0; t < pool.num_threads(); ++t) {
+    memory.push_back(Buffer::Allocate(operand_bytes + c_bytes));
+    std::memcpy(memory.back()->data(), static_cast<const void*>(operands.data()), operand_bytes);
+  }
   return Rate(pool, kCalls * 2.0 * kSize * kSize * kSize, [&](int64_t t) {
-    const T* a = operands[static_cast<size_t>(t)].data();
-    float* c = results[static_cast<size_t>(t)].data();
-    for (int i = 0; i < kCalls; ++i) kernels::OneThreadMatmul(shape, a, a + kElements, /*bias=*/nullptr, c);
+    char* of_thread = static_cast<char*>(memory[static_cast<size_t>(t)]->data());
+    for (int i = 0; i < kCalls; ++i) multiply(reinterpret_cast<const T*>(of_thread), reinterpret_cast<float*>(of_thread + operand_bytes));
   });
 }
 
+// Of oneDNN alone, with a dense c of f32. `operands` are two matrices.
+template <class T>
+double OneDnnRate(ThreadPool& pool, const std::vector<T>& operands) {
+  const kernels::MatmulShape shape{.m = kSize, .n = kSize, .k = kSize, .operand = DTypeOf<T>()};
+  return MatmulRate(pool, operands, [&](const T* a, float* c) { kernels::OneThreadMatmul(shape, a, a + kSize * kSize, /*bias=*/nullptr, c); });
+}
+
 // In the pieces of split_matmul.h, which a step must make besides.
-double SplitMatmulRate(ThreadPool& pool) {
-  constexpr int kCalls = 8;
-  const size_t count = static_cast<size_t>(pool.num_threads());
-  const std::vector<float> ones(kSize * kSize, 1.0f);
-  std::vector<std::shared_ptr<Buffer>> operands, results;
-  for (size_t t = 0; t < count; ++t) {
-    operands.push_back(Buffer::Allocate(2 * sizeof(BFloat16) * kernels::SplitSize(kSize, kSize)));
-    results.push_back(Buffer::Allocate(sizeof(float) * ones.size()));
-    auto* a = static_cast<BFloat16*>(operands[t]->data());
-    const kernels::StoredMatrix<float> x{ones.data(), kSize, kSize, kSize, /*transposed=*/true};
-    kernels::SplitOperand(kernels::SplitSide::A, x, 0, kSize, kSize, a);
-    kernels::SplitOperand(kernels::SplitSide::B, x, 0, kSize, kSize, a + kernels::SplitSize(kSize, kSize));
-  }
-  return Rate(pool, kCalls * 2.0 * kSize * kSize * kSize, [&](int64_t t) {
-    const auto* a = static_cast<const BFloat16*>(operands[static_cast<size_t>(t)]->data());
-    const kernels::SplitTarget target{.c = static_cast<float*>(results[static_cast<size_t>(t)]->data()), .c_row = kSize};
-    for (int i = 0; i < kCalls; ++i) {
-      kernels::SplitProduct(kSize, kSize, kSize, a, a + kernels::SplitSize(kSize, kSize), kernels::SplitSize(kernels::kSplitUnit, kSize), target);
-    }
+double SplitRate(ThreadPool& pool, const std::vector<float>& operands) {
+  const int64_t size = kernels::SplitSize(kSize, kSize);
+  const kernels::StoredMatrix<float> a{operands.data(), kSize, kSize, kSize, /*transposed=*/true};
+  const kernels::StoredMatrix<float> b{operands.data() + kSize * kSize, kSize, kSize, kSize, /*transposed=*/true};
+  std::vector<BFloat16> pieces(static_cast<size_t>(2 * size));
+  kernels::SplitOperand(kernels::SplitSide::A, a, 0, kSize, kSize, pieces.data());
+  kernels::SplitOperand(kernels::SplitSide::B, b, 0, kSize, kSize, pieces.data() + size);
+  return MatmulRate(pool, pieces, [size](const BFloat16* a_pieces, float* c) {
+    kernels::SplitProduct(kSize, kSize, kSize, a_pieces, a_pieces + size, kernels::SplitSize(kernels::kSplitUnit, kSize), {.c = c, .c_row = kSize});
   });
 }
 
@@ -88,9 +93,12 @@ Ceilings MeasureCeilings(int threads) {
   ThreadPool pool(threads);
   Ceilings ceilings;
   const size_t count = static_cast<size_t>(threads);
-  ceilings.f32_matmul = MatmulRate<float>(pool, 1.0f);
-  ceilings.bf16_matmul = kernels::MatmulTakesPanels(DType::BF16) ? MatmulRate(pool, ToBFloat16(1.0f)) : ceilings.f32_matmul;
-  ceilings.f32_split = kernels::UsesSplitProducts(kSize, kSize) ? SplitMatmulRate(pool) : 0;
+  const std::vector<float> numbers = Numbers(2 * kSize * kSize);
+  std::vector<BFloat16> rounded;
+  for (float number : numbers) rounded.push_back(ToBFloat16(number));
+  ceilings.f32_matmul = OneDnnRate(pool, numbers);
+  ceilings.bf16_matmul = kernels::MatmulTakesPanels(DType::BF16) ? OneDnnRate(pool, rounded) : ceilings.f32_matmul;
+  ceilings.f32_split = kernels::UsesSplitProducts(kSize, kSize) ? SplitRate(pool, numbers) : 0;
   ceilings.f32_fma = Rate(pool, kernels::kFmaPeakFlops, [&](int64_t) { kernels::RunFmaPeak(); });
   std::vector<std::shared_ptr<Buffer>> memory;  // the pages that arrays lie in
   for (size_t t = 0; t < count; ++t) memory.push_back(Buffer::Allocate(2 * kCopyBytes));
@@ -129,10 +137,7 @@ absl::StatusOr<double> DeviceMatmulRate(Stream& stream, DType dtype, int64_t siz
     memory[i] = Buffer::Allocate(num_bytes, stream.device());
     views[i] = ArrayView(memory[i]->data(), dtype, {size, size});
   }
-  // Numbers of all kinds: a device multiplies constants with less power, and so faster.
-  std::vector<float> numbers(static_cast<size_t>(size * size));
-  uint32_t bits = 1;
-  for (float& number : numbers) number = static_cast<float>((bits = bits * 1664525u + 1013904223u) >> 8) * 0x1p-23f - 1;
+  const std::vector<float> numbers = Numbers(size * size);
   const auto f32 = Buffer::Allocate(numbers.size() * sizeof(float), stream.device());
   stream.CopyToDevice(f32->data(), numbers.data(), f32->num_bytes());
   for (int i = 0; i < 2; ++i) kernels::Cast(views[i], ArrayView(f32->data(), DType::F32, {size, size}), stream);
