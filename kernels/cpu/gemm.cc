@@ -28,6 +28,7 @@ namespace {
 constexpr int64_t kDepthQuantum = 64, kDepthChunk = 512;
 constexpr int64_t kMinChain = 1024, kMaxChains = 8, kChainRows = 256;
 constexpr int64_t kMinSplitRows = 128;  // of a weight's gradient
+constexpr int64_t kSplitColumns = 128;  // of a task
 constexpr int64_t kMaxPartial = 1 << 19;  // elements of c for which chains are worth their partial products
 constexpr int64_t kFewRows = 64, kManyColumns = 1024, kColumnBlock = 512;
 constexpr int64_t kMaxOneCall = 1 << 25;  // multiply-adds of few rows that one thread does best alone
@@ -49,6 +50,12 @@ template <class T>
 void CutRows(const Product<T>& p, Stream& stream) {
   T* memory = Scratch<T>(ScratchSlot::CALLER, PackedSize<T>(p.depth, p.n));
   MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, LayoutOf<T>(p.split), memory, stream), p.c, stream);
+}
+
+// Calls body(first, count) for the depths of each SplitProduct.
+template <class Body>
+void ForDepths(int64_t k, const Body& body) {
+  for (int64_t d = 0; d < k; d += kSplitDepth) body(d, std::min(kSplitDepth, k - d));
 }
 
 // Depths of a' b and the rows of c that one task computes.
@@ -170,8 +177,31 @@ void CutColumns(const Product<T>& p, Stream& stream) {
     T* memory = Scratch<T>(ScratchSlot::TASK_A, PackedSize<T>(p.depth, columns));
     void* c = Scratch<float>(ScratchSlot::TASK_B, p.m * columns);
     const float* bias = p.c.bias == nullptr ? nullptr : p.c.bias + begin;
-    MultiplyHere(p.a, p.m, Pack(slice, p.depth, LayoutOf<T>(p.split), memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
+    MultiplyHere(p.a, p.m, Pack(slice, p.depth, LayoutOf<T>(false), memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
     StoreColumns(p.c, p.m, p.n, begin, columns, c);
+  });
+}
+
+// Few rows or many columns, with all of a in pieces and b's made where they are multiplied.
+void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
+  BFloat16* a = Scratch<BFloat16>(ScratchSlot::CALLER_B, SplitSize(p.m, RoundUp(p.k, kSplitDepth)));
+  const StoredMatrix<float> rows{p.a, p.k, p.m, p.transpose_a ? p.m : p.k, !p.transpose_a};
+  ForDepths(p.k, [&](int64_t d, int64_t depth) {
+    stream.pool().ParallelFor((p.m + kTransposedRows - 1) / kTransposedRows, [&](int64_t task) {
+      const int64_t first = task * kTransposedRows, count = std::min(kTransposedRows, p.m - first);
+      SplitOperand(SplitSide::A, rows.From(d, depth), first, count, depth, a + SplitSize(p.m, d) + SplitSize(first, depth));
+    });
+  });
+  stream.pool().ParallelFor((p.n + kSplitColumns - 1) / kSplitColumns, [&](int64_t task) {
+    const int64_t first = task * kSplitColumns;
+    ForDepths(p.k, [&](int64_t d, int64_t depth) {
+      StoredMatrix<float> b = p.stored_b().From(d, depth);
+      b.data += first * (p.transpose_b ? p.k : 1);
+      b.n = std::min(kSplitColumns, p.n - first);
+      SplitProduct(p.m, a + SplitSize(p.m, d), b,
+                   {.c = static_cast<float*>(p.c.data) + first, .c_row = p.n, .bias = d > 0 || p.c.bias == nullptr ? nullptr : p.c.bias + first,
+                    .accumulate = p.c.accumulate || d > 0});
+    });
   });
 }
 
@@ -194,12 +224,18 @@ template <class T>
 void Multiply(const Product<T>& p, Stream& stream) {
   if (!p.transpose_a) {
     if (p.m > kFewRows) return CutRows(p, stream);
+    if constexpr (std::is_same_v<T, float>) {
+      if (p.split) return CutColumnsInPieces(p, stream);
+    }
     const bool little = p.m * p.n * p.k <= kMaxOneCall;
-    if (little && !p.transpose_b && !p.split) return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
+    if (little && !p.transpose_b) return MultiplyHere(p.a, p.m, PackedMatrix<T>{p.b, p.k, p.n}, p.c);
     return p.n >= kManyColumns ? CutColumns(p, stream) : CutRows(p, stream);
   }
   const bool wide = p.m * p.n > kMaxPartial && p.n >= 4 * p.m;
   if (!p.transpose_b && p.c.dtype == DType::F32 && !wide) return CutDepth(p, stream);
+  if constexpr (std::is_same_v<T, float>) {
+    if (p.split && wide) return CutColumnsInPieces(p, stream);
+  }
   const Product<T> straight = WithRowsOfA(p, stream);
   return wide ? CutColumns(straight, stream) : CutRows(straight, stream);
 }

@@ -21,6 +21,9 @@ struct StoredMatrix {
   const T* data;
   int64_t k, n, stride;
   bool transposed;
+
+  // Rows [d, d + depth).
+  StoredMatrix From(int64_t d, int64_t depth) const { return {data + d * (transposed ? 1 : stride), depth, n, stride, transposed}; }
 };
 
 // Depths [begin, end) of panel number `panel` of b; `output` is the panel's first element. What lies beyond b is zero.

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPackedDepth = 512;  // depths of a panel that one task packs
 constexpr int64_t kMinRows = 64, kMinRowsOfLarge = 256, kMinRowsOfDeep = 1024, kMaxRows = 4096;
 constexpr int64_t kDeep = 4096;  // k of which oneDNN takes the better blocks the more rows there are
-constexpr int64_t kPieceBytes = 512 << 10, kPieceDepth = 1024;  // of rows of a that stay in the second-level cache, beside b's
+constexpr int64_t kPieceBytes = 512 << 10;  // of rows of a that stay in the second-level cache, beside b's
 constexpr int64_t kLargeBytes = 1 << 20;  // a packed matrix that the second-level cache does not keep from block to block
 template <class T>
 constexpr int64_t kTaskMultiplyAdds = sizeof(T) == 2 ? 1 << 25 : 1 << 23;
@@ -42,13 +42,13 @@ PackedMatrix<float> PackAsPieces(const StoredMatrix<float>& b, int64_t depth, fl
 
 // Blocks of a's rows and depths in pieces, each multiplied with all of b.
 void MultiplyPieces(const float* a, int64_t m, const PackedMatrix<float>& b, const ProductTarget& c) {
-  const int64_t most = std::min(b.k, kPieceDepth), b_step = SplitSize(kSplitUnit, b.k);
+  const int64_t most = std::min(b.k, kSplitDepth), b_step = SplitSize(kSplitUnit, b.k);
   const int64_t rows = kPieceBytes / static_cast<int64_t>(sizeof(BFloat16)) / SplitSize(kSplitUnit, most) * kSplitUnit;
   BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(std::min(rows, m), most));
   for (int64_t i = 0; i < m; i += rows) {
     const int64_t count = std::min(rows, m - i);
-    for (int64_t d = 0; d < b.k; d += kPieceDepth) {
-      const int64_t depth = std::min(kPieceDepth, b.k - d);
+    for (int64_t d = 0; d < b.k; d += kSplitDepth) {
+      const int64_t depth = std::min(kSplitDepth, b.k - d);
       SplitOperand(SplitSide::A, {a + d, depth, m, b.k, /*transposed=*/true}, i, count, depth, pieces);
       SplitProduct(count, b.n, depth, pieces, reinterpret_cast<const BFloat16*>(b.data) + SplitSize(kSplitUnit, d), b_step,
                    {.c = static_cast<float*>(c.data) + i * b.n, .c_row = b.n, .bias = d == 0 ? c.bias : nullptr,

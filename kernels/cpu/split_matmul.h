@@ -24,6 +24,9 @@ bool UsesSplitProducts(int64_t n, int64_t k);
 inline constexpr int64_t kSplitUnit = 32;
 inline constexpr int64_t kSplitPieces = 3;
 
+// Depths of one SplitProduct, if there are more: what all cuts of a product have in common, for sums of depths are not made in one piece.
+inline constexpr int64_t kSplitDepth = 1024;
+
 // Elements of an operand in pieces: `count` rows of a or columns of b.
 constexpr int64_t SplitSize(int64_t count, int64_t depth) {
   return RoundUp(count, kSplitUnit) * RoundUp(depth, kSplitUnit) * kSplitPieces;
