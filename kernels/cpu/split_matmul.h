@@ -1,11 +1,11 @@
 // f32 products in the tiles of AMX, which multiply bf16: an f32 is, to the last bit, the sum of three bf16 (its upper bits, what they leave,
 // what those leave), and of the nine products of pieces the six largest carry the f32 product: what is left out is below 2^-25 of it.
-// Sums are AMX's, of 32 pairs before they meet the sum so far, so the error is below that of a chain of multiply-adds, at twice its speed.
-// (G. Henry, P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations, 2019.)
+// AMX adds up the terms of 32 depths before they meet the sum so far, so the error is below that of a chain of multiply-adds, at nearly
+// twice the speed. (G. Henry, P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+// Computations, 2019.)
 //
-// Results below 2^-126 are zero, and pieces are: a number of size x is multiplied with an error of at least 2^-134. Infinities, and numbers
-// from 3.39e38 on, become NaN. An element of c is a function of its row of a and its column of b alone. Thread rule: pure functions on the
-// caller's memory.
+// Numbers below 2^-100 lose last bits, below 2^-126 they and sums are zero; infinities, and numbers from 3.39e38 on, become NaN. An element
+// of c is a function of its row of a and its column of b alone. Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +16,15 @@
 
 namespace tandem::kernels {
 
-// Whether the calling thread should multiply f32 so: with AMX, and where a product is wide enough to pay for the pieces. A function of the
-// columns and depths of all of c, never of its rows, whose number must not show in their bits.
+// Whether the calling thread should multiply f32 so: with AMX, and where a product is wide and deep enough to pay for the pieces. A function
+// of the whole product's columns and depths, never of its rows, whose number must not show in their bits.
 bool UsesSplitProducts(int64_t n, int64_t k);
 
 // Rows of a, columns of b and depths come in groups of this; what is missing is zero.
 inline constexpr int64_t kSplitUnit = 32;
 inline constexpr int64_t kSplitPieces = 3;
 
-// Depths of one SplitProduct, if there are more: what all cuts of a product have in common, for sums of depths are not made in one piece.
+// Most depths of one SplitProduct where rows must not see their number: every cut of such a product takes its sums in these steps.
 inline constexpr int64_t kSplitDepth = 1024;
 
 // Elements of an operand in pieces: `count` rows of a or columns of b.
