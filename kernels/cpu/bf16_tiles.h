@@ -18,7 +18,7 @@ bool UsesTiles();
 // Whether these tiles multiply so fast that f32 in three pieces gains (split_matmul.h): AMX's, and plain ones for tests.
 bool HasFastTiles();
 
-// While one lives, the calling thread may call TileProduct; afterwards AMX's tiles are configured as before. REQUIRES: UsesTiles().
+// While one lives, the calling thread may call TileProduct and SplitTileProduct; afterwards AMX's tiles are configured as before. REQUIRES: UsesTiles().
 class TileState {
  public:
   TileState();
@@ -49,12 +49,14 @@ struct TileOperands {
 inline constexpr int64_t kTilePiece = kTileUnit * kTileUnit * kTileUnit / 4;
 void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch);
 
-// c [32, 32] = a b of f32 in three pieces as split_matmul.h describes, of 32 `groups` depths. c's rows lie c_row elements apart. Meanwhile
-// the lines of `soon` are fetched into the second cache. REQUIRES: a TileState on this thread.
+// Memory that will soon be read.
 struct FetchSoon {
   const void* first = nullptr;
   int64_t num_bytes = 0;
 };
+
+// c [32, 32] = a b of f32 in three pieces as split_matmul.h describes, of 32 `groups` depths. c's rows lie c_row elements apart. Meanwhile
+// the lines of `soon` are fetched into the second cache. REQUIRES: a TileState on this thread.
 void SplitTileProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, FetchSoon soon);
 
 }  // namespace tandem::kernels

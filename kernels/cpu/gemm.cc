@@ -18,7 +18,7 @@
 //    product, added in order;
 //  - few rows: one call, for packing b would cost more than it saves, or slices of columns;
 //  - otherwise: b is packed once, then blocks of rows.
-// With AMX, f32 products wide enough take the same cuts in pieces of bf16 (split_matmul.h).
+// With AMX, f32 products wide and deep enough are computed in pieces of bf16 (split_matmul.h): few rows by columns, and else in these cuts.
 // Numbers of tokens differ from step to step, so a remainder is padded with zeros to a multiple of 16 rows or 64 of K: the set of
 // shapes stays small and their primitives are made once. Zeros change no bit of a sum.
 namespace tandem::kernels {
@@ -28,7 +28,6 @@ namespace {
 constexpr int64_t kDepthQuantum = 64, kDepthChunk = 512;
 constexpr int64_t kMinChain = 1024, kMaxChains = 8, kChainRows = 256;
 constexpr int64_t kMinSplitRows = 128;  // of a weight's gradient
-constexpr int64_t kSplitColumns = 128;  // of a task
 constexpr int64_t kMaxPartial = 1 << 19;  // elements of c for which chains are worth their partial products
 constexpr int64_t kFewRows = 64, kManyColumns = 1024, kColumnBlock = 512;
 constexpr int64_t kMaxOneCall = 1 << 25;  // multiply-adds of few rows that one thread does best alone
@@ -48,8 +47,9 @@ struct Product {
 
 template <class T>
 void CutRows(const Product<T>& p, Stream& stream) {
-  T* memory = Scratch<T>(ScratchSlot::CALLER, PackedSize<T>(p.depth, p.n));
-  MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, LayoutOf<T>(p.split), memory, stream), p.c, stream);
+  const PackedLayout layout = LayoutOf<T>(p.split);
+  T* memory = Scratch<T>(ScratchSlot::CALLER, PackedSize<T>(p.depth, p.n, layout));
+  MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, layout, memory, stream), p.c, stream);
 }
 
 // Calls body(first, count) for the depths of each SplitProduct.
@@ -174,17 +174,18 @@ void CutColumns(const Product<T>& p, Stream& stream) {
     StoredMatrix<T> slice = p.stored_b();
     slice.data += begin * step;
     slice.n = columns;
-    T* memory = Scratch<T>(ScratchSlot::TASK_A, PackedSize<T>(p.depth, columns));
+    const PackedLayout layout = LayoutOf<T>(/*split=*/false);
+    T* memory = Scratch<T>(ScratchSlot::TASK_A, PackedSize<T>(p.depth, columns, layout));
     void* c = Scratch<float>(ScratchSlot::TASK_B, p.m * columns);
     const float* bias = p.c.bias == nullptr ? nullptr : p.c.bias + begin;
-    MultiplyHere(p.a, p.m, Pack(slice, p.depth, LayoutOf<T>(false), memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
+    MultiplyHere(p.a, p.m, Pack(slice, p.depth, layout, memory, stream), {.data = c, .dtype = p.c.dtype, .bias = bias});
     StoreColumns(p.c, p.m, p.n, begin, columns, c);
   });
 }
 
 // Few rows or many columns, with all of a in pieces and b's made where they are multiplied.
 void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
-  BFloat16* a = Scratch<BFloat16>(ScratchSlot::CALLER_B, SplitSize(p.m, RoundUp(p.k, kSplitDepth)));
+  BFloat16* a = Scratch<BFloat16>(ScratchSlot::CALLER_B, SplitSize(p.m, p.k));
   const StoredMatrix<float> rows{p.a, p.k, p.m, p.transpose_a ? p.m : p.k, !p.transpose_a};
   ForDepths(p.k, [&](int64_t d, int64_t depth) {
     stream.pool().ParallelFor((p.m + kTransposedRows - 1) / kTransposedRows, [&](int64_t task) {
@@ -192,12 +193,12 @@ void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
       SplitOperand(SplitSide::A, rows.From(d, depth), first, count, depth, a + SplitSize(p.m, d) + SplitSize(first, depth));
     });
   });
-  stream.pool().ParallelFor((p.n + kSplitColumns - 1) / kSplitColumns, [&](int64_t task) {
-    const int64_t first = task * kSplitColumns;
+  stream.pool().ParallelFor((p.n + kSplitBlockColumns - 1) / kSplitBlockColumns, [&](int64_t task) {
+    const int64_t first = task * kSplitBlockColumns;
     ForDepths(p.k, [&](int64_t d, int64_t depth) {
       StoredMatrix<float> b = p.stored_b().From(d, depth);
       b.data += first * (p.transpose_b ? p.k : 1);
-      b.n = std::min(kSplitColumns, p.n - first);
+      b.n = std::min(kSplitBlockColumns, p.n - first);
       SplitProduct(p.m, a + SplitSize(p.m, d), b,
                    {.c = static_cast<float*>(p.c.data) + first, .c_row = p.n, .bias = d > 0 || p.c.bias == nullptr ? nullptr : p.c.bias + first,
                     .accumulate = p.c.accumulate || d > 0});

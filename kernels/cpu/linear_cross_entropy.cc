@@ -164,6 +164,7 @@ class LinearCrossEntropyRun {
 
  private:
   static constexpr bool kF32 = std::is_same_v<T, float>;
+  static const char* NameOfProducts(bool split) { return split ? "split_linear_cross_entropy" : "linear_cross_entropy"; }
 
   int64_t num_blocks() const { return (classes_ + kBlockColumns - 1) / kBlockColumns; }
   int64_t width(int64_t block) const { return std::min(kBlockColumns, classes_ - block * kBlockColumns); }
@@ -172,11 +173,11 @@ class LinearCrossEntropyRun {
 
   // One scratch: W packed, W' packed, the gradients of a chunk's logits, a chunk's hidden states transposed.
   void TakeMemory() {
-    forward_size_ = PackedSize<T>(dim_, kBlockColumns);
-    backward_size_ = args_.grad_hidden.empty() ? 0 : PackedSize<T>(kBlockColumns, dim_);
+    forward_size_ = PackedSize<T>(dim_, kBlockColumns, layout_);
+    backward_size_ = args_.grad_hidden.empty() ? 0 : PackedSize<T>(kBlockColumns, dim_, layout_);
     const int64_t weights = num_blocks() * (forward_size_ + backward_size_);
     const int64_t grads = with_gradients_ ? Grads().size() : 0;
-    const int64_t transposed = args_.grad_weight.empty() ? 0 : PackedSize<T>(chunk_rows_, dim_);
+    const int64_t transposed = args_.grad_weight.empty() ? 0 : PackedSize<T>(chunk_rows_, dim_, layout_);
     memory_ = Scratch<T>(ScratchSlot::CALLER, weights + grads + transposed);
     grads_ = with_gradients_ ? memory_ + weights : nullptr;
     hidden_columns_ = memory_ + weights + grads;
@@ -185,23 +186,23 @@ class LinearCrossEntropyRun {
   }
 
   void PackWeight() {
-    const KernelSpan span(stream_, SpanKind::GEMM, products_);
+    const KernelSpan span(stream_, SpanKind::GEMM, NameOfProducts(split_));
     const T* weight = args_.weight.as<T>();
     const bool table = args_.weight_is_table;
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
       const int64_t first = block * kBlockColumns, columns = width(block), stride = table ? dim_ : classes_;
       const T* data = weight + first * (table ? dim_ : 1);
       T* memory = memory_ + block * forward_size_;
-      forward_[static_cast<size_t>(block)] = Pack<T>({data, dim_, columns, stride, table}, dim_, LayoutOf<T>(forward_split_), memory, stream_);
+      forward_[static_cast<size_t>(block)] = Pack<T>({data, dim_, columns, stride, table}, dim_, layout_, memory, stream_);
       if (args_.grad_hidden.empty()) return;
       memory = memory_ + num_blocks() * forward_size_ + block * backward_size_;
-      backward_[static_cast<size_t>(block)] = Pack<T>({data, columns, dim_, stride, !table}, columns, LayoutOf<T>(backward_split_), memory, stream_);
+      backward_[static_cast<size_t>(block)] = Pack<T>({data, columns, dim_, stride, !table}, columns, layout_, memory, stream_);
     });
   }
 
   void LossesAndHiddenGradient(int64_t chunk_begin, int64_t chunk_rows) {
     const double elements = static_cast<double>(chunk_rows * classes_);
-    SharedSpan span(stream_.tracer(), products_, (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
+    SharedSpan span(stream_.tracer(), NameOfProducts(split_), (args_.grad_hidden.empty() ? 2.0 : 4.0) * elements * static_cast<double>(dim_),
                     elements * (sizeof(float) + (with_gradients_ ? sizeof(T) : 0)));
     const Blocks<T> grad = Grads();
     stream_.pool().ParallelFor((chunk_rows + kTaskRows - 1) / kTaskRows, [&](int64_t task) {
@@ -221,7 +222,7 @@ class LinearCrossEntropyRun {
   void Logits(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits) const {
     const float* bias = args_.bias.empty() ? nullptr : args_.bias.as<float>();
     if constexpr (kF32) {
-      if (forward_split_) return LogitsOfPieces(first, rows, logits, first_logits, bias);
+      if (split_) return LogitsOfPieces(first, rows, logits, first_logits, bias);
     }
     for (int64_t b = 0; b < num_blocks(); ++b) {
       MultiplyRowsHere(hidden_ + first * dim_, rows, forward_[static_cast<size_t>(b)],
@@ -268,7 +269,7 @@ class LinearCrossEntropyRun {
   void WeightGradient(int64_t begin, int64_t rows) {
     const bool with_weight = !args_.grad_weight.empty();
     const double flops = with_weight ? 2.0 * static_cast<double>(rows * dim_ * classes_) : 0;
-    const KernelSpan span(stream_, SpanKind::GEMM, products_, flops);
+    const KernelSpan span(stream_, SpanKind::GEMM, NameOfProducts(weight_split_), flops);
     if (with_weight) TransposeHidden(begin, rows);
     stream_.pool().ParallelFor(num_blocks(), [&](int64_t block) {
       const int64_t columns = width(block);
@@ -306,11 +307,11 @@ class LinearCrossEntropyRun {
     }
   }
 
-  // The chunk's hidden states as [depth chunk][dim][depth].
+  // The chunk's hidden states as [depth chunk][dim][depth], or in pieces of dim rows and a chunk's depths each.
   void TransposeHidden(int64_t begin, int64_t rows) {
-    const int64_t pieces = (dim_ + kPackedRows - 1) / kPackedRows, chunks = (rows + kDepthChunk - 1) / kDepthChunk;
-    stream_.pool().ParallelFor(pieces * chunks, [&](int64_t task) {
-      const int64_t d = task / pieces * kDepthChunk, first = task % pieces * kPackedRows;
+    const int64_t parts = (dim_ + kPackedRows - 1) / kPackedRows, chunks = (rows + kDepthChunk - 1) / kDepthChunk;
+    stream_.pool().ParallelFor(parts * chunks, [&](int64_t task) {
+      const int64_t d = task / parts * kDepthChunk, first = task % parts * kPackedRows;
       const int64_t given = std::min(kDepthChunk, rows - d), depth = RoundUp(given, kDepthQuantum);
       if constexpr (kF32) {
         if (weight_split_) {
@@ -359,9 +360,10 @@ class LinearCrossEntropyRun {
   const T* const hidden_;
   const bool with_gradients_;
   const int64_t chunk_rows_;
-  const bool forward_split_ = kF32 && UsesSplitProducts(classes_, dim_), backward_split_ = kF32 && UsesSplitProducts(dim_, classes_);
-  const char* const products_ = forward_split_ && backward_split_ ? "split_linear_cross_entropy" : "linear_cross_entropy";
-  const bool weight_split_ = kF32 && UsesSplitProducts(std::min(dim_, classes_), rows_);
+  // Into pieces (split_matmul.h); of the weight's gradient, whose depths are rows, only if there are enough.
+  const bool split_ = kF32 && UsesSplitProducts(classes_, dim_) && UsesSplitProducts(dim_, classes_);
+  const bool weight_split_ = split_ && UsesSplitProducts(dim_, rows_);
+  const PackedLayout layout_ = LayoutOf<T>(split_);
   int64_t forward_size_ = 0, backward_size_ = 0;  // of a packed block
   T *memory_ = nullptr, *grads_ = nullptr, *hidden_columns_ = nullptr;
   std::vector<PackedMatrix<T>> forward_, backward_;

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPackedDepth = 512;  // depths of a panel that one task packs
 constexpr int64_t kMinRows = 64, kMinRowsOfLarge = 256, kMinRowsOfDeep = 1024, kMaxRows = 4096;
 constexpr int64_t kDeep = 4096;  // k of which oneDNN takes the better blocks the more rows there are
-constexpr int64_t kPieceBytes = 512 << 10;  // of rows of a that stay in the second-level cache, beside b's
+constexpr int64_t kBytesOfRows = 512 << 10;  // of rows of a that stay in the second-level cache, beside b's
 constexpr int64_t kLargeBytes = 1 << 20;  // a packed matrix that the second-level cache does not keep from block to block
 template <class T>
 constexpr int64_t kTaskMultiplyAdds = sizeof(T) == 2 ? 1 << 25 : 1 << 23;
@@ -43,7 +43,7 @@ PackedMatrix<float> PackAsPieces(const StoredMatrix<float>& b, int64_t depth, fl
 // Blocks of a's rows and depths in pieces, each multiplied with all of b.
 void MultiplyPieces(const float* a, int64_t m, const PackedMatrix<float>& b, const ProductTarget& c) {
   const int64_t most = std::min(b.k, kSplitDepth), b_step = SplitSize(kSplitUnit, b.k);
-  const int64_t rows = kPieceBytes / static_cast<int64_t>(sizeof(BFloat16)) / SplitSize(kSplitUnit, most) * kSplitUnit;
+  const int64_t rows = kBytesOfRows / static_cast<int64_t>(sizeof(BFloat16)) / SplitSize(kSplitUnit, most) * kSplitUnit;
   BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(std::min(rows, m), most));
   for (int64_t i = 0; i < m; i += rows) {
     const int64_t count = std::min(rows, m - i);
@@ -91,7 +91,7 @@ void MultiplyHere(const T* a, int64_t m, const PackedMatrix<T>& b, const Product
 
 template <class T>
 void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c) {
-  if (b.layout == PackedLayout::PIECES) return MultiplyHere(a, m, b, c);  // which come in groups of rows anyway
+  if (b.layout == PackedLayout::PIECES) return MultiplyHere(a, m, b, c);  // which come in whole groups of rows
   const int64_t whole = m / kRowQuantum * kRowQuantum, rest = m - whole;
   if (whole > 0) MultiplyHere(a, whole, b, c);
   if (rest == 0) return;
@@ -112,10 +112,12 @@ void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const Pro
 
 template <class T>
 void MultiplyRows(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c, Stream& stream) {
-  const bool deep = b.k >= kDeep, large = b.n * b.k * static_cast<int64_t>(sizeof(T)) > kLargeBytes;
+  const bool in_pieces = b.layout == PackedLayout::PIECES;
+  const int64_t quantum = in_pieces ? kSplitUnit : kRowQuantum;
+  const bool deep = !in_pieces && b.k >= kDeep, large = b.n * b.k * static_cast<int64_t>(sizeof(T)) > kLargeBytes;
   const int64_t min_rows = deep ? kMinRowsOfDeep : large ? kMinRowsOfLarge : kMinRows, min_tasks = deep ? 2 : 4;
-  const int64_t rows = std::clamp(RoundUp(kTaskMultiplyAdds<T> / (b.n * b.k), kRowQuantum), min_rows, kMaxRows);
-  const int64_t block = std::min(rows, std::max(kMinRows, RoundUp((m + min_tasks - 1) / min_tasks, kRowQuantum)));
+  const int64_t rows = std::clamp(RoundUp(kTaskMultiplyAdds<T> / (b.n * b.k), quantum), min_rows, kMaxRows);
+  const int64_t block = std::min(rows, std::max(kMinRows, RoundUp((m + min_tasks - 1) / min_tasks, quantum)));
   stream.pool().ParallelFor((m + block - 1) / block, [&](int64_t task) {
     const int64_t begin = task * block;
     MultiplyRowsHere(a + begin * b.k, std::min(block, m - begin), b, c.Rows(begin, b.n));

@@ -28,11 +28,11 @@ struct PackedMatrix {
 template <class T>
 PackedLayout LayoutOf(bool split);
 
-// Elements of memory that packing b [k, n] takes, in any layout.
+// Elements of memory that packing b [k, n] takes.
 template <class T>
-int64_t PackedSize(int64_t k, int64_t n) {
-  const int64_t panels = RoundUp(k, kPanelDepth<T>) * RoundUp(n, kPanelColumns);
-  return sizeof(T) == sizeof(float) ? std::max(panels, SplitSize(n, k) / 2) : panels;
+int64_t PackedSize(int64_t k, int64_t n, PackedLayout layout) {
+  if (layout == PackedLayout::PIECES) return SplitSize(n, k) * static_cast<int64_t>(sizeof(BFloat16)) / static_cast<int64_t>(sizeof(T));
+  return RoundUp(k, kPanelDepth<T>) * RoundUp(n, kPanelColumns);
 }
 
 // Packs b with zeros below it to `depth` rows, on the stream's pool. REQUIRES: depth >= b.k.

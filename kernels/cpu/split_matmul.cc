@@ -12,7 +12,8 @@ namespace tandem::kernels {
 namespace {
 
 constexpr int64_t kHalf = kSplitUnit / 2;  // columns of a tile
-constexpr int64_t kTileElements = kHalf * kSplitUnit, kPieceElements = 2 * kTileElements;
+static_assert(kSplitUnit == kTileUnit);
+constexpr int64_t kHalfElements = kHalf * kSplitUnit, kPieceElements = 2 * kHalfElements;
 typedef float Floats __attribute__((vector_size(64)));
 
 // The three pieces of 16 numbers, each in the upper half of its word: x = high + middle + low.
@@ -107,7 +108,7 @@ template <bool kTransposed, bool kTurned>
 void SplitAll(const StoredMatrix<float>& x, int64_t first, int64_t count, int64_t depth, BFloat16* to) {
   Vectorised([=] {
     for (int64_t c = 0; c < RoundUp(count, kSplitUnit); c += kHalf) {
-      BFloat16* half = to + c / kSplitUnit * kSplitUnit * depth * kSplitPieces + c % kSplitUnit / kHalf * kTileElements;
+      BFloat16* half = to + c / kSplitUnit * kSplitUnit * depth * kSplitPieces + c % kSplitUnit / kHalf * kHalfElements;
       for (int64_t d = 0; d < depth; d += kSplitUnit) {
         const float* from = x.data + (kTransposed ? (first + c) * x.stride + d : d * x.stride + first + c);
         SplitTiles<kTransposed, kTurned>({from, x.stride, count - c, x.k - d}, half + d * kSplitUnit * kSplitPieces);
@@ -118,7 +119,6 @@ void SplitAll(const StoredMatrix<float>& x, int64_t first, int64_t count, int64_
 
 constexpr int64_t kLineElements = 32;
 constexpr int64_t kMinColumns = 128, kMinDepth = 128;  // with 64 columns or depths, what products gain goes to pieces and memory
-constexpr int64_t kBlockColumns = 128;  // whose pieces of 512 depths stay in the second-level cache beside a's
 
 // A block of 32 x 32, which may reach beyond c's end.
 struct Place {
@@ -173,9 +173,9 @@ void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const 
 }
 
 void SplitProduct(int64_t m, const BFloat16* a, const StoredMatrix<float>& b, const SplitTarget& target) {
-  BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(std::min(b.n, kBlockColumns), b.k));
-  for (int64_t j = 0; j < b.n; j += kBlockColumns) {
-    const int64_t columns = std::min(kBlockColumns, b.n - j);
+  BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(std::min(b.n, kSplitBlockColumns), b.k));
+  for (int64_t j = 0; j < b.n; j += kSplitBlockColumns) {
+    const int64_t columns = std::min(kSplitBlockColumns, b.n - j);
     SplitOperand(SplitSide::B, b, j, columns, b.k, pieces);
     SplitTarget block = target;
     block.c += j;

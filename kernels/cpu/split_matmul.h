@@ -1,11 +1,12 @@
 // f32 products in the tiles of AMX, which multiply bf16: an f32 is, to the last bit, the sum of three bf16 (its upper bits, what they leave,
-// what those leave), and of the nine products of pieces the six largest carry the f32 product: what is left out is below 2^-25 of it.
-// AMX adds up the terms of 32 depths before they meet the sum so far, so the error is below that of a chain of multiply-adds, at nearly
-// twice the speed. (G. Henry, P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+// what those leave), and of the nine products of pieces the six largest carry the f32 product: what is left out is below 2^-24 of it.
+// AMX adds up the terms of 32 depths before they meet the sum so far, so the error is below that of a chain of multiply-adds, at one
+// and a half times oneDNN's speed. (G. Henry, P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
 // Computations, 2019.)
 //
-// Numbers below 2^-100 lose last bits, below 2^-126 they and sums are zero; infinities, and numbers from 3.39e38 on, become NaN. An element
-// of c is a function of its row of a and its column of b alone. Thread rule: pure functions on the caller's memory.
+// Numbers and products below 2^-100 lose last bits, below 2^-126 they are zero; infinities, numbers from 3.39e38 on and what overflows become
+// NaN or infinite. An element of c is a function of its row of a and its column of b alone. Thread rule: pure functions on the caller's
+// memory and, where it is said, scratch.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,8 @@ bool UsesSplitProducts(int64_t n, int64_t k);
 inline constexpr int64_t kSplitUnit = 32;
 inline constexpr int64_t kSplitPieces = 3;
 
-// Most depths of one SplitProduct where rows must not see their number: every cut of such a product takes its sums in these steps.
+// Most depths of one SplitProduct of a Gemm without a transposed: both of its cuts take sums in these steps, so that few rows have the bits
+// of many.
 inline constexpr int64_t kSplitDepth = 1024;
 
 // Elements of an operand in pieces: `count` rows of a or columns of b.
@@ -52,7 +54,9 @@ struct SplitTarget {
 // b_step elements apart: SplitSize(32, depth), or more where b has more depths.
 void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const BFloat16* b, int64_t b_step, const SplitTarget& target);
 
-// The same of all of b as it is stored; its pieces are made in the scratch LIBRARY, some columns at a time.
+// The same of all of b as it is stored; its pieces are made in the scratch LIBRARY, so many columns at a time: of 512 depths they stay in the
+// second-level cache beside a's.
+inline constexpr int64_t kSplitBlockColumns = 128;
 void SplitProduct(int64_t m, const BFloat16* a, const StoredMatrix<float>& b, const SplitTarget& target);
 
 }  // namespace tandem::kernels

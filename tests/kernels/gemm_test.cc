@@ -176,7 +176,10 @@ INSTANTIATE_TEST_SUITE_P(Flags, GemmTest, testing::Combine(testing::Bool(), test
 
 // A row of the product is a function of that row of a: batches of other sizes give it the same bits.
 TEST(GemmRowsTest, RowDoesNotDependOnHowManyRowsThereAre) {
-  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{64, 64}, {256, 1024}, {1100, 300}, {33, 4200}}) {
+  for (const auto& [n, k, set] : {std::tuple<int64_t, int64_t, InstructionSet>{64, 64, InstructionSet::AMX}, {33, 4200, InstructionSet::AMX},
+                                  {256, 1024, InstructionSet::AMX}, {256, 1024, InstructionSet::AVX512}, {1100, 300, InstructionSet::AMX},
+                                  {1100, 300, InstructionSet::AVX512}, {130, 1100, InstructionSet::AMX}}) {
+    const InstructionSetLimit limit(set);
     for (const bool transpose_b : {false, true}) {
       const Array<float> a = RandomArray<float>({700, k}, 1), b = RandomArray<float>(transpose_b ? Shape{n, k} : Shape{k, n}, 2);
       const Array<float> all = Product<float>(false, transpose_b, a, b, Array<float>({700, n}), false, 1);

@@ -89,7 +89,10 @@ TEST_P(LinearCrossEntropyTest, F32MatchesF64ForEverySizeAndThreadCount) {
       if (set == InstructionSet::BASELINE) narrow = found;
       ExpectSameResults(found, narrow);
     });
+    ExpectNear(narrow.loss, wanted.loss, 3e-6);
+    ExpectNear(narrow.grad_hidden, wanted.grad_hidden, 3e-6);
     ExpectNear(narrow.grad_weight, wanted.grad_weight, 1e-5);
+    ExpectNear(narrow.grad_bias, wanted.grad_bias, 1e-5);
   }
 }
 
