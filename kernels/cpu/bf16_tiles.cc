@@ -85,7 +85,22 @@ static_assert(sizeof(TileConfiguration) == 64);
 __attribute__((target("amx-tile"))) void SaveConfiguration(void* to) { _tile_storeconfig(to); }
 __attribute__((target("amx-tile"))) void Configure(const void* from) { _tile_loadconfig(from); }
 
-// Four tiles of sums; each pair of tiles of a and of b is used twice.
+// Four tiles of sums, 0 to 3: 32 x 32 of c.
+inline void ZeroSums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+inline void StoreSums(float* c, int64_t c_row) {
+  float* lower = c + kRowsOfTile * c_row;
+  _tile_stored(0, c, c_row * 4);
+  _tile_stored(1, c + 16, c_row * 4);
+  _tile_stored(2, lower, c_row * 4);
+  _tile_stored(3, lower + 16, c_row * 4);
+}
+
+// Each pair of tiles of a and of b is used twice.
 void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) {
   const int64_t a_bytes = o.a_row * 2, b_bytes = o.b_row * 4, c_bytes = o.c_row * 4;
   for (int64_t i = 0; i < rows; i += kTileUnit) {
@@ -98,10 +113,7 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands
         _tile_loadd(2, c1, c_bytes);
         _tile_loadd(3, c1 + 16, c_bytes);
       } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
+        ZeroSums();
       }
       for (int64_t d = 0; d < depth; d += kTileUnit) {
         const BFloat16* a = o.a + i * o.a_row + d;
@@ -119,10 +131,7 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands
         _tile_dpbf16ps(3, 5, 7);
         prefetch.Pass(1);
       }
-      _tile_stored(0, c0, c_bytes);
-      _tile_stored(1, c0 + 16, c_bytes);
-      _tile_stored(2, c1, c_bytes);
-      _tile_stored(3, c1 + 16, c_bytes);
+      StoreSums(c0, o.c_row);
     }
   }
 }
@@ -156,10 +165,7 @@ void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b
   constexpr int64_t kMiddle = kPieceBytes, kLow = 2 * kPieceBytes;
   const char *line = static_cast<const char*>(soon.first), *end = line + soon.num_bytes;
   const int64_t bytes_of_group = (soon.num_bytes / groups + kBytesOfRow - 1) / kBytesOfRow * kBytesOfRow;
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+  ZeroSums();
   for (int64_t g = 0; g < groups; ++g, a += kGroupBytes, b += kGroupBytes) {
     const auto multiply = [&](const char* fetched) {
       AddProducts();
@@ -180,11 +186,7 @@ void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b
     LoadA(a);
     multiply(a + kGroupBytes + kLow);
   }
-  float* lower = c + kRowsOfTile * c_row;
-  _tile_stored(0, c, c_row * 4);
-  _tile_stored(1, c + 16, c_row * 4);
-  _tile_stored(2, lower, c_row * 4);
-  _tile_stored(3, lower + 16, c_row * 4);
+  StoreSums(c, c_row);
 }
 
 // kDotRows rows of two vectors of sums stay in registers; a pair of elements of a is broadcast to both.

@@ -18,7 +18,8 @@ bool UsesTiles();
 // Whether these tiles multiply so fast that f32 in three pieces gains (split_matmul.h): AMX's, and plain ones for tests.
 bool HasFastTiles();
 
-// While one lives, the calling thread may call TileProduct and SplitTileProduct; afterwards AMX's tiles are configured as before. REQUIRES: UsesTiles().
+// While one lives, the calling thread may call TileProduct and SplitTileProduct; afterwards AMX's tiles are configured as before.
+// REQUIRES: UsesTiles().
 class TileState {
  public:
   TileState();

@@ -52,12 +52,6 @@ void CutRows(const Product<T>& p, Stream& stream) {
   MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, layout, memory, stream), p.c, stream);
 }
 
-// Calls body(first, count) for the depths of each SplitProduct.
-template <class Body>
-void ForDepths(int64_t k, const Body& body) {
-  for (int64_t d = 0; d < k; d += kSplitDepth) body(d, std::min(kSplitDepth, k - d));
-}
-
 // Depths of a' b and the rows of c that one task computes.
 struct Chain {
   int64_t first_row, rows, begin, end;
@@ -187,7 +181,7 @@ void CutColumns(const Product<T>& p, Stream& stream) {
 void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
   BFloat16* a = Scratch<BFloat16>(ScratchSlot::CALLER_B, SplitSize(p.m, p.k));
   const StoredMatrix<float> rows{p.a, p.k, p.m, p.transpose_a ? p.m : p.k, !p.transpose_a};
-  ForDepths(p.k, [&](int64_t d, int64_t depth) {
+  ForSplitDepths(p.k, [&](int64_t d, int64_t depth) {
     stream.pool().ParallelFor((p.m + kTransposedRows - 1) / kTransposedRows, [&](int64_t task) {
       const int64_t first = task * kTransposedRows, count = std::min(kTransposedRows, p.m - first);
       SplitOperand(SplitSide::A, rows.From(d, depth), first, count, depth, a + SplitSize(p.m, d) + SplitSize(first, depth));
@@ -195,7 +189,7 @@ void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
   });
   stream.pool().ParallelFor((p.n + kSplitBlockColumns - 1) / kSplitBlockColumns, [&](int64_t task) {
     const int64_t first = task * kSplitBlockColumns;
-    ForDepths(p.k, [&](int64_t d, int64_t depth) {
+    ForSplitDepths(p.k, [&](int64_t d, int64_t depth) {
       StoredMatrix<float> b = p.stored_b().From(d, depth);
       b.data += first * (p.transpose_b ? p.k : 1);
       b.n = std::min(kSplitBlockColumns, p.n - first);

@@ -236,7 +236,8 @@ class LinearCrossEntropyRun {
     SplitOperand(SplitSide::A, {args_.hidden.as<float>(), dim_, rows_, dim_, /*transposed=*/true}, first, rows, dim_, pieces);
     for (int64_t b = 0; b < num_blocks(); ++b) {
       SplitProduct(rows, width(b), dim_, pieces, reinterpret_cast<const BFloat16*>(forward_[static_cast<size_t>(b)].data),
-                   SplitSize(kSplitUnit, dim_), {.c = logits.row(b, first_logits), .c_row = width(b), .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
+                   SplitSize(kSplitUnit, dim_),
+                   {.c = logits.row(b, first_logits), .c_row = width(b), .bias = bias == nullptr ? nullptr : bias + b * kBlockColumns});
     }
   }
 

@@ -47,13 +47,12 @@ void MultiplyPieces(const float* a, int64_t m, const PackedMatrix<float>& b, con
   BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(std::min(rows, m), most));
   for (int64_t i = 0; i < m; i += rows) {
     const int64_t count = std::min(rows, m - i);
-    for (int64_t d = 0; d < b.k; d += kSplitDepth) {
-      const int64_t depth = std::min(kSplitDepth, b.k - d);
+    ForSplitDepths(b.k, [&](int64_t d, int64_t depth) {
       SplitOperand(SplitSide::A, {a + d, depth, m, b.k, /*transposed=*/true}, i, count, depth, pieces);
       SplitProduct(count, b.n, depth, pieces, reinterpret_cast<const BFloat16*>(b.data) + SplitSize(kSplitUnit, d), b_step,
                    {.c = static_cast<float*>(c.data) + i * b.n, .c_row = b.n, .bias = d == 0 ? c.bias : nullptr,
                     .accumulate = c.accumulate || d > 0});
-    }
+    });
   }
 }
 

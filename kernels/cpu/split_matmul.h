@@ -1,14 +1,15 @@
 // f32 products in the tiles of AMX, which multiply bf16: an f32 is, to the last bit, the sum of three bf16 (its upper bits, what they leave,
 // what those leave), and of the nine products of pieces the six largest carry the f32 product: what is left out is below 2^-24 of it.
 // AMX adds up the terms of 32 depths before they meet the sum so far, so the error is below that of a chain of multiply-adds, at one
-// and a half times oneDNN's speed. (G. Henry, P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
-// Computations, 2019.)
+// and a half times oneDNN's speed. (G. Henry, P. Tang, A. Heinecke: Leveraging the bfloat16 Artificial Intelligence Datatype For
+// Higher-Precision Computations, 2019.)
 //
 // Numbers and products below 2^-100 lose last bits, below 2^-126 they are zero; infinities, numbers from 3.39e38 on and what overflows become
 // NaN or infinite. An element of c is a function of its row of a and its column of b alone. Thread rule: pure functions on the caller's
 // memory and, where it is said, scratch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/base/bfloat16.h"
@@ -25,9 +26,13 @@ bool UsesSplitProducts(int64_t n, int64_t k);
 inline constexpr int64_t kSplitUnit = 32;
 inline constexpr int64_t kSplitPieces = 3;
 
-// Most depths of one SplitProduct of a Gemm without a transposed: both of its cuts take sums in these steps, so that few rows have the bits
-// of many.
+// Calls body(first, count) for the depths of each SplitProduct of a Gemm without a transposed: both of its cuts take sums in these steps, so
+// that few rows have the bits of many.
 inline constexpr int64_t kSplitDepth = 1024;
+template <class Body>
+void ForSplitDepths(int64_t k, const Body& body) {
+  for (int64_t d = 0; d < k; d += kSplitDepth) body(d, std::min(kSplitDepth, k - d));
+}
 
 // Elements of an operand in pieces: `count` rows of a or columns of b.
 constexpr int64_t SplitSize(int64_t count, int64_t depth) {

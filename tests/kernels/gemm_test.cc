@@ -16,7 +16,8 @@ struct Case {
 // Whatever path a shape takes: rows, columns (few rows, many columns), depth (weight gradients), and every remainder.
 const Case kCases[] = {{0, 3, 2},    {3, 0, 2},    {3, 2, 0},     {1, 1, 1},     {1, 17, 3},    {3, 1, 65},   {17, 64, 17},
                        {64, 65, 64}, {65, 3, 129}, {300, 64, 64}, {1030, 5, 64}, {16, 1100, 9}, {64, 1025, 1}, {7, 9, 1025},
-                       {64, 8, 2100}, {5, 3, 4097}, {260, 8, 2100}, {64, 8200, 9}, {760, 720, 70}, {64, 2100, 300}, {300, 130, 200}, {132, 4000, 128}};
+                       {64, 8, 2100}, {5, 3, 4097}, {260, 8, 2100}, {64, 8200, 9}, {760, 720, 70}, {64, 2100, 300},
+                       {300, 130, 200}, {132, 4000, 128}};
 
 Array<double> Naive(const Case& s, bool ta, bool tb, const Array<double>& a, const Array<double>& b, const Array<double>& c,
                     bool accumulate) {

@@ -31,7 +31,8 @@ TEST(SplitOperandTest, PiecesAreTheNumberAndLieWhereTheHeaderSays) {
   for (const auto& [k, n, depth] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1}, {3, 17, 40}, {32, 32, 32}, {65, 70, 65}, {64, 96, 64}}) {
     for (const bool transposed : {false, true}) {
       for (const SplitSide side : {SplitSide::A, SplitSide::B}) {
-        SCOPED_TRACE(testing::Message() << k << " x " << n << " to " << depth << (transposed ? " transposed" : "") << ", side " << static_cast<int>(side));
+        SCOPED_TRACE(testing::Message() << k << " x " << n << " to " << depth << (transposed ? " transposed" : "")
+                                        << ", side " << static_cast<int>(side));
         const int64_t stride = (transposed ? k : n) + 3, first = n > 16 ? 5 : 0, count = n - first;
         const Array<float> x = WideNumbers(Shape{transposed ? n : k, stride}, 1);
         ForEachInstructionSet([&](InstructionSet) {
@@ -125,7 +126,8 @@ TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
 
 // Every layout in every cut but that of wide weights' gradients, with biases and old sums, remainders of all groups, on both kinds of tiles.
 TEST(SplitProductTest, GemmMatchesTheExactProduct) {
-  for (const Case& s : {Case{1, 128, 128}, Case{17, 1030, 130}, Case{70, 129, 160}, Case{200, 140, 192}, Case{40, 130, 1030}, Case{130, 130, 2100}, Case{140, 260, 135}}) {
+  for (const Case& s : {Case{1, 128, 128}, Case{17, 1030, 130}, Case{70, 129, 160}, Case{200, 140, 192},
+                        Case{40, 130, 1030}, Case{130, 130, 2100}, Case{140, 260, 135}}) {
     for (const bool ta : {false, true}) {
       if (ta && s.m < 128) continue;  // not split
       for (const bool tb : {false, true}) {

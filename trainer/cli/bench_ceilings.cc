@@ -83,7 +83,8 @@ double SplitRate(ThreadPool& pool, const std::vector<float>& operands) {
   kernels::SplitOperand(kernels::SplitSide::A, a, 0, kSize, kSize, pieces.data());
   kernels::SplitOperand(kernels::SplitSide::B, b, 0, kSize, kSize, pieces.data() + size);
   return MatmulRate(pool, pieces, [size](const BFloat16* a_pieces, float* c) {
-    kernels::SplitProduct(kSize, kSize, kSize, a_pieces, a_pieces + size, kernels::SplitSize(kernels::kSplitUnit, kSize), {.c = c, .c_row = kSize});
+    kernels::SplitProduct(kSize, kSize, kSize, a_pieces, a_pieces + size, kernels::SplitSize(kernels::kSplitUnit, kSize),
+                          {.c = c, .c_row = kSize});
   });
 }
 

@@ -150,7 +150,10 @@ double LeastSeconds(const std::string& name, const Share& share, const Measured&
   const bool on_cuda = m.device.is_cuda();
   const bool in_tiles = m.dtype == "bf16" && (is_gemm || (is_attention && (on_cuda || kernels::UsesTiles())));
   const bool split = name.rfind("gemm/split_", 0) == 0;
-  const double flops_per_second = split ? m.ceilings.f32_split : in_tiles ? m.ceilings.bf16_matmul : is_gemm ? m.ceilings.f32_matmul : m.ceilings.f32_fma;
+  const double flops_per_second = split      ? m.ceilings.f32_split
+                                  : in_tiles ? m.ceilings.bf16_matmul
+                                  : is_gemm  ? m.ceilings.f32_matmul
+                                             : m.ceilings.f32_fma;
   // A device has units of their own for exponentials, beside its tensor cores.
   const double other_seconds = on_cuda ? 0 : share.other_flops / m.ceilings.f32_fma;
   return std::max(share.flops / flops_per_second + other_seconds,
@@ -164,7 +167,8 @@ void Print(const Measured& m) {
   std::fflush(stdout);
   const std::string split = m.ceilings.f32_split > 0 ? absl::StrFormat(", in pieces of bf16 %.0f", m.ceilings.f32_split * 1e-9) : "";
   std::printf("  ceilings of this run: f32 matmul %.0f%s, bf16 matmul %.0f, f32 fma %.0f GFLOP/s, copy %.1f GB/s\n",
-              m.ceilings.f32_matmul * 1e-9, split.c_str(), m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9, m.ceilings.copy_bytes * 1e-9);
+              m.ceilings.f32_matmul * 1e-9, split.c_str(), m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9,
+              m.ceilings.copy_bytes * 1e-9);
   std::map<std::string, double> kinds;
   double matmul_seconds = 0, least_seconds = 0, other = m.profile.step_seconds;
   std::vector<std::pair<std::string, Share>> kernels(m.profile.kernels.begin(), m.profile.kernels.end());
