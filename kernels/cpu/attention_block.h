@@ -16,8 +16,11 @@
 
 namespace tandem::kernels {
 
-// The most queries whose scores exist at once: rows of scores lie so far apart.
+// The most queries whose scores exist at once.
 inline constexpr int64_t kScoreColumns = 64;
+// Rows of scores lie so far apart: an odd number of vectors of 16, for the passes go down columns, whose lines would otherwise share a
+// quarter of the first cache's sets.
+inline constexpr int64_t kScoreRow = kScoreColumns + kLanes;
 
 // Query i of a block sees keys j <= position + i. Vectors of queries are computed up to `SeenByAny`; the rows behind, which products
 // over whole tiles still read, are zeroed up to `ZeroedTo`.
@@ -108,21 +111,25 @@ struct ColumnMask {
     mask.base += column;
     return mask;
   }
-  // Rows of kLanes words, a row per key in [key, key + count), for the queries from `column` on.
+  // A row per key in [key, key + count), for the queries from `column` on.
   template <InstructionSet kSet>
-  const uint32_t* Words(int64_t column, int64_t key, int64_t count) const {
+  WordColumns<kSet> Words(int64_t column, int64_t key, int64_t count) const {
     uint64_t first[kLanes];
-    if (contiguous) {
-      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key]);
+    const auto place = [&](int64_t at) {
+#pragma GCC unroll 1
+      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[at]);
+    };
+    if (contiguous && count > 0) {
+      place(key);
       return WordColumns<kSet>(keys, step, first, count, room);
     }
     uint32_t one[WordColumnsRoom(1)];
     for (int64_t j = 0; j < count; ++j) {
-      for (int l = 0; l < kLanes; ++l) first[l] = base[column + l] + static_cast<uint64_t>(places[key + j]);
-      const uint32_t* words = WordColumns<kSet>(keys, step, first, 1, one);
+      place(key + j);
+      const uint32_t* words = WordColumns<kSet>(keys, step, first, 1, one).Rows(0, 1);
       for (int l = 0; l < kLanes; ++l) room[j * kLanes + l] = words[l];
     }
-    return room;
+    return WordColumns<kSet>(room);
   }
 };
 
@@ -135,11 +142,11 @@ inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* 
   for (int l = 0; l < kWidth; ++l) other[l] = -std::numeric_limits<T>::infinity();
   T* s = scores + column;
   int64_t j = 0;
-  for (; j + 2 <= all; j += 2, s += 2 * kScoreColumns) {
+  for (; j + 2 <= all; j += 2, s += 2 * kScoreRow) {
     RaiseTo<kWidth>(s, max);
-    RaiseTo<kWidth>(s + kScoreColumns, other);
+    RaiseTo<kWidth>(s + kScoreRow, other);
   }
-  for (; j < any; ++j, s += kScoreColumns) {
+  for (; j < any; ++j, s += kScoreRow) {
     const int32_t hidden = block.Hidden(column, j);
 #pragma GCC unroll 1
     for (int l = 0; l < kWidth; ++l) {
@@ -152,6 +159,33 @@ inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* 
   for (int l = 0; l < kWidth; ++l) maxima[l] = max[l];
 }
 
+// Calls body(begin, end, words) for runs of the keys that the kLanes queries from `column` on see, the block's first being key first_key
+// of the mask: words has a row per key of the run; null without dropout.
+template <InstructionSet kSet, bool kDropout, class Body>
+inline void ForRowsOfWords(const ScoreBlock& block, int64_t column, const ColumnMask& mask, int64_t first_key, const Body& body) {
+  const int64_t any = block.SeenByAny(column, kLanes);
+  if constexpr (kDropout) {
+    const WordColumns<kSet> words = mask.Words<kSet>(column, first_key, any);
+    for (int64_t begin = 0, end; begin < any; begin = end) {
+      end = words.EndOfRows(begin, any);
+      body(begin, end, words.Rows(begin, end));
+    }
+  } else {
+    body(0, any, nullptr);
+  }
+}
+
+// What no query of a vector sees, and products over whole tiles read, of the kLanes queries from `column` on.
+template <int kWidth, class T>
+inline void ZeroBehind(const ScoreBlock& block, int64_t column, T* scores) {
+  for (int64_t c = column; c < column + kLanes; c += kWidth) {
+    const int64_t zeroed = block.ZeroedTo(c, kWidth);
+    for (int64_t j = block.SeenByAny(c, kWidth); j < zeroed; ++j) {
+      for (int l = 0; l < kWidth; ++l) scores[j * kScoreRow + c + l] = T(0);
+    }
+  }
+}
+
 // Scores, of which `scale` makes units of log 2, become exponentials of their distance to the query's maximum, or 0 where dropped;
 // log_sums[i] = log2 of the sum of 2^(scale score), inverse_sums[i] = 1 / the sum of exponentials, dropped ones too.
 template <InstructionSet kSet, bool kDropout, class T>
@@ -159,32 +193,35 @@ inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMa
                                 T* inverse_sums) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
-    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, 0, block.SeenByAny(first, kLanes)) : nullptr;
-    const uint32_t limit = mask.limit;
-    for (int64_t c = first; c < first + kLanes; c += kWidth) {
-      const int64_t any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
-      T max[kWidth], sum[kWidth];
-      ColumnMaxima<kWidth>(block, c, scores, max);
-      for (int l = 0; l < kWidth; ++l) max[l] *= scale;
-      for (int l = 0; l < kWidth; ++l) sum[l] = T(0);
-      const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
-      T* s = scores + c;
-      for (int64_t j = 0; j < any; ++j, s += kScoreColumns, words += kDropout ? kLanes : 0) {
+    T maxima[kLanes], sums[kLanes] = {};
+    for (int64_t c = 0; c < kLanes; c += kWidth) ColumnMaxima<kWidth>(block, first + c, scores, maxima + c);
 #pragma GCC unroll 1
-        for (int l = 0; l < kWidth; ++l) {
-          const T e = Exp2(Fma(s[l], scale, -max[l]));
-          sum[l] += e;
-          s[l] = kDropout ? DropOrKeep(words[l], limit, e) : e;
+    for (int l = 0; l < kLanes; ++l) maxima[l] *= scale;
+    ForRowsOfWords<kSet, kDropout>(block, first, mask, 0, [&](int64_t begin, int64_t end, const uint32_t* rows) {
+      const uint32_t limit = mask.limit;
+      for (int64_t c = 0; c < kLanes; c += kWidth) {
+        const int64_t last = std::min(end, block.SeenByAny(first + c, kWidth));
+        T max[kWidth], sum[kWidth];
+        for (int l = 0; l < kWidth; ++l) max[l] = maxima[c + l];
+        for (int l = 0; l < kWidth; ++l) sum[l] = sums[c + l];
+        const uint32_t* words = rows + (kDropout ? c : 0);
+        T* s = scores + begin * kScoreRow + first + c;
+        for (int64_t j = begin; j < last; ++j, s += kScoreRow, words += kDropout ? kLanes : 0) {
+#pragma GCC unroll 1
+          for (int l = 0; l < kWidth; ++l) {
+            const T e = Exp2(Fma(s[l], scale, -max[l]));
+            sum[l] += e;
+            s[l] = kDropout ? DropOrKeep(words[l], limit, e) : e;
+          }
         }
+        for (int l = 0; l < kWidth; ++l) sums[c + l] = sum[l];
       }
-      for (int64_t j = any; j < zeroed; ++j, s += kScoreColumns) {
-        for (int l = 0; l < kWidth; ++l) s[l] = T(0);
-      }
+    });
+    ZeroBehind<kWidth>(block, first, scores);
 #pragma GCC unroll 1
-      for (int l = 0; l < kWidth; ++l) {
-        log_sums[c + l] = max[l] + Log2(sum[l]);
-        inverse_sums[c + l] = T(1) / sum[l];
-      }
+    for (int l = 0; l < kLanes; ++l) {
+      log_sums[first + l] = maxima[l] + Log2(sums[l]);
+      inverse_sums[first + l] = T(1) / sums[l];
     }
   }
 }
@@ -224,26 +261,25 @@ inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& ter
   constexpr int kWidth = kVectorLanes<kSet, T>;
   const ColumnMask& mask = terms.mask;
   for (int64_t first = 0; first < block.columns; first += kLanes) {
-    const uint32_t* first_words = kDropout ? mask.Words<kSet>(first, first_key, block.SeenByAny(first, kLanes)) : nullptr;
-    for (int64_t c = first; c < first + kLanes; c += kWidth) {
-      const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kWidth), zeroed = block.ZeroedTo(c, kWidth);
-      T log_sum[kWidth], delta[kWidth];
-      for (int l = 0; l < kWidth; ++l) log_sum[l] = terms.log_sums[c + l];
-      for (int l = 0; l < kWidth; ++l) delta[l] = terms.deltas[c + l];
-      const uint32_t* words = kDropout ? first_words + (c - first) : nullptr;
-      T *s = scores + c, *g = grads + c;
-      int64_t j = 0;
-      for (; j < all; ++j, s += kScoreColumns, g += kScoreColumns, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, 0, s, g);
+    ForRowsOfWords<kSet, kDropout>(block, first, mask, first_key, [&](int64_t begin, int64_t end, const uint32_t* rows) {
+      for (int64_t c = first; c < first + kLanes; c += kWidth) {
+        const int64_t all = std::min(end, block.SeenByAll(c)), any = std::min(end, block.SeenByAny(c, kWidth));
+        T log_sum[kWidth], delta[kWidth];
+        for (int l = 0; l < kWidth; ++l) log_sum[l] = terms.log_sums[c + l];
+        for (int l = 0; l < kWidth; ++l) delta[l] = terms.deltas[c + l];
+        const uint32_t* words = rows + (kDropout ? c - first : 0);
+        T *s = scores + begin * kScoreRow + c, *g = grads + begin * kScoreRow + c;
+        int64_t j = begin;
+        for (; j < all; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
+          GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, 0, s, g);
+        }
+        for (; j < any; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
+          GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, block.Hidden(c, j), s, g);
+        }
       }
-      for (; j < any; ++j, s += kScoreColumns, g += kScoreColumns, words += kDropout ? kLanes : 0) {
-        GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, block.Hidden(c, j), s, g);
-      }
-      for (; j < zeroed; ++j, s += kScoreColumns, g += kScoreColumns) {
-        for (int l = 0; l < kWidth; ++l) s[l] = T(0);
-        for (int l = 0; l < kWidth; ++l) g[l] = T(0);
-      }
-    }
+    });
+    ZeroBehind<kWidth>(block, first, scores);
+    ZeroBehind<kWidth>(block, first, grads);
   }
 }
 
@@ -251,10 +287,10 @@ inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& ter
 struct RoundedScores {
   BFloat16 *scores, *grads;
   int64_t row;
-  uint32_t* grad_pairs;  // rows kScoreColumns apart
+  uint32_t* grad_pairs;  // rows kScoreRow apart
 
   RoundedScores At(int64_t column, int64_t key) const {
-    return {scores + key * row + column, grads + key * row + column, row, grad_pairs + key / 2 * kScoreColumns + column};
+    return {scores + key * row + column, grads + key * row + column, row, grad_pairs + key / 2 * kScoreRow + column};
   }
 };
 
@@ -274,14 +310,14 @@ inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<fl
     for (; j < num_rows; j += 2) store(c, j, zeros, zeros, zeros, zeros);
   };
   for (int64_t c = 0; c < block.columns; c += kLanes) {
-    const uint32_t* words = kDropout ? mask.Words<kSet>(c, first_key, block.SeenByAny(c, kLanes)) : nullptr;
     const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kLanes);
+    const uint32_t* words = kDropout ? mask.Words<kSet>(c, first_key, any).Rows(0, any) : nullptr;
     float log_sum[kLanes], delta[kLanes];
     for (int l = 0; l < kLanes; ++l) log_sum[l] = terms.log_sums[c + l];
     for (int l = 0; l < kLanes; ++l) delta[l] = terms.deltas[c + l];
     const auto form = [&](int64_t j, int32_t hidden, float* score, float* grad) {
-      for (int l = 0; l < kLanes; ++l) score[l] = scores[j * kScoreColumns + c + l];
-      for (int l = 0; l < kLanes; ++l) grad[l] = grads[j * kScoreColumns + c + l];
+      for (int l = 0; l < kLanes; ++l) score[l] = scores[j * kScoreRow + c + l];
+      for (int l = 0; l < kLanes; ++l) grad[l] = grads[j * kScoreRow + c + l];
       GradientRow<kLanes, kDropout>(terms.scale, log_sum, delta, kDropout ? words + j * kLanes : nullptr, mask.limit, terms.keep_scale,
                                     hidden, score, grad);
     };

@@ -19,7 +19,7 @@ void ScoreProduct(const ScoreBlock& block, int64_t depth, const KeyRows<T>& rows
                   RowPrefetch& prefetch) {
   const auto multiply = [&](int64_t begin, int64_t end) {
     const HeadRows<T> a = rows.From(key + begin);
-    SmallMatmul(end - begin, SmallOperands<T>{a.data, a.stride, 1, columns, kScoreColumns, to + begin * kScoreColumns, kScoreColumns},
+    SmallMatmul(end - begin, SmallOperands<T>{a.data, a.stride, 1, columns, kScoreColumns, to + begin * kScoreRow, kScoreRow},
                 prefetch, [=](int64_t j) {
                   return TileExtent{0, depth, block.FirstQuery(begin + j) / kLanes * kLanes, block.columns, false};
                 });
@@ -32,7 +32,7 @@ void ScoreProduct(const ScoreBlock& block, int64_t depth, const KeyRows<T>& rows
 // scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width].
 template <class T>
 void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, T* to, RowPrefetch& prefetch) {
-  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kScoreColumns, rows.data, rows.stride, to, width}, prefetch,
+  SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kScoreRow, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, false}; });
 }
 
@@ -41,7 +41,7 @@ void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& r
 template <class T>
 void KeyProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, int64_t known_keys, T* to,
                 RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{scores, kScoreColumns, 1, rows.data, rows.stride, to, width}, prefetch,
+  SmallMatmul(block.keys, SmallOperands<T>{scores, kScoreRow, 1, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t j) { return TileExtent{block.FirstQuery(j), block.columns, 0, width, j < known_keys}; });
 }
 

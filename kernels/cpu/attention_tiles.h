@@ -92,7 +92,7 @@ class TileProducts {
   }
   // Of a part of a block, whose queries begin with its `column`.
   void BackwardScores(const ScoreBlock& part, int64_t column, int64_t key, RowPrefetch& prefetch) {
-    const int64_t at = PlaceOf(column, depth_);
+    const int64_t at = PlaceOf(column, depth_, kScoreColumns);
     ScoresInto(part, k_, key, q_pairs_ + at, scores_, prefetch);
     ScoresInto(part, v_, key, grad_out_pairs_ + at, grad_scores_, prefetch);
   }
@@ -100,7 +100,7 @@ class TileProducts {
   void FormGradients(const ScoreBlock& part, const GradientTerms<float>& terms, int64_t column, int64_t key) {
     RoundGradientsOfScores(part, terms, key, scores_, grad_scores_, kChunkKeys, Padded(part.columns),
                            {rounded_ + column, rounded_grads_ + column, task_.block_queries,
-                            ScorePairs(column) + key / 2 * kScoreColumns});
+                            ScorePairs(column) + key / 2 * kScoreRow});
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     KeysInto(block, key, rounded_, grad_out_pairs_of_queries_, grad_v(key), prefetch);
@@ -117,17 +117,16 @@ class TileProducts {
  private:
   bool KeepsAllSums() const { return task_.NumBlocks() > 1; }
   static int64_t Padded(int64_t count) { return RoundUp(count, kTileUnit); }
-  // Where a query's column begins in pairs of rows, which lie in groups of kScoreColumns columns.
-  static int64_t PlaceOf(int64_t column, int64_t num_rows) {
-    const int64_t in_group = column % kScoreColumns;
-    return (column - in_group) * num_rows / 2 + in_group;
+  // Where a query's column begins in pairs of rows, which lie in groups of kScoreColumns columns, `row` apart.
+  static int64_t PlaceOf(int64_t column, int64_t num_rows, int64_t row) {
+    return column / kScoreColumns * row * num_rows / 2 + column % kScoreColumns;
   }
-  uint32_t* ScorePairs(int64_t column) const { return score_pairs_ + PlaceOf(column, padded_keys_); }
+  uint32_t* ScorePairs(int64_t column) const { return score_pairs_ + PlaceOf(column, padded_keys_, kScoreRow); }
 
   void Cut(Arena& arena) {
     const int64_t block = task_.block_queries * depth_, part = kScoreColumns * depth_, keys = padded_keys_ * depth_;
     // Rows of a whole tile of vectors are zeroed behind the last key.
-    const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kScoreColumns;
+    const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kScoreRow;
     copied_k_ = TakeLastTile(arena, k_);
     copied_v_ = TakeLastTile(arena, v_);
     key_pairs_ = arena.Take<uint32_t>(kTileUnit / 2 * depth_);
@@ -135,7 +134,7 @@ class TileProducts {
     q_pairs_ = arena.Take<uint32_t>(block / 2);
     q_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
     scores_ = arena.Take<float>(score_room);
-    score_pairs_ = arena.Take<uint32_t>(padded_keys_ / 2 * task_.block_queries);
+    score_pairs_ = arena.Take<uint32_t>(padded_keys_ / 2 * (task_.block_queries / kScoreColumns * kScoreRow));
     out_columns_ = arena.Take<float>(part);
     out_ = arena.Take<float>(part);
     if (!backward_) {
@@ -204,7 +203,7 @@ class TileProducts {
   void Round(const ScoreBlock& block) const {
     for (int64_t c = 0; c < Padded(block.columns); c += kLanes) {
       const int64_t seen = c < block.columns ? block.SeenByAny(c, kLanes) : 0;
-      RoundColumns(scores_ + c, kScoreColumns, seen, Padded(block.keys), score_pairs_ + c);
+      RoundColumns(scores_ + c, kScoreRow, seen, Padded(block.keys), score_pairs_ + c);
     }
   }
 
@@ -216,7 +215,7 @@ class TileProducts {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
       const HeadRows<BFloat16> rows = keys.From(key + j);
       TileProduct(kTileUnit, Padded(block.columns) - first, depth_,
-                  {rows.data, rows.stride, pairs + first, kScoreColumns, to + j * kScoreColumns + first, kScoreColumns}, false,
+                  {rows.data, rows.stride, pairs + first, kScoreColumns, to + j * kScoreRow + first, kScoreRow}, false,
                   prefetch);
     }
   }
@@ -237,7 +236,7 @@ class TileProducts {
     for (int64_t i = 0; i < block.columns; i += kTileUnit) {
       const int64_t seen = std::clamp<int64_t>(block.position + i + kTileUnit, 0, block.keys);
       TileProduct(depth_, kTileUnit, Padded(seen),
-                  {columns, padded_keys_, scores + i, kScoreColumns, out_columns_ + i, kScoreColumns}, false, prefetch);
+                  {columns, padded_keys_, scores + i, kScoreRow, out_columns_ + i, kScoreColumns}, false, prefetch);
     }
     Vectorised([&] { TransposeRows(out_columns_, depth_, block.columns, kScoreColumns, out_, depth_); });
   }

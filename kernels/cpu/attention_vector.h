@@ -32,7 +32,7 @@ class VectorProducts {
   }
 
   int64_t width() const { return width_; }
-  T* scores() const { return scores_; }  // [keys, kScoreColumns]
+  T* scores() const { return scores_; }  // [keys, kScoreRow]
   T* out() const { return out_; }        // [kScoreColumns, width]: the output; backward the gradient of q
   T* grad_k(int64_t key) const { return grad_k_ + key * width_; }  // [keys, width], from `key` on
   T* grad_v(int64_t key) const { return grad_v_ + key * width_; }
@@ -83,7 +83,7 @@ class VectorProducts {
   }
 
  private:
-  T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreColumns; }  // of the keys from `key` on
+  T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreRow; }  // of the keys from `key` on
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
   // The head's rows where they lie, if products may read them there: in the type and width of products.
   HeadRows<T> RowsInPlace(const TokenRows<const S>& from, int64_t token) const {
@@ -101,8 +101,8 @@ class VectorProducts {
   }
   void Cut(bool backward, Arena& arena) {
     const int64_t all_keys = padded_keys() * width_;
-    const int64_t all_scores = (padded_keys() + 1) * kScoreColumns;  // the last tile of queries reads into the next row
-    const int64_t chunk_scores = std::min(padded_keys(), kChunkKeys) * kScoreColumns;
+    const int64_t all_scores = (padded_keys() + 1) * kScoreRow;  // the last tile of queries reads into the next row
+    const int64_t chunk_scores = std::min(padded_keys(), kChunkKeys) * kScoreRow;
     const int64_t rows_room = (kScoreColumns + kTileRows) * width_;
     copied_k_ = TakeKeys(arena, k_);
     copied_v_ = TakeKeys(arena, v_);

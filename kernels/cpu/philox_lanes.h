@@ -32,6 +32,8 @@ inline PhiloxKeys RoundKeys(uint64_t folded_key) {
   return keys;
 }
 
+inline uint64_t FoldedKey(const PhiloxKeys& keys) { return keys.k0[0] | keys.k1[0] << 32; }
+
 #ifdef TANDEM_VECTOR_COPIES
 
 // AVX-512 has a product of the lower halves of 64-bit lanes that g++ 12 does not find: it multiplies all 64 bits, for three times
@@ -74,51 +76,68 @@ struct PhiloxVectors {
   }
 
   // The lower halves of a's lanes, then those of b's.
-  __attribute__((target("avx512f"))) static void StoreWords(Wide a, Wide b, uint32_t* words) {
-    const Words lower = __builtin_shufflevector(reinterpret_cast<Words>(a), reinterpret_cast<Words>(b), 0, 2, 4, 6, 8, 10, 12, 14,
-                                                16, 18, 20, 22, 24, 26, 28, 30);
-    std::memcpy(words, &lower, sizeof(lower));
+  __attribute__((target("avx512f"))) static Words Join(Wide a, Wide b) {
+    return __builtin_shufflevector(reinterpret_cast<Words>(a), reinterpret_cast<Words>(b), 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22,
+                                   24, 26, 28, 30);
+  }
+  __attribute__((target("avx512f"))) static void Store(Words words, uint32_t* to) { std::memcpy(to, &words, sizeof(words)); }
+  // Two rows: their lower halves moved up, and all of them.
+  __attribute__((target("avx512f"))) static void StoreHalves(Words words, uint32_t* to) {
+    Store(words << 16, to);
+    Store(words, to + kLanes);
   }
 };
 
-__attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(const PhiloxKeys& keys, uint64_t step,
-                                                                PhiloxVectors::Wide first, PhiloxVectors::Wide second,
-                                                                uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
-  PhiloxVectors a, b;
-  a.Start(first, step);
-  b.Start(second, step);
+// Ten rounds of two times eight blocks, whose steps fill each other's waits.
+__attribute__((target("avx512f"))) inline void PhiloxRounds(const PhiloxKeys& keys, PhiloxVectors& a, PhiloxVectors& b) {
+#pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     a.Round(keys.k0[round], keys.k1[round]);
     b.Round(keys.k0[round], keys.k1[round]);
   }
-  PhiloxVectors::StoreWords(a.c0, b.c0, w0);
-  PhiloxVectors::StoreWords(a.c1, b.c1, w1);
-  PhiloxVectors::StoreWords(a.c2, b.c2, w2);
-  PhiloxVectors::StoreWords(a.c3, b.c3, w3);
-}
-
-__attribute__((target("avx512f"))) inline void PhiloxLanesAvx512(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks,
-                                                                uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
-  PhiloxLanesAvx512(keys, step, PhiloxVectors::Load(blocks), PhiloxVectors::Load(blocks + 8), w0, w1, w2, w3);
 }
 
 __attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys& keys, uint64_t step, uint64_t first,
                                                               uint32_t* w0, uint32_t* w1, uint32_t* w2, uint32_t* w3) {
-  PhiloxLanesAvx512(keys, step, PhiloxVectors::From(first), PhiloxVectors::From(first + 8), w0, w1, w2, w3);
+  PhiloxVectors a, b;
+  a.Start(PhiloxVectors::From(first), step);
+  b.Start(PhiloxVectors::From(first + 8), step);
+  PhiloxRounds(keys, a, b);
+  PhiloxVectors::Store(PhiloxVectors::Join(a.c0, b.c0), w0);
+  PhiloxVectors::Store(PhiloxVectors::Join(a.c1, b.c1), w1);
+  PhiloxVectors::Store(PhiloxVectors::Join(a.c2, b.c2), w2);
+  PhiloxVectors::Store(PhiloxVectors::Join(a.c3, b.c3), w3);
+}
+
+// Blocks stay in registers: made of an array, in each step anew, they took half of the time.
+__attribute__((target("avx512f"))) inline void PhiloxHalvesAvx512(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks,
+                                                                 int64_t begin, int64_t count, uint32_t* rows) {
+  PhiloxVectors::Wide lower = PhiloxVectors::Load(blocks) + static_cast<uint64_t>(begin);
+  PhiloxVectors::Wide upper = PhiloxVectors::Load(blocks + 8) + static_cast<uint64_t>(begin);
+  for (int64_t j = 0; j < count; ++j, lower += 1, upper += 1, rows += 8 * kLanes) {
+    PhiloxVectors a, b;
+    a.Start(lower, step);
+    b.Start(upper, step);
+    PhiloxRounds(keys, a, b);
+    PhiloxVectors::StoreHalves(PhiloxVectors::Join(a.c0, b.c0), rows);
+    PhiloxVectors::StoreHalves(PhiloxVectors::Join(a.c1, b.c1), rows + 2 * kLanes);
+    PhiloxVectors::StoreHalves(PhiloxVectors::Join(a.c2, b.c2), rows + 4 * kLanes);
+    PhiloxVectors::StoreHalves(PhiloxVectors::Join(a.c3, b.c3), rows + 6 * kLanes);
+  }
 }
 
 #endif
 
-// w0[l], w1[l], w2[l], w3[l] = the four words of block blocks[l] of the stream (keys, step), l in [0, kLanes).
+// w0[l], w1[l], w2[l], w3[l] = the four words of block first + l of the stream (keys, step), l in [0, kLanes).
 template <InstructionSet kSet>
-inline void PhiloxLanes(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks, uint32_t* w0, uint32_t* w1, uint32_t* w2,
-                        uint32_t* w3) {
+inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uint32_t* w0, uint32_t* w1, uint32_t* w2,
+                      uint32_t* w3) {
 #ifdef TANDEM_VECTOR_COPIES
-  if constexpr (kSet == InstructionSet::AVX512) return PhiloxLanesAvx512(keys, step, blocks, w0, w1, w2, w3);
+  if constexpr (kSet == InstructionSet::AVX512) return PhiloxRunAvx512(keys, step, first, w0, w1, w2, w3);
 #endif
-  const uint64_t folded_key = keys.k0[0] | keys.k1[0] << 32;
+  const uint64_t folded_key = FoldedKey(keys);
   for (int l = 0; l < kLanes; ++l) {
-    const Philox4 block = PhiloxBlock(folded_key, step, blocks[l]);
+    const Philox4 block = PhiloxBlock(folded_key, step, first + static_cast<uint64_t>(l));
     w0[l] = block[0];
     w1[l] = block[1];
     w2[l] = block[2];
@@ -126,16 +145,24 @@ inline void PhiloxLanes(const PhiloxKeys& keys, uint64_t step, const uint64_t* b
   }
 }
 
-// The same of the blocks first .. first + kLanes - 1, which then need not pass through memory.
+// Blocks [begin, begin + count) of sixteen runs side by side, eight rows of kLanes words for each: row 8 j + 2 w + h holds, in the upper
+// halves, half h of word w of block blocks[l] + begin + j of the stream (keys, step). What the lower halves hold is undefined.
 template <InstructionSet kSet>
-inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uint32_t* w0, uint32_t* w1, uint32_t* w2,
-                      uint32_t* w3) {
+inline void PhiloxHalves(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks, int64_t begin, int64_t count,
+                         uint32_t* rows) {
 #ifdef TANDEM_VECTOR_COPIES
-  if constexpr (kSet == InstructionSet::AVX512) return PhiloxRunAvx512(keys, step, first, w0, w1, w2, w3);
+  if constexpr (kSet == InstructionSet::AVX512) return PhiloxHalvesAvx512(keys, step, blocks, begin, count, rows);
 #endif
-  uint64_t blocks[kLanes];
-  for (int l = 0; l < kLanes; ++l) blocks[l] = first + static_cast<uint64_t>(l);
-  PhiloxLanes<kSet>(keys, step, blocks, w0, w1, w2, w3);
+  const uint64_t folded_key = FoldedKey(keys);
+  for (int64_t j = 0; j < count; ++j, rows += 8 * kLanes) {
+    for (int l = 0; l < kLanes; ++l) {
+      const Philox4 block = PhiloxBlock(folded_key, step, blocks[l] + static_cast<uint64_t>(begin + j));
+      for (int w = 0; w < 4; ++w) {
+        rows[2 * w * kLanes + l] = block[w] << 16;
+        rows[(2 * w + 1) * kLanes + l] = block[w];
+      }
+    }
+  }
 }
 
 }  // namespace tandem::kernels

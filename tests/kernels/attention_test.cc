@@ -405,7 +405,7 @@ TEST(RoundingTest, ColumnsAreRoundedAsStorageIs) {
 // Gradients of scores that are rounded in registers are those of the f32 pass, rounded; zeros where the block ends or the key is not seen.
 TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
   constexpr int64_t kRows = 32, kColumns = 32;
-  const Array<float> scores = RandomArray<float>({kRows + kTileRows, kScoreColumns}, 1), grads = RandomArray<float>(scores.shape, 2),
+  const Array<float> scores = RandomArray<float>({kRows + kTileRows, kScoreRow}, 1), grads = RandomArray<float>(scores.shape, 2),
                      log_sums = RandomArray<float>({kColumns}, 3), deltas = RandomArray<float>({kColumns}, 4);
   std::vector<int64_t> places(kRows);
   std::vector<uint64_t> base(kColumns);
@@ -423,15 +423,15 @@ TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
       for (InstructionSet set : {InstructionSet::AMX, InstructionSet::AVX2, InstructionSet::PLAIN_TILES}) {
         const InstructionSetLimit limit(set);
         Array<BFloat16> rows({kRows, kColumns}), grad_rows({kRows, kColumns});
-        std::vector<uint32_t> pairs(kRows / 2 * kScoreColumns);
+        std::vector<uint32_t> pairs(kRows / 2 * kScoreRow);
         RoundGradientsOfScores(block, terms, 0, scores.values.data(), grads.values.data(), kRows, kColumns,
                                {rows.values.data(), grad_rows.values.data(), kColumns, pairs.data()});
         for (int64_t j = 0; j < kRows; ++j) {
           for (int64_t c = 0; c < kColumns; ++c) {
             const bool seen = c < block.columns && j < block.SeenByAll(c);
-            const BFloat16 score = ToBFloat16(seen ? wanted_scores[j * kScoreColumns + c] : 0.0f),
-                           grad = ToBFloat16(seen ? wanted_grads[j * kScoreColumns + c] : 0.0f);
-            const uint32_t pair = pairs[static_cast<size_t>(j / 2 * kScoreColumns + c)];
+            const BFloat16 score = ToBFloat16(seen ? wanted_scores[j * kScoreRow + c] : 0.0f),
+                           grad = ToBFloat16(seen ? wanted_grads[j * kScoreRow + c] : 0.0f);
+            const uint32_t pair = pairs[static_cast<size_t>(j / 2 * kScoreRow + c)];
             ASSERT_EQ(rows[j * kColumns + c].bits, score.bits) << j << ", " << c;
             // What a query does not see may be -0.
             ASSERT_EQ(ToFloat(grad_rows[j * kColumns + c]), ToFloat(grad)) << j << ", " << c;

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include "kernels/cpu/dropout_mask.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
 #include "kernels/cpu/vectorise.h"
@@ -279,6 +280,38 @@ TEST(DropoutTest, FollowsTheElementNumberingForEveryWidth) {
         const int64_t i = r * columns + c;
         ASSERT_EQ(y[i], bits < DropThreshold(p) ? 0.0f : x[i] * static_cast<float>(KeepScale(DropThreshold(p)))) << r << " " << c;
       }
+    }
+  }
+}
+
+// Runs that all begin on a block, or all in the same place of one, or each elsewhere; blocks beyond 32 bits.
+TEST(DropoutTest, SixteenRunsSideBySideHaveTheBitsOfTheirElements) {
+  constexpr RandomKey kKey{11, 12};
+  constexpr uint64_t kStep = 13;
+  for (const auto& [apart, begin] : {std::pair<uint64_t, uint64_t>{200, 0}, {200, 3}, {8, 7}, {204, 1}, {201, 6}, {uint64_t{1} << 35, 2}}) {
+    for (int64_t count : {1, 5, 8, 9, 24, 97}) {
+      SCOPED_TRACE(testing::Message() << count << " of runs " << apart << " apart from " << begin << " on");
+      uint64_t first[kLanes];
+      for (int l = 0; l < kLanes; ++l) first[l] = begin + static_cast<uint64_t>(l) * apart;
+      ForEachInstructionSet([&](InstructionSet) {
+        std::vector<uint32_t> room(static_cast<size_t>(WordColumnsRoom(count)));
+        const auto keys = RoundKeys(FoldKey(kKey));
+        Vectorised([&](auto set) {
+          const WordColumns<set> columns(keys, kStep, first, count, room.data());
+          for (int64_t begin = 0, end; begin < count; begin = end) {
+            end = columns.EndOfRows(begin, count);
+            ASSERT_GT(end, begin);
+            const uint32_t* words = columns.Rows(begin, end);
+            ASSERT_LE(words + (end - begin) * kLanes, room.data() + room.size());
+            for (int64_t j = begin; j < end; ++j) {
+              for (int l = 0; l < kLanes; ++l) {
+                ASSERT_EQ(words[(j - begin) * kLanes + l] >> 16, DropoutBits(kKey, kStep, first[l] + static_cast<uint64_t>(j)))
+                    << j << ", " << l;
+              }
+            }
+          }
+        });
+      });
     }
   }
 }
