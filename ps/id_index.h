@@ -176,7 +176,7 @@ class IdIndex {
 
 class IdIndex::Batch {
  public:
-  static constexpr size_t kSize = 512;
+  static constexpr size_t kSize = 128;  // two of them stay in the first cache, beside the numbers that they find
   size_t count = 0;
 
  private:
