@@ -288,11 +288,11 @@ TEST(DropoutTest, FollowsTheElementNumberingForEveryWidth) {
 TEST(DropoutTest, SixteenRunsSideBySideHaveTheBitsOfTheirElements) {
   constexpr RandomKey kKey{11, 12};
   constexpr uint64_t kStep = 13;
-  for (const auto& [apart, begin] : {std::pair<uint64_t, uint64_t>{200, 0}, {200, 3}, {8, 7}, {204, 1}, {201, 6}, {uint64_t{1} << 35, 2}}) {
+  for (const auto& [apart, start] : {std::pair<uint64_t, uint64_t>{200, 0}, {200, 3}, {8, 7}, {204, 1}, {201, 6}, {uint64_t{1} << 35, 2}}) {
     for (int64_t count : {1, 5, 8, 9, 24, 97}) {
-      SCOPED_TRACE(testing::Message() << count << " of runs " << apart << " apart from " << begin << " on");
+      SCOPED_TRACE(testing::Message() << count << " of runs " << apart << " apart from " << start << " on");
       uint64_t first[kLanes];
-      for (int l = 0; l < kLanes; ++l) first[l] = begin + static_cast<uint64_t>(l) * apart;
+      for (int l = 0; l < kLanes; ++l) first[l] = start + static_cast<uint64_t>(l) * apart;
       ForEachInstructionSet([&](InstructionSet) {
         std::vector<uint32_t> room(static_cast<size_t>(WordColumnsRoom(count)));
         const auto keys = RoundKeys(FoldKey(kKey));

@@ -108,8 +108,8 @@ void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
-// Debian's Abseil is built to look for deadlocks: a thread that takes a lock notes it among those that it and others hold. Tests keep
-// that; here it would cost pulls and pushes 2 to 4 %.
+// Debian's Abseil is built to look for deadlocks: a thread that takes a lock notes it among those that it and others hold. Unit
+// tests keep that; here it would cost pulls and pushes up to 4 %.
 void TakeLocksPlainly() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 }  // namespace
