@@ -127,6 +127,15 @@ class IdIndex {
     // line.
     return static_cast<uint64_t>(kColumnBits + std::bit_width(num_lines) - 1);
   }
+  typedef uint64_t Numbers __attribute__((vector_size(kSlotsPerLine * sizeof(uint64_t))));
+  // Of many: a number below 2^52 in the fraction of 2^52, less that, is itself, and its exponent is the place of its highest bit.
+  __attribute__((always_inline)) static inline void PlaceAndDistanceBits(const Numbers& num_lines, Numbers& bits) {
+    typedef double Doubles __attribute__((vector_size(sizeof(Numbers))));
+    constexpr int kFractionBits = 52, kBias = 1023;
+    constexpr double kOne = uint64_t{1} << kFractionBits;
+    const Numbers sum = num_lines | std::bit_cast<uint64_t>(kOne);
+    bits = (reinterpret_cast<Numbers>(reinterpret_cast<Doubles>(sum) - kOne) >> kFractionBits) + (kColumnBits - kBias);
+  }
   // A line, and the rest of the hash in its place above `bits`. Of a number or of a vector of them, by halves of 32 bits for its sake.
   template <class Number>
   __attribute__((always_inline)) static inline void Divide(const Number& place, const Number& num_lines, const Number& bits,
@@ -183,7 +192,7 @@ class IdIndex::Batch {
   friend class IdIndex;
   // A line more, so that entries of one id do not share a cache's set.
   static constexpr size_t kLength = kSize + kSlotsPerLine;
-  uint64_t hashes_[kLength], line_numbers_[kLength], keys_[kLength], limits_[kLength], num_lines_[kLength], bits_[kLength];
+  uint64_t hashes_[kLength], line_numbers_[kLength], keys_[kLength], limits_[kLength], num_lines_[kLength];
   uint64_t found_[kLength];  // place + 1, or 0
 };
 
@@ -215,18 +224,14 @@ inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
   for (size_t i = ids.size(); i % kSlotsPerLine != 0; ++i) batch.hashes_[i] = 0;
   const Column* const columns = columns_.data();
   const size_t end = (batch.count + kSlotsPerLine - 1) / kSlotsPerLine * kSlotsPerLine;
-  for (size_t i = 0; i < end; ++i) {
-    const uint32_t num_lines = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
-    batch.num_lines_[i] = num_lines;
-    batch.bits_[i] = PlaceAndDistanceBits(num_lines);
-  }
+  for (size_t i = 0; i < end; ++i) batch.num_lines_[i] = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
   // Vectors spelt out: g++ 12 does not make them of this loop.
-  typedef uint64_t Numbers __attribute__((vector_size(kSlotsPerLine * sizeof(uint64_t))));
   for (size_t i = 0; i < end; i += kSlotsPerLine) {
-    Numbers hashes, num_lines, bits, line, key, number;
+    Numbers hashes, num_lines, line, key, number;
     std::memcpy(&hashes, batch.hashes_ + i, sizeof(hashes));
     std::memcpy(&num_lines, batch.num_lines_ + i, sizeof(num_lines));
-    std::memcpy(&bits, batch.bits_ + i, sizeof(bits));
+    Numbers bits;
+    PlaceAndDistanceBits(num_lines, bits);
     Divide<Numbers>(hashes & ~(kNumColumns - 1), num_lines, bits, line, key);
     NumberLine<Numbers>(hashes & (kNumColumns - 1), line, number);
     const Numbers limit = (Numbers{} + 1) << (bits - kDistanceBits);

@@ -20,7 +20,18 @@ uint64_t InverseOfOdd(uint64_t odd) {
   return inverse;
 }
 
+bool IsOfAmd() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd") != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
+
+bool RowStore::fetches_near = IsOfAmd();
 
 RowStore::RowStore(uint64_t salt, size_t stride)
     : stride_(stride), odd_inverse_(InverseOfOdd(stride >> std::countr_zero(stride))), index_(salt, MaxOfLine(stride)) {

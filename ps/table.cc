@@ -143,6 +143,23 @@ char* Table::Absent(uint64_t id, bool create, WireFormat format, char* target) {
   return nullptr;
 }
 
+bool Table::PullPresent(absl::Span<const uint64_t> ids, bool create, char* rows, size_t row_bytes, uint64_t* numbers) {
+  if (numbers == nullptr) {
+    numbers_.resize(ids.size());
+    numbers = numbers_.data();
+  }
+  rows_.FindNumbers(ids, numbers);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (numbers[i] != IdIndex::kNone) continue;
+    if (!create) return false;
+    numbers[i] = rows_.NumberOf(Create(ids[i]));
+  }
+  const size_t offset = layout_.weights_offset();
+  rows_.ForEachPresent({numbers, ids.size()}, offset, row_bytes,
+                       [=](size_t i, const char* record) { CopyRow(rows + i * row_bytes, record + offset, row_bytes); });
+  return true;
+}
+
 void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
                  WireFormat format) {
   const RowStorage storage = layout_.storage();
@@ -154,6 +171,11 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, voi
   const uint32_t* const places = positions.empty() ? nullptr : positions.data();
   const auto target_of = [=](size_t i) { return static_cast<char*>(rows) + (places == nullptr ? i : places[i]) * row_bytes; };
   const bool as_stored = TravelsAsStored(format, storage) && !decays && !shows;
+  // Where lines are fetched into the second cache, the shorter loop was slower for uniform ids (README, Rows).
+  if (as_stored && !brings_up && places == nullptr && RowStore::FetchesNear() &&
+      PullPresent(ids, create, static_cast<char*>(rows), row_bytes, numbers)) {
+    return;
+  }
   if (as_stored && !brings_up) {
     // The fewer instructions a visit has, the more rows are on their way at once.
     rows_.ForEach(ids, offset, bytes, [=, this, &absent](size_t i, char* record) {

@@ -115,6 +115,8 @@ class Table {
   // A new row's record. REQUIRES: there is none with this id.
   [[gnu::noinline]] char* Create(uint64_t id);
   char* FindOrCreate(uint64_t id);
+  // Pull of weights that travel as they are stored. False, with nothing written to `rows`, if an id is absent that it may not create.
+  bool PullPresent(absl::Span<const uint64_t> ids, bool create, char* rows, size_t row_bytes, uint64_t* numbers);
   // A new row's weights as Pull shows them.
   void FirstWeights(uint64_t id, float* weights);
   // Of an id without a row: its new one; or null, and what it would begin with is in `target`.

@@ -1,11 +1,14 @@
 // The store against a plain map: thousands of random operations, growth, crowded columns, and the slots' arithmetic at its edges.
 #include "ps/row_store.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <set>
 
 #include "gtest/gtest.h"
+#include "tests/ps/near_fetches.h"
 
 namespace tandem::ps {
 namespace {
@@ -67,6 +70,7 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
   for (const InstructionSet set : {InstructionSet::BASELINE, InstructionSet::AVX2, InstructionSet::AMX}) {
     const kernels::InstructionSetLimit limit(set);
     for (uint64_t seed = 1; seed <= 4; ++seed) {
+      const NearFetches near(seed > 2);
       const size_t stride = seed % 2 == 0 ? 24 : 320;  // crowded lines, and roomy ones
       RowStore store(kSalt, stride);
       std::map<uint64_t, uint64_t> expected;
@@ -106,9 +110,37 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
           }
         });
         ASSERT_EQ(next, ids.size());
+        std::vector<uint64_t> present;
+        std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(present), [](uint64_t n) { return n != IdIndex::kNone; });
+        next = 0;
+        store.ForEachPresent(present, 0, stride, [&](size_t i, const char* record) {
+          ASSERT_EQ(i, next++);
+          ASSERT_EQ(store.NumberOf(record), present[i]);
+        });
+        ASSERT_EQ(next, present.size());
       }
       ExpectSame(store, expected);
     }
+  }
+}
+
+// Those found one by one afterwards are few, however many lines columns have: what a batch computes of them at once is right.
+TEST(RowStoreTest, BatchesFindMostIdsAtHome) {
+  IdIndex index(kSalt, /*max_of_line=*/4);
+  std::vector<uint64_t> ids;
+  for (size_t count = 1000; count <= 256000; count *= 2) {
+    while (ids.size() < count) index.Insert(ids.emplace_back(1 + ids.size()));
+    size_t num_away = 0;
+    for (size_t first = 0; first < ids.size(); first += IdIndex::Batch::kSize) {
+      IdIndex::Batch batch;
+      IdIndex::Away away;
+      uint64_t numbers[IdIndex::Batch::kSize];
+      index.Begin(absl::MakeConstSpan(ids).subspan(first, IdIndex::Batch::kSize), batch);
+      for (size_t i = 0; i < batch.count; ++i) index.Look<kernels::InstructionSet::BASELINE>(batch, i);
+      index.Collect(batch, 0, numbers, away);
+      num_away += away.count;
+    }
+    EXPECT_LT(num_away, ids.size() / 20) << "of " << ids.size();
   }
 }
 
