@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <type_traits>
 
 #include "absl/types/span.h"
 #include "kernels/base/growing_memory.h"
@@ -50,7 +49,8 @@ class RowStore {
   // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled as ForEach is, for which `visit` is copied.
   template <class Visit>
   void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit);
-  // The same in fewer instructions a visit. REQUIRES: no IdIndex::kNone among the numbers; `visit` inserts nothing.
+  // The same in fewer instructions a visit, for processors that fetch near. REQUIRES: no IdIndex::kNone among the numbers; `visit`
+  // inserts nothing.
   template <class Visit>
   void ForEachPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit);
   // Whether memory is fetched into the first cache (FetchBytes says why), as is best on this processor.
@@ -114,21 +114,16 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
 
 template <class Visit>
 void RowStore::ForEachPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit) {
-  const auto run = [=, this](auto near) {
-    kernels::Vectorised([=, records = records_.data(), stride = stride_](auto) {
-      constexpr bool kNear = decltype(near)::value;
-      const size_t ahead = std::min(RecordsAhead(kNear, bytes), numbers.size()), whole = numbers.size() - ahead;
-      const auto fetch = [=](size_t i) __attribute__((always_inline)) { FetchBytes<kNear>(records + numbers[i] * stride + offset, bytes); };
-      for (size_t i = 0; i < ahead; ++i) fetch(i);
-      for (size_t i = 0; i < whole; ++i) {
-        fetch(i + ahead);
-        visit(i, records + numbers[i] * stride);
-      }
-      for (size_t i = whole; i < numbers.size(); ++i) visit(i, records + numbers[i] * stride);
-    });
-  };
-  if (FetchesNear()) run(std::true_type{});
-  else run(std::false_type{});
+  kernels::Vectorised([=, records = records_.data(), stride = stride_](auto) {
+    const size_t ahead = std::min(RecordsAhead(/*near=*/true, bytes), numbers.size()), whole = numbers.size() - ahead;
+    const auto fetch = [=](size_t i) __attribute__((always_inline)) { FetchBytes<true>(records + numbers[i] * stride + offset, bytes); };
+    for (size_t i = 0; i < ahead; ++i) fetch(i);
+    for (size_t i = 0; i < whole; ++i) {
+      fetch(i + ahead);
+      visit(i, records + numbers[i] * stride);
+    }
+    for (size_t i = whole; i < numbers.size(); ++i) visit(i, records + numbers[i] * stride);
+  });
 }
 
 // First all numbers of a block, then the records: of lines of the index and of records the memory gives more when it is asked for one
