@@ -79,4 +79,48 @@ void RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) cons
   });
 }
 
+template <class Fetch, class Copy>
+void RowStore::CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, const Fetch& fetch,
+                        const Copy& copy) const {
+  kernels::Vectorised([=, first = records_.data() + offset, stride = stride_](auto) {
+    const size_t ahead = std::min(RecordsAhead(/*near=*/true, bytes), numbers.size()), whole = numbers.size() - ahead;
+    for (size_t i = 0; i < ahead; ++i) fetch(first + numbers[i] * stride);
+    for (size_t i = 0; i < whole; ++i) {
+      fetch(first + numbers[i + ahead] * stride);
+      copy(rows + i * bytes, first + numbers[i] * stride);
+    }
+    for (size_t i = whole; i < numbers.size(); ++i) copy(rows + i * bytes, first + numbers[i] * stride);
+  });
+}
+
+template <size_t kLines>
+void RowStore::CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows) const {
+  CopyEach(
+      numbers, offset, kLines * kCacheLine, rows,
+      [](const char* from) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+        for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(from + line * kCacheLine);
+      },
+      [](char* target, const char* source) __attribute__((always_inline)) { std::memcpy(target, source, kLines * kCacheLine); });
+}
+
+// Lines that are still on their way are waited for together with those that the processor sees behind them, which are the more, the fewer
+// instructions lie between. So the usual sizes have loops of their own: rows of 64 floats, many of them in some cache, then take an eighth
+// less time than in the last one.
+void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows) const {
+  if (numbers.empty()) return;
+  if (stride_ % kCacheLine == 0 && offset % kCacheLine == 0) {
+    switch (bytes) {
+      case 1 * kCacheLine: return CopyLines<1>(numbers, offset, rows);
+      case 2 * kCacheLine: return CopyLines<2>(numbers, offset, rows);
+      case 4 * kCacheLine: return CopyLines<4>(numbers, offset, rows);
+      case 8 * kCacheLine: return CopyLines<8>(numbers, offset, rows);
+    }
+  }
+  CopyEach(
+      numbers, offset, bytes, rows,
+      [near = NearFetch(offset, bytes)](const char* from) __attribute__((always_inline)) { near.Into<LineFetch::kFirstCache>(from); },
+      [=](char* target, const char* source) __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
+}
+
 }  // namespace tandem::ps

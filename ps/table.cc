@@ -25,19 +25,6 @@ constexpr size_t kGradientsAhead = 6;
 // Sets the random bits of rounding apart from those of first weights.
 constexpr uint64_t kRoundingSalt = 0x726f756e64696e67;
 
-// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not.
-inline void CopyRow(void* target, const char* source, size_t bytes) {
-  char* const to = static_cast<char*>(target);
-  size_t at = 0;
-  for (; at + 256 <= bytes; at += 256) {
-#pragma GCC unroll 4
-    for (size_t line = 0; line < 256; line += 64) std::memcpy(to + at + line, source + at + line, 64);
-  }
-  for (; at + 64 <= bytes; at += 64) std::memcpy(to + at, source + at, 64);
-  for (; at + sizeof(float) <= bytes; at += sizeof(float)) std::memcpy(to + at, source + at, sizeof(float));
-  for (; at < bytes; ++at) to[at] = source[at];
-}
-
 // Eight fixed lanes, then their sum from left to right: the same bits on every machine.
 double SquaredNorm(const float* x, size_t dim) {
   double lanes[8] = {};
@@ -154,9 +141,7 @@ bool Table::PullPresent(absl::Span<const uint64_t> ids, bool create, char* rows,
     if (!create) return false;
     numbers[i] = rows_.NumberOf(Create(ids[i]));
   }
-  const size_t offset = layout_.weights_offset();
-  rows_.ForEachPresent({numbers, ids.size()}, offset, row_bytes,
-                       [=](size_t i, const char* record) { CopyRow(rows + i * row_bytes, record + offset, row_bytes); });
+  rows_.CopyPresent({numbers, ids.size()}, layout_.weights_offset(), row_bytes, rows);
   return true;
 }
 
@@ -185,7 +170,7 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, voi
         if (record == nullptr) return void(absent = true);
       }
       if (numbers != nullptr) numbers[i] = rows_.NumberOf(record);
-      CopyRow(target, record + offset, row_bytes);
+      CopyBytes(target, record + offset, row_bytes);
     });
   } else {
     const bool whole = brings_up || decays || shows;
@@ -195,7 +180,7 @@ void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, voi
       if (record == nullptr) return void(absent = true);
       if (numbers != nullptr) numbers[i] = rows_.NumberOf(record);
       if (brings_up) BringUpStored(layout_.View(record));
-      if (as_stored) return CopyRow(target, record + offset, row_bytes);
+      if (as_stored) return CopyBytes(target, record + offset, row_bytes);
       if (storage == STORED_F32 && !decays && !shows) {
         return EncodeRow(format, reinterpret_cast<const float*>(record + offset), spec_.dim(), target);
       }
@@ -274,7 +259,7 @@ void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint6
 
 inline void Table::Decode(const PendingGradients::Gradient& gradient, float* values) const {
   const WireFormat format = pending_.FormatOf(gradient);
-  if (format == WIRE_F32) CopyRow(values, gradient.bytes, spec_.dim() * sizeof(float));
+  if (format == WIRE_F32) CopyBytes(values, gradient.bytes, spec_.dim() * sizeof(float));
   else DecodeRow(format, gradient.bytes, spec_.dim(), values);
 }
 

@@ -112,12 +112,15 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
         ASSERT_EQ(next, ids.size());
         std::vector<uint64_t> present;
         std::copy_if(numbers.begin(), numbers.end(), std::back_inserter(present), [](uint64_t n) { return n != IdIndex::kNone; });
-        next = 0;
-        store.ForEachPresent(present, 0, stride, [&](size_t i, const char* record) {
-          ASSERT_EQ(i, next++);
-          ASSERT_EQ(store.NumberOf(record), present[i]);
-        });
-        ASSERT_EQ(next, present.size());
+        for (const size_t offset : {size_t{0}, stride / 3}) {
+          const size_t bytes = stride - offset;
+          std::string copied(present.size() * bytes, '#'), records;
+          for (const uint64_t id : ids) {
+            if (const char* const record = store.Find(id); record != nullptr) records.append(record + offset, bytes);
+          }
+          store.CopyPresent(present, offset, bytes, copied.data());
+          ASSERT_EQ(copied, records);
+        }
       }
       ExpectSame(store, expected);
     }

@@ -64,7 +64,7 @@ TEST(TableTest, PullsTheSameRowsOnProcessorsThatFetchNear) {
   const std::vector<std::pair<RowStorage, WireFormat>> as_stored = {
       {STORED_F32, WIRE_F32}, {STORED_BF16, WIRE_BF16}, {STORED_INT8, WIRE_INT8}};
   for (const auto& [storage, format] : as_stored) {
-    for (uint32_t dim : {1u, 5u, 64u, 67u}) {
+    for (uint32_t dim : {1u, 5u, 16u, 32u, 64u, 67u, 128u, 200u}) {
       SCOPED_TRACE(testing::Message() << WireFormat_Name(format) << ", dim " << dim);
       TableSpec spec = MakeTableSpec(1, dim);
       spec.set_storage(storage);

@@ -5,14 +5,18 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
+#include "kernels/base/buffer.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/vectorise.h"
+#include "ps/line_fetch.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/table.h"
 #include "trainer/cli/bench_figures.h"
@@ -67,7 +71,9 @@ class StoreBench {
         repetitions_(options.repetitions),
         dim_(table.spec().dim()),
         optimizer_(ps::MakeSparseOptimizer(table.spec())),
-        values_(kIdsOfCall * dim_, 0.01f) {
+        memory_(Buffer::Allocate(kIdsOfCall * dim_ * sizeof(float))),
+        values_(static_cast<float*>(memory_->data()), kIdsOfCall * dim_) {
+    std::fill(values_.begin(), values_.end(), 0.01f);
     IdSource source(options.rows, distribution, 0);
     for (size_t i = 0; i < kIdsOfCall * kNumCalls; ++i) ids_.push_back(IdOf(source.Next(0)));
     for (const uint64_t id : ids_) places_.push_back(reinterpret_cast<char*>(table_.Find(id).header));
@@ -77,12 +83,12 @@ class StoreBench {
     StoreFigures figures = Measure([this](size_t call) { table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data()); },
                                    [this](size_t call, const Known& how) { GatherKnown(call, how); });
     figures.bytes_per_second = figures.rows_per_second * dim_ * sizeof(float);
-    std::vector<float> known(values_.size());
+    std::vector<float> known;
     for (size_t call : {size_t{0}, kNumCalls / 2, kNumCalls - 1}) {
       GatherKnown(call, kKnown[0]);
-      known = values_;
+      known.assign(values_.begin(), values_.end());
       table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data());
-      figures.correct &= known == values_;
+      figures.correct &= absl::MakeConstSpan(known) == values_;
     }
     return figures;
   }
@@ -118,29 +124,33 @@ class StoreBench {
 
   absl::Span<const uint64_t> IdsOf(size_t call) const { return {ids_.data() + call * kIdsOfCall, kIdsOfCall}; }
 
-  template <int kLocality>
-  __attribute__((always_inline)) static inline void Fetch(const char* from, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, kLocality);
-  }
-  // body(fetch), where fetch(from, bytes) fetches as `how` says.
+  // body(fetch, dim): fetch(place) asks for the memory of a record, from `offset` on, as `how` says; dim is known to the compiler if it
+  // is one of the usual ones.
   template <class Body>
-  static void WithFetch(const Known& how, const Body& body) {
-    if (how.near) return body([](const char* from, size_t bytes) __attribute__((always_inline)) { Fetch<3>(from, bytes); });
-    body([](const char* from, size_t bytes) __attribute__((always_inline)) { Fetch<2>(from, bytes); });
+  void WithFetch(const Known& how, size_t offset, size_t bytes, const Body& body) const {
+    const auto with_dim = [&](auto fetch) {
+      switch (dim_) {
+        case 16: return body(fetch, std::integral_constant<size_t, 16>());
+        case 64: return body(fetch, std::integral_constant<size_t, 64>());
+        case 128: return body(fetch, std::integral_constant<size_t, 128>());
+        default: return body(fetch, size_t{dim_});
+      }
+    };
+    using ps::LineFetch;
+    const LineFetch lines(table_.layout().stride(), offset, bytes);
+    if (how.near) with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<LineFetch::kFirstCache>(at + offset); });
+    else with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<LineFetch::kSecondCache>(at + offset); });
   }
 
   void GatherKnown(size_t call, const Known& how) {
     char* const* const places = places_.data() + call * kIdsOfCall;
-    const size_t offset = table_.layout().weights_offset(), bytes = dim_ * sizeof(float), dim = dim_;
-    const size_t ahead = how.ahead;
+    const size_t offset = table_.layout().weights_offset(), ahead = how.ahead;
     float* const out = values_.data();
-    WithFetch(how, [=](auto fetch) {
+    WithFetch(how, offset, dim_ * sizeof(float), [=](auto fetch, auto dim) {
       kernels::Vectorised([=] {
         for (size_t i = 0; i < kIdsOfCall; ++i) {
-          if (i + ahead < kIdsOfCall) fetch(places[i + ahead] + offset, bytes);
-          const float* const row = reinterpret_cast<const float*>(places[i] + offset);
-#pragma GCC ivdep
-          for (size_t k = 0; k < dim; ++k) out[i * dim + k] = row[k];
+          if (i + ahead < kIdsOfCall) fetch(places[i + ahead]);
+          ps::CopyBytes(out + i * dim, places[i] + offset, dim * sizeof(float));
         }
       });
     });
@@ -148,12 +158,11 @@ class StoreBench {
 
   void UpdateKnown(size_t call, const Known& how) {
     char* const* const places = places_.data() + call * kIdsOfCall;
-    const size_t stride = table_.layout().stride();
-    WithFetch(how, [&](auto fetch) {
+    WithFetch(how, 0, table_.layout().stride(), [&](auto fetch, size_t dim) {
       for (size_t i = 0; i < kIdsOfCall; ++i) {
-        if (i + how.ahead < kIdsOfCall) fetch(places[i + how.ahead], stride);
+        if (i + how.ahead < kIdsOfCall) fetch(places[i + how.ahead]);
         const ps::RowView row = table_.layout().View(places[i]);
-        optimizer_->Apply(reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim_, dim_, 1, kRate, 1);
+        optimizer_->Apply(reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim, dim, 1, kRate, 1);
         row.header->last_step = 1;
         row.header->frequency += 1;
         row.header->version += 1;
@@ -200,7 +209,8 @@ class StoreBench {
   std::vector<uint64_t> ids_;
   std::vector<char*> places_;       // of the ids' records
   std::vector<uint32_t> versions_;  // of their rows, before the passes
-  std::vector<float> values_;       // [kIdsOfCall, dim]: rows pulled, or gradients
+  const std::shared_ptr<Buffer> memory_;
+  const absl::Span<float> values_;  // [kIdsOfCall, dim]: rows pulled, or gradients; from a line's first byte on, as in messages
 };
 
 void Fill(ps::Table& table, uint64_t rows) {

@@ -1,0 +1,48 @@
+// Asks for the memory of a record ahead of its use, in the fewest instructions: while a processor waits for lines it sees some hundreds
+// of instructions ahead, and what else takes room among them leaves fewer lines on their way.
+// Thread rule: a value.
+#pragma once
+
+#include <cstddef>
+
+namespace tandem::ps {
+
+// What is alike for all records is settled before the first, and one jump, to the same place every time, leads to as many fetches as
+// there are lines. With a loop instead rows that caches held were copied a sixth slower (AMD, Zen 5).
+class LineFetch {
+ public:
+  static constexpr int kFirstCache = 3, kSecondCache = 2;
+
+  // Of `bytes`, from `offset` on, of records of `stride` bytes, the first of which begins a line. REQUIRES: bytes > 0.
+  LineFetch(size_t stride, size_t offset, size_t bytes)
+      : lines_((bytes + kLine - 1) / kLine),
+        last_(bytes - 1),
+        may_end_in_another_(stride % kLine != 0 || offset % kLine + last_ % kLine >= kLine) {}
+
+  template <int kCache>
+  __attribute__((always_inline)) void Into(const char* from) const {
+    const auto fetch = [=](size_t line) __attribute__((always_inline)) { __builtin_prefetch(from + line * kLine, 0, kCache); };
+    switch (lines_) {
+      default:
+        for (size_t line = 9; line < lines_; ++line) fetch(line);
+        [[fallthrough]];
+      case 9: fetch(8); [[fallthrough]];
+      case 8: fetch(7); [[fallthrough]];
+      case 7: fetch(6); [[fallthrough]];
+      case 6: fetch(5); [[fallthrough]];
+      case 5: fetch(4); [[fallthrough]];
+      case 4: fetch(3); [[fallthrough]];
+      case 3: fetch(2); [[fallthrough]];
+      case 2: fetch(1); [[fallthrough]];
+      case 1: fetch(0);
+    }
+    if (may_end_in_another_) __builtin_prefetch(from + last_, 0, kCache);
+  }
+
+ private:
+  static constexpr size_t kLine = 64;
+  const size_t lines_, last_;
+  const bool may_end_in_another_;
+};
+
+}  // namespace tandem::ps
