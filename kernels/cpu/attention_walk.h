@@ -139,9 +139,13 @@ class AttentionWalk {
   void PrepareMask() {
     int64_t* places = Scratch<int64_t>(ScratchSlot::TASK_B, task_.num_keys);
     mask_.contiguous = true;
+    int64_t previous = -2;
     for (int64_t j = 0; j < task_.num_keys; ++j) {
-      places[j] = p_.row_index[task_.first_key + j] % p_.max_length;
+      const int64_t row = p_.row_index[task_.first_key + j];
+      const bool follows = row == previous + 1 && places[j - 1] + 1 < p_.max_length;  // rarely not, and divisions take their time
+      places[j] = follows ? places[j - 1] + 1 : row % p_.max_length;
       mask_.contiguous &= j == 0 || places[j] == places[j - 1] + 1;
+      previous = row;
     }
     mask_.keys = p_.keys;
     mask_.step = p_.step;

@@ -77,6 +77,14 @@ inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_
 
 #ifdef TANDEM_VECTOR_COPIES
 
+// A row pointer that the compiler takes for news: of a tile's rows it would otherwise compute all addresses before the loop, and keep them in
+// memory until the sums are stored.
+template <class T>
+inline T* Opaque(T* row) {
+  asm("" : "+r"(row));
+  return row;
+}
+
 // The same tile of f32 by hand, and never inlined: between other loops g++ 12 leaves it too few registers, so that the loop's counter and
 // pointers live in memory, and a narrow tile waits for them. Fetches lines of `prefetch` between its steps of depth.
 template <int kVectors>
@@ -85,13 +93,22 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
                                                                     int64_t c_row, RowPrefetch& prefetch) {
   constexpr int kWidth = 16, kHalf = kTileRows / 2;
   __m512 sums[kTileRows][kVectors];
+  if (accumulate) {
+    const float* old = c;
 #pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < kTileRows; ++i, old = Opaque(old + c_row)) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) sums[i][v] = accumulate ? _mm512_loadu_ps(c + i * c_row + v * kWidth) : _mm512_setzero_ps();
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_loadu_ps(old + v * kWidth);
+    }
+  } else {
+#pragma GCC unroll 6
+    for (int i = 0; i < kTileRows; ++i) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_setzero_ps();
+    }
   }
   const int64_t period = prefetch.PiecesPerLine();
-  const float* a_lower = a + kHalf * a_row;  // so that an address is a register and a small multiple of another
+  const float* a_lower = Opaque(a + kHalf * a_row);  // so that an address is a register and a small multiple of another
   for (int64_t d = 0, line = 0; d < depth; ++d, a += a_depth, a_lower += a_depth, b += b_row) {
     if (d == line) {
       prefetch.Fetch();
@@ -107,10 +124,11 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
       for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_fmadd_ps(factor, row[v], sums[i][v]);
     }
   }
+  float* to = Opaque(c);
 #pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i) {
+  for (int i = 0; i < kTileRows; ++i, to = Opaque(to + c_row)) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(c + i * c_row + v * kWidth, sums[i][v]);
+    for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(to + v * kWidth, sums[i][v]);
   }
 }
 
