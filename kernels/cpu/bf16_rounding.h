@@ -74,8 +74,9 @@ struct ProcessorRounding {
 };
 
 template <class Loop>
-__attribute__((target(TANDEM_BF16_TARGET), flatten, noinline)) void RunAvx512Bf16(const Loop loop) {
-  loop(InstructionSetTag<InstructionSet::AVX512>{}, ProcessorRounding{});
+__attribute__((target(TANDEM_BF16_TARGET), flatten, noinline)) void RunAvx512Bf16(const Loop& loop) {
+  const Loop own = loop;
+  own(InstructionSetTag<InstructionSet::AVX512>{}, ProcessorRounding{});
 }
 
 #endif

@@ -59,13 +59,15 @@ inline void CallLoop(const Loop& loop) {
 
 template <class Loop>
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void
-RunAvx512(const Loop loop) {
-  CallLoop<InstructionSet::AVX512>(loop);
+RunAvx512(const Loop& loop) {
+  const Loop own = loop;
+  CallLoop<InstructionSet::AVX512>(own);
 }
 
 template <class Loop>
-__attribute__((target("avx2,fma,bmi2"), flatten, noinline)) void RunAvx2(const Loop loop) {
-  CallLoop<InstructionSet::AVX2>(loop);
+__attribute__((target("avx2,fma,bmi2"), flatten, noinline)) void RunAvx2(const Loop& loop) {
+  const Loop own = loop;
+  CallLoop<InstructionSet::AVX2>(own);
 }
 
 #endif
