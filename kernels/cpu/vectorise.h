@@ -2,7 +2,8 @@
 // chosen at run time. The loop and all it calls are flattened into each copy: a CHECK, or a call that cannot be inlined, belongs on
 // rare paths only, for it costs a change of registers. Bits do not depend on the copy: contraction to FMA is off, and sums run over a fixed number of lanes (lanes.h).
 // Builds with sanitizers have the baseline only: it is the same source, and three instrumented copies take minutes to compile.
-// The copies take the loop by value: what it captured is then theirs alone, stays in registers, and no store of the loop can change it.
+// The copies make a copy of the loop: what it captured is then theirs alone, stays in registers, and no store of the loop can change it.
+// They make it themselves: a caller that copies what it has just stored, in wider pieces, waits until all of its stores have gone.
 // A loop that takes an argument gets its copy's instruction set as a type, to choose shapes that fit the registers.
 #pragma once
 
