@@ -101,11 +101,13 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
 }
 
 // The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs vector instructions: an exponential
-// takes 13, its maximum and sum 2, the gradient of the score 3, a mask its random bits and 2 or, where it masks twice, 3.
+// takes 13, or 11 where it is rounded to bf16 at once, its maximum and sum 2, the gradient of the score 3, a mask its random bits and 2 or,
+// where it masks twice, 3.
 struct PairWork {
   int products, instructions, mask_instructions;
 };
-constexpr PairWork kForwardWork{2, 15, kDropoutBitsInstructions + 2}, kBackwardWork{5, 16, kDropoutBitsInstructions + 3};
+constexpr PairWork kForwardWork{2, 15, kDropoutBitsInstructions + 2}, kBackwardWork{5, 16, kDropoutBitsInstructions + 3},
+    kRoundedBackwardWork{5, 14, kDropoutBitsInstructions + 3};
 
 double PairsOf(double length, bool causal) { return causal ? length * (length + 1) / 2 : length * length; }
 
@@ -148,7 +150,8 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream) {
 
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream) {
   const double bytes = static_cast<double>(8 * args.q.num_bytes() + args.log_sum_exp.num_bytes());
-  const KernelSpan span = SpanOf("attention_backward", args, kBackwardWork, bytes, stream);
+  const bool rounded = !stream.on_cuda() && args.q.dtype == DType::BF16 && TileProducts::Takes(args.q.shape[2]);
+  const KernelSpan span = SpanOf("attention_backward", args, rounded ? kRoundedBackwardWork : kBackwardWork, bytes, stream);
   if (stream.on_cuda()) return cuda::AttentionBackward(args, stream);
   WithStorageType(args.q.dtype, [&](auto zero) {
     using S = decltype(zero);

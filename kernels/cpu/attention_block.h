@@ -227,13 +227,17 @@ inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMa
 }
 
 // One key of kWidth queries, with P = 2^(scale score - log_sum) and the mask m of 0 and keep_scale: the score becomes P or, if dropped, 0;
-// grad, which holds dO V', becomes P (m dO V' - delta). The first `hidden` lanes do not see the key and get 0.
-template <int kWidth, bool kDropout, class T>
+// grad, which holds dO V', becomes P (m dO V' - delta). The first `hidden` lanes do not see the key and get 0. kRounded: both will be rounded
+// to bf16.
+template <int kWidth, bool kDropout, bool kRounded, class T>
 inline void GradientRow(T scale, const T* log_sum, const T* delta, const uint32_t* words, uint32_t limit, T keep_scale, int32_t hidden,
                         T* __restrict__ score, T* __restrict__ grad) {
 #pragma GCC unroll 1
   for (int l = 0; l < kWidth; ++l) {
-    const T raw = Exp2(Fma(score[l], scale, -log_sum[l])), p = l < hidden ? T(0) : raw;
+    T raw = Fma(score[l], scale, -log_sum[l]);
+    if constexpr (kRounded) raw = Exp2ForBFloat16(raw);
+    else raw = Exp2(raw);
+    const T p = l < hidden ? T(0) : raw;
     const T product = l < hidden ? T(0) : grad[l];
     const T kept = kDropout ? DropOrKeep(words[l], limit, product * keep_scale) : product;
     grad[l] = p * (kept - delta[l]);
@@ -271,10 +275,10 @@ inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& ter
         T *s = scores + begin * kScoreRow + c, *g = grads + begin * kScoreRow + c;
         int64_t j = begin;
         for (; j < all; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
-          GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, 0, s, g);
+          GradientRow<kWidth, kDropout, false>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, 0, s, g);
         }
         for (; j < any; ++j, s += kScoreRow, g += kScoreRow, words += kDropout ? kLanes : 0) {
-          GradientRow<kWidth, kDropout>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, block.Hidden(c, j), s, g);
+          GradientRow<kWidth, kDropout, false>(terms.scale, log_sum, delta, words, mask.limit, terms.keep_scale, block.Hidden(c, j), s, g);
         }
       }
     });
@@ -283,15 +287,19 @@ inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& ter
   }
 }
 
-// Where rounded scores and their gradients go, a row per key: both as rows `row` apart, gradients also as pairs of keys.
+// Where rounded scores and their gradients go, a row per key: both in rows `row` apart, gradients also in pairs of keys, kLanes a row,
+// `panel` from the pairs of the next kLanes queries.
 struct RoundedScores {
   BFloat16 *scores, *grads;
   int64_t row;
-  uint32_t* grad_pairs;  // rows kScoreRow apart
+  uint32_t* grad_pairs;
+  int64_t panel;
 
-  RoundedScores At(int64_t column, int64_t key) const {
-    return {scores + key * row + column, grads + key * row + column, row, grad_pairs + key / 2 * kScoreRow + column};
+  // Of queries from `column` on, a multiple of kLanes.
+  RoundedScores From(int64_t column) const {
+    return {scores + column, grads + column, row, grad_pairs + column / kLanes * panel, panel};
   }
+  void NextKeys() { scores += 2 * row, grads += 2 * row, grad_pairs += kLanes; }
 };
 
 // The same, rounded by `round` (bf16_rounding.h) while still in registers: num_rows rows, an even number, of num_columns, a multiple of
@@ -300,33 +308,39 @@ template <InstructionSet kSet, bool kDropout, class Round>
 inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<float>& terms, int64_t first_key, const float* scores,
                                  const float* grads, int64_t num_rows, int64_t num_columns, const RoundedScores& to, const Round& round) {
   const ColumnMask& mask = terms.mask;
-  const auto store = [&](int64_t c, int64_t j, const float* score, const float* next_score, const float* grad, const float* next_grad) {
-    const RoundedScores at = to.At(c, j);
+  const auto store = [&](const float* score, const float* next_score, const float* grad, const float* next_grad, RoundedScores& at) {
     round.Rows(score, next_score, at.scores, at.scores + at.row);
     round.RowsAndPairs(grad, next_grad, at.grads, at.grads + at.row, at.grad_pairs);
+    at.NextKeys();
   };
-  const auto zero_from = [&](int64_t c, int64_t j) {
+  const auto zero_from = [&](int64_t j, RoundedScores& at) {
     const float zeros[kLanes] = {};
-    for (; j < num_rows; j += 2) store(c, j, zeros, zeros, zeros, zeros);
+    for (; j < num_rows; j += 2) store(zeros, zeros, zeros, zeros, at);
   };
-  for (int64_t c = 0; c < block.columns; c += kLanes) {
+  for (int64_t c = 0; c < num_columns; c += kLanes) {
+    RoundedScores at = to.From(c);  // the loop's own: what it stores cannot change it
+    if (c >= block.columns) {
+      zero_from(0, at);
+      continue;
+    }
     const int64_t all = block.SeenByAll(c), any = block.SeenByAny(c, kLanes);
     const uint32_t* words = kDropout ? mask.Words<kSet>(c, first_key, any).Rows(0, any) : nullptr;
     float log_sum[kLanes], delta[kLanes];
     for (int l = 0; l < kLanes; ++l) log_sum[l] = terms.log_sums[c + l];
     for (int l = 0; l < kLanes; ++l) delta[l] = terms.deltas[c + l];
+    const float scale = terms.scale;
     const auto form = [&](int64_t j, int32_t hidden, float* score, float* grad) {
       for (int l = 0; l < kLanes; ++l) score[l] = scores[j * kScoreRow + c + l];
       for (int l = 0; l < kLanes; ++l) grad[l] = grads[j * kScoreRow + c + l];
-      GradientRow<kLanes, kDropout>(terms.scale, log_sum, delta, kDropout ? words + j * kLanes : nullptr, mask.limit, terms.keep_scale,
-                                    hidden, score, grad);
+      GradientRow<kLanes, kDropout, true>(scale, log_sum, delta, kDropout ? words + j * kLanes : nullptr, mask.limit, terms.keep_scale,
+                                          hidden, score, grad);
     };
     int64_t j = 0;
     for (; j + 2 <= all; j += 2) {
       float score[kLanes], next_score[kLanes], grad[kLanes], next_grad[kLanes];
       form(j, 0, score, grad);
       form(j + 1, 0, next_score, next_grad);
-      store(c, j, score, next_score, grad, next_grad);
+      store(score, next_score, grad, next_grad, at);
     }
     for (; j < any; j += 2) {
       float score[kLanes], next_score[kLanes], grad[kLanes], next_grad[kLanes];
@@ -336,16 +350,15 @@ inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<fl
       } else {
         for (int l = 0; l < kLanes; ++l) next_score[l] = next_grad[l] = 0;
       }
-      store(c, j, score, next_score, grad, next_grad);
+      store(score, next_score, grad, next_grad, at);
     }
-    zero_from(c, j);
+    zero_from(j, at);
   }
-  for (int64_t c = block.columns; c < num_columns; c += kLanes) zero_from(c, 0);
 }
 
-// dots[i] = sum over d of x[i - begin, d] y[i, d] for i in [begin, end), 0 before; end a multiple of kLanes.
-template <class X, class Y, class T>
-inline void RowDots(const HeadRows<X>& x, const HeadRows<Y>& y, int64_t begin, int64_t end, int64_t depth, T* dots) {
+// dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end), 0 before; end a multiple of kLanes.
+template <class S, class T>
+inline void RowDots(const HeadRows<S>& x, const HeadRows<S>& y, int64_t begin, int64_t end, int64_t depth, T* dots) {
   alignas(64) T sums[kTileElements];
   const int64_t whole = depth / kLanes * kLanes;
   for (int64_t r = 0; r < end; r += kLanes) {
@@ -354,8 +367,8 @@ inline void RowDots(const HeadRows<X>& x, const HeadRows<Y>& y, int64_t begin, i
       T sum[kLanes];
       for (int l = 0; l < kLanes; ++l) sum[l] = T(0);
       const bool wanted = begin <= i;
-      const X* x_row = x.data + std::max<int64_t>(0, i - begin) * x.stride;
-      const Y* y_row = y.data + i * y.stride;
+      const S* x_row = x.data + std::max<int64_t>(0, i - begin) * x.stride;
+      const S* y_row = y.data + std::max<int64_t>(0, i - begin) * y.stride;
       for (int64_t d = 0; wanted && d < whole; d += kLanes) {
         for (int l = 0; l < kLanes; ++l) sum[l] = Fma(static_cast<T>(Load(x_row[d + l])), static_cast<T>(Load(y_row[d + l])), sum[l]);
       }

@@ -75,6 +75,7 @@ struct AttentionTask {
 struct QueryRows {
   int64_t token, count, missing;
 
+  QueryRows(int64_t token, int64_t count, int64_t missing) : token(token), count(count), missing(missing) {}
   QueryRows(const AttentionTask& task, int64_t block)
       : token(task.first_query + std::max<int64_t>(0, task.BlockBegin(block))),
         count(task.BlockBegin(block + 1) - std::max<int64_t>(0, task.BlockBegin(block))),

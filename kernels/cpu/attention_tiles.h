@@ -1,30 +1,20 @@
 // The products of attention on bf16 storage in tiles: probabilities and the gradients of scores are rounded to bf16 before they meet v, k
-// and q (as in Dao et al. 2022), all sums are f32's. Sums run over keys or queries in ascending groups of 32. Rows of a head are read
-// where they lie, or copied where a tile would reach beyond them.
+// and q (as in Dao et al. 2022), all sums are f32's. Sums run over keys or queries in ascending groups of 32. Rows of
+// keys are read where they lie but for the last tile's, where a tile would reach beyond them; all else is packed into panels.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/cpu/attention_passes.h"
 #include "kernels/cpu/attention_scratch.h"
 #include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/bf16_rounding.h"
 #include "kernels/cpu/bf16_tiles.h"
 #include "kernels/cpu/row_prefetch.h"
-#include "kernels/cpu/transpose.h"
 
 namespace tandem::kernels {
-
-// pairs [rows / 2, columns]: elements of rows 2p (lower half) and 2p + 1.
-inline void WeaveRows(const HeadRows<BFloat16>& rows, int64_t num_rows, int64_t columns, uint32_t* pairs) {
-  for (int64_t r = 0; r < num_rows; r += 2, pairs += columns) {
-    const BFloat16 *lower = rows.From(r).data, *upper = rows.From(r + 1).data;
-#pragma GCC ivdep
-    for (int64_t c = 0; c < columns; ++c) pairs[c] = lower[c].bits | static_cast<uint32_t>(upper[c].bits) << 16;
-  }
-}
 
 class TileProducts {
  public:
@@ -52,10 +42,7 @@ class TileProducts {
     TakeScratch([this](Arena& arena) { Cut(arena); });
   }
 
-  int64_t width() const { return depth_; }
   float* scores() const { return scores_; }
-  float* out() const { return out_; }
-  const HeadRows<BFloat16>& grad_out() const { return grad_out_; }
   // Of the keys from `key` on. If one block has all queries, sums of one chunk are kept, which are complete when they are formed.
   float* grad_k(int64_t key) const { return grad_k_ + (KeepsAllSums() ? key * depth_ : 0); }
   float* grad_v(int64_t key) const { return grad_v_ + (KeepsAllSums() ? key * depth_ : 0); }
@@ -64,25 +51,19 @@ class TileProducts {
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
-    CopyLastTile(p_.k, begin, end, copied_k_);
-    CopyLastTile(p_.v, begin, end, copied_v_);
-    // The columns' tiles that hold one of these keys, with zeros behind the last.
-    const int64_t first = begin / kTileUnit * kTileUnit, padded = Padded(end);
-    const KeyRows<BFloat16>& keys = backward_ ? k_ : v_;
-    BFloat16* columns = backward_ ? k_columns_ : v_columns_;
-    Vectorised([=, &keys, depth = depth_, stride = padded_keys_, pairs = key_pairs_] {
-      for (int64_t j = first; j < padded; j += kTileUnit) {
-        WeaveRows(keys.From(j), kTileUnit, depth, pairs);
-        for (int64_t r = std::max<int64_t>(0, end - j); r < kTileUnit; ++r) {
-          for (int64_t d = 0; d < depth; ++d) pairs[r / 2 * depth + d] &= r % 2 == 0 ? 0xffff0000u : 0xffffu;
-        }
-        TransposeRows(pairs, kTileUnit / 2, depth, depth, reinterpret_cast<uint32_t*>(columns + j), stride / 2);
+    CopyLastTile(p_.k, end, copied_k_);
+    CopyLastTile(p_.v, end, copied_v_);
+    // The columns' panels that hold one of these keys.
+    Vectorised([=, this, &keys = backward_ ? k_ : v_, columns = backward_ ? k_columns_ : v_columns_] {
+      for (int64_t j = begin / kTileUnit * kTileUnit; j < end; j += kTileUnit) {
+        const HeadRows<BFloat16> group = keys.From(j);
+        PackColumns(group.data, group.stride, depth_, columns + j * depth_);
       }
     });
   }
   void LoadQueries(const QueryRows& rows, int64_t columns) { LoadBlock(p_.q, rows, columns, q_pairs_of_queries_, q_pairs_); }
   void LoadGradient(const QueryRows& rows, int64_t columns) {
-    grad_out_ = LoadBlock(p_.grad_output, rows, columns, grad_out_pairs_of_queries_, grad_out_pairs_);
+    LoadBlock(p_.grad_output, rows, columns, grad_out_pairs_of_queries_, grad_out_pairs_);
   }
 
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, 0, q_pairs_, scores_, prefetch); }
@@ -92,15 +73,15 @@ class TileProducts {
   }
   // Of a part of a block, whose queries begin with its `column`.
   void BackwardScores(const ScoreBlock& part, int64_t column, int64_t key, RowPrefetch& prefetch) {
-    const int64_t at = PlaceOf(column, depth_, kScoreColumns);
+    const int64_t at = column / kTileColumns * query_panel();
     ScoresInto(part, k_, key, q_pairs_ + at, scores_, prefetch);
     ScoresInto(part, v_, key, grad_out_pairs_ + at, grad_scores_, prefetch);
   }
   // Rounded they are kept for the products.
   void FormGradients(const ScoreBlock& part, const GradientTerms<float>& terms, int64_t column, int64_t key) {
     RoundGradientsOfScores(part, terms, key, scores_, grad_scores_, kChunkKeys, Padded(part.columns),
-                           {rounded_ + column, rounded_grads_ + column, task_.block_queries,
-                            ScorePairs(column) + key / 2 * kScoreRow});
+                           {rounded_ + column * kChunkKeys, rounded_grads_ + column * kChunkKeys, kTileDepths,
+                            ScorePairs(column) + key / 2 * kTileColumns, score_panel()});
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
     KeysInto(block, key, rounded_, grad_out_pairs_of_queries_, grad_v(key), prefetch);
@@ -109,34 +90,36 @@ class TileProducts {
   void FinishQueryGradient(const ScoreBlock& part, int64_t column, RowPrefetch& prefetch) {
     QueriesInto(part, k_columns_, ScorePairs(column), prefetch);
   }
-  // Rows of a block's output or of a gradient, row r times factors[r * factor_stride].
-  void Save(const float* from, int64_t rows, const float* factors, int64_t factor_stride, BFloat16* to, int64_t stride) const {
-    RoundRows(from, rows, depth_, factors, factor_stride, to, stride);
+  // Rows of a gradient, each times `factor`.
+  void Save(const float* from, int64_t rows, float factor, BFloat16* to, int64_t stride) const {
+    RoundRows(from, rows, depth_, factor, to, stride);
+  }
+  // Queries [begin, end) of the output, backward of the gradient of q, query i times factors[i].
+  void SaveQueries(int64_t begin, int64_t end, const float* factors, BFloat16* to, int64_t stride) const {
+    RoundTransposed(out_columns_, depth_, kScoreColumns, begin, end, factors, to, stride);
   }
 
  private:
   bool KeepsAllSums() const { return task_.NumBlocks() > 1; }
   static int64_t Padded(int64_t count) { return RoundUp(count, kTileUnit); }
-  // Where a query's column begins in pairs of rows, which lie in groups of kScoreColumns columns, `row` apart.
-  static int64_t PlaceOf(int64_t column, int64_t num_rows, int64_t row) {
-    return column / kScoreColumns * row * num_rows / 2 + column % kScoreColumns;
-  }
-  uint32_t* ScorePairs(int64_t column) const { return score_pairs_ + PlaceOf(column, padded_keys_, kScoreRow); }
+  // Words between panels: of a block's columns, of its rows, and of scores.
+  int64_t query_panel() const { return depth_ / 2 * kTileColumns; }
+  int64_t row_panel() const { return task_.block_queries / 2 * kTileColumns; }
+  int64_t score_panel() const { return padded_keys_ / 2 * kTileColumns; }
+  uint32_t* ScorePairs(int64_t column) const { return score_pairs_ + column / kTileColumns * score_panel(); }
 
   void Cut(Arena& arena) {
-    const int64_t block = task_.block_queries * depth_, part = kScoreColumns * depth_, keys = padded_keys_ * depth_;
+    const int64_t block = task_.block_queries * depth_, keys = padded_keys_ * depth_;
     // Rows of a whole tile of vectors are zeroed behind the last key.
     const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kScoreRow;
     copied_k_ = TakeLastTile(arena, k_);
     copied_v_ = TakeLastTile(arena, v_);
-    key_pairs_ = arena.Take<uint32_t>(kTileUnit / 2 * depth_);
-    rows_ = arena.Take<BFloat16>(block);
+    rows_ = arena.Take<BFloat16>(kTileUnit * depth_);
     q_pairs_ = arena.Take<uint32_t>(block / 2);
     q_pairs_of_queries_ = arena.Take<uint32_t>(block / 2);
     scores_ = arena.Take<float>(score_room);
-    score_pairs_ = arena.Take<uint32_t>(padded_keys_ / 2 * (task_.block_queries / kScoreColumns * kScoreRow));
-    out_columns_ = arena.Take<float>(part);
-    out_ = arena.Take<float>(part);
+    score_pairs_ = arena.Take<uint32_t>(padded_keys_ / 2 * task_.block_queries);
+    out_columns_ = arena.Take<float>(kScoreColumns * depth_);
     if (!backward_) {
       v_columns_ = arena.Take<BFloat16>(keys);
       return;
@@ -162,48 +145,42 @@ class TileProducts {
     keys.last_tile = {copy, depth_};
     return copy;
   }
-  void CopyHead(const TokenRows<const BFloat16>& from, int64_t token, int64_t rows, BFloat16* to) const {
-    Vectorised([=, head = RowsInPlace(from, token), depth = depth_] {
-      for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t d = 0; d < depth; d += kTileUnit) {
-          std::memcpy(static_cast<void*>(to + r * depth + d), head.From(r).data + d, kTileUnit * sizeof(BFloat16));
-        }
-      }
-    });
-  }
-  // Of keys [begin, end) those in the last tile, if that is copied, and zeros behind.
-  void CopyLastTile(const TokenRows<const BFloat16>& from, int64_t begin, int64_t end, BFloat16* to) const {
+  // Of keys up to `end` those in the last tile, if that is copied, and zeros behind.
+  void CopyLastTile(const TokenRows<const BFloat16>& from, int64_t end, BFloat16* to) const {
     const int64_t first = k_.tile_begin;
-    begin = std::max(begin, first);
-    if (begin >= end) return;
-    CopyHead(from, task_.first_key + begin, end - begin, to + (begin - first) * depth_);
-    std::fill(to + (end - first) * depth_, to + kTileUnit * depth_, BFloat16{0});
+    if (end > first) CopyRows(from, {task_.first_key + first, end - first, 0}, 0, to);
   }
-  // A block's rows as pairs of neighbouring elements, a column per query, as PlaceOf says, and as pairs of queries.
-  HeadRows<BFloat16> LoadBlock(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t columns, uint32_t* of_queries,
-                               uint32_t* pairs) {
-    HeadRows<BFloat16> block = RowsInPlace(from, rows.token);
-    if (rows.count != Padded(columns) || block.stride % 2 != 0) {
-      block = {rows_, depth_};
-      std::fill_n(rows_, rows.missing * depth_, BFloat16{0});
-      CopyHead(from, rows.token, rows.count, rows_ + rows.missing * depth_);
-      std::fill(rows_ + columns * depth_, rows_ + Padded(columns) * depth_, BFloat16{0});
+  // A group of a head's rows from row `first` on, zeros for those that are not there.
+  void CopyRows(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t first, BFloat16* to) const {
+    const HeadRows<BFloat16> head = RowsInPlace(from, rows.token);
+    for (int64_t r = first - rows.missing, end = r + kTileUnit; r < end; ++r, to += depth_) {
+      if (r >= 0 && r < rows.count) std::copy_n(head.From(r).data, depth_, to);
+      else std::fill_n(to, depth_, BFloat16{0});
     }
-    const auto* words = reinterpret_cast<const uint32_t*>(block.data);
+  }
+  // Such a group where it lies, or its copy if it is not whole.
+  HeadRows<BFloat16> Group(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t first) const {
+    const HeadRows<BFloat16> head = RowsInPlace(from, rows.token);
+    const int64_t begin = first - rows.missing, end = begin + kTileUnit;
+    if (begin >= 0 && end <= rows.count) return head.From(begin);
+    CopyRows(from, rows, first, rows_);
+    return {rows_, depth_};
+  }
+  // A block's rows as pairs of neighbouring elements, a column per query, and as pairs of queries.
+  void LoadBlock(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t columns, uint32_t* of_queries, uint32_t* pairs) {
     Vectorised([=, this] {
-      for (int64_t c = 0; c < columns; c += kScoreColumns) {
-        TransposeRows(words + c * (block.stride / 2), std::min(Padded(columns) - c, kScoreColumns), depth_ / 2, block.stride / 2,
-                      pairs + c * depth_ / 2, kScoreColumns);
+      for (int64_t c = 0; c < columns; c += kTileUnit) {
+        const HeadRows<BFloat16> group = Group(from, rows, c);
+        PackColumnPairs(group.data, group.stride, depth_, pairs + c / kTileColumns * query_panel());
+        if (backward_) PackRowPairs(group.data, group.stride, depth_, of_queries + c / 2 * kTileColumns, row_panel());
       }
-      if (backward_) WeaveRows(block, Padded(columns), depth_, of_queries);
     });
-    return block;
   }
   // A block of scores as pairs of keys; what no query of a vector sees is 0.
   void Round(const ScoreBlock& block) const {
     for (int64_t c = 0; c < Padded(block.columns); c += kLanes) {
       const int64_t seen = c < block.columns ? block.SeenByAny(c, kLanes) : 0;
-      RoundColumns(scores_ + c, kScoreRow, seen, Padded(block.keys), score_pairs_ + c);
+      RoundColumns(scores_ + c, kScoreRow, seen, Padded(block.keys), ScorePairs(c));
     }
   }
 
@@ -214,9 +191,10 @@ class TileProducts {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
       const HeadRows<BFloat16> rows = keys.From(key + j);
-      TileProduct(kTileUnit, Padded(block.columns) - first, depth_,
-                  {rows.data, rows.stride, pairs + first, kScoreColumns, to + j * kScoreRow + first, kScoreRow}, false,
-                  prefetch);
+      tiles_.Product(kTileUnit, Padded(block.columns) - first, depth_,
+                     {rows.data, rows.stride, kTileDepths, pairs + first / kTileColumns * query_panel(), query_panel(),
+                      to + j * kScoreRow + first, kScoreRow},
+                     false, prefetch);
     }
   }
   // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given in pairs of queries. Strips with
@@ -225,20 +203,21 @@ class TileProducts {
                 RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
-      TileProduct(kTileUnit, depth_, Padded(block.columns) - first,
-                  {rounded + j * task_.block_queries + first, task_.block_queries, pairs + first / 2 * depth_, depth_,
-                   to + j * depth_, depth_},
-                  key + j < known_keys_, prefetch);
+      tiles_.Product(kTileUnit, depth_, Padded(block.columns) - first,
+                     {rounded + first * kChunkKeys + j * kTileDepths, kTileDepths, kChunkKeys * kTileDepths,
+                      pairs + first / 2 * kTileColumns, row_panel(), to + j * depth_, depth_},
+                     key + j < known_keys_, prefetch);
     }
   }
-  // out [queries, depth] = columns [depth, keys] times the scores in pairs, transposed.
+  // out_columns_ [depth, queries] = columns [depth, keys] times the scores in pairs.
   void QueriesInto(const ScoreBlock& block, const BFloat16* columns, const uint32_t* scores, RowPrefetch& prefetch) const {
     for (int64_t i = 0; i < block.columns; i += kTileUnit) {
       const int64_t seen = std::clamp<int64_t>(block.position + i + kTileUnit, 0, block.keys);
-      TileProduct(depth_, kTileUnit, Padded(seen),
-                  {columns, padded_keys_, scores + i, kScoreRow, out_columns_ + i, kScoreColumns}, false, prefetch);
+      tiles_.Product(depth_, kTileUnit, Padded(seen),
+                     {columns, kTileDepths, kTileDepths * depth_, scores + i / kTileColumns * score_panel(), score_panel(),
+                      out_columns_ + i, kScoreColumns},
+                     false, prefetch);
     }
-    Vectorised([&] { TransposeRows(out_columns_, depth_, block.columns, kScoreColumns, out_, depth_); });
   }
 
   const TileState tiles_;
@@ -248,11 +227,10 @@ class TileProducts {
   const bool backward_;
   int64_t known_keys_ = 0;  // to blocks before this one
   KeyRows<BFloat16> k_, v_;
-  HeadRows<BFloat16> grad_out_;
   BFloat16 *copied_k_, *copied_v_, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr;
   BFloat16 *rounded_ = nullptr, *rounded_grads_ = nullptr;
-  uint32_t *key_pairs_, *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
-  float *scores_, *out_columns_, *out_, *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr;
+  uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
+  float *scores_, *out_columns_, *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr;
 };
 
 }  // namespace tandem::kernels

@@ -31,13 +31,10 @@ class VectorProducts {
     TakeScratch([&](Arena& arena) { Cut(backward, arena); });
   }
 
-  int64_t width() const { return width_; }
   T* scores() const { return scores_; }  // [keys, kScoreRow]
-  T* out() const { return out_; }        // [kScoreColumns, width]: the output; backward the gradient of q
   T* grad_k(int64_t key) const { return grad_k_ + key * width_; }  // [keys, width], from `key` on
   T* grad_v(int64_t key) const { return grad_v_ + key * width_; }
   static constexpr bool kCopiesKeys = false;  // the gradient of queries reads keys, perhaps where they lie
-  const HeadRows<T>& grad_out() const { return grad_out_; }  // kScoreColumns rows
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
@@ -77,12 +74,17 @@ class VectorProducts {
   void FinishQueryGradient(const ScoreBlock& block, int64_t, RowPrefetch& prefetch) {
     QueryProduct(block, grad_scores_, k_.rows, width_, out_, prefetch);
   }
-  // Rows of a block's output or of a gradient, row r times factors[r * factor_stride].
-  void Save(const T* from, int64_t rows, const T* factors, int64_t factor_stride, S* to, int64_t stride) const {
-    Vectorised([=, depth = p_.depth, width = width_] { StoreRows(from, rows, depth, width, factors, factor_stride, to, stride); });
+  // Rows of a gradient, each times `factor`.
+  void Save(const T* from, int64_t rows, T factor, S* to, int64_t stride) const { Store(from, rows, &factor, 0, to, stride); }
+  // Queries [begin, end) of the output, backward of the gradient of q, query i times factors[i].
+  void SaveQueries(int64_t begin, int64_t end, const T* factors, S* to, int64_t stride) const {
+    Store(out_ + begin * width_, end - begin, factors + begin, 1, to, stride);
   }
 
  private:
+  void Store(const T* from, int64_t rows, const T* factors, int64_t factor_stride, S* to, int64_t stride) const {
+    Vectorised([=, depth = p_.depth, width = width_] { StoreRows(from, rows, depth, width, factors, factor_stride, to, stride); });
+  }
   T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreRow; }  // of the keys from `key` on
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
   // The head's rows where they lie, if products may read them there: in the type and width of products.

@@ -32,7 +32,7 @@ class AttentionWalk {
       ExponentiateScores(scores, score_scale_, mask_, a_.scores(), log_sums, factors);
       for (T& factor : factors) factor *= p_.keep_scale;
       a_.Output(scores, prefetch_);
-      Save(a_.out() + rows.missing * a_.width(), rows.count, factors + rows.missing, 1, p_.output, rows.token);
+      SaveQueries(rows.missing, scores.columns, factors, p_.output, rows.token);
       if (p_.log_sum_exp == nullptr) continue;
       T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
       for (int64_t i = 0; i < rows.count; ++i) saved[i * p_.num_heads] = log_sums[rows.missing + i];
@@ -49,8 +49,9 @@ class AttentionWalk {
       const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
       for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
       a_.LoadGradient(rows, scores.columns);
-      const HeadRows<S> output{p_.output.data + rows.token * p_.output.stride + task_.head * p_.depth, p_.output.stride};
-      Vectorised([&, grad_out = a_.grad_out()] { RowDots(output, grad_out, rows.missing, scores.columns, p_.depth, delta); });
+      const HeadRows<S> output{HeadOf(p_.output, rows.token), p_.output.stride};
+      const HeadRows<S> grad_output{HeadOf(p_.grad_output, rows.token), p_.grad_output.stride};
+      Vectorised([&] { RowDots(output, grad_output, rows.missing, scores.columns, p_.depth, delta); });
       const GradientTerms<T> terms{score_scale_, mask_, p_.keep_scale, log_sums, delta};
       for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
         const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));
@@ -62,17 +63,19 @@ class AttentionWalk {
         }
         a_.AddGradients(chunk, key, prefetch_);
         if (block + 1 < task_.NumBlocks()) continue;
-        if (Products::kCopiesKeys) Save(a_.grad_k(key), chunk.keys, &p_.scale, 0, p_.grad_k, task_.first_key + key);
-        Save(a_.grad_v(key), chunk.keys, &p_.keep_scale, 0, p_.grad_v, task_.first_key + key);
+        if (Products::kCopiesKeys) Save(a_.grad_k(key), chunk.keys, p_.scale, p_.grad_k, task_.first_key + key);
+        Save(a_.grad_v(key), chunk.keys, p_.keep_scale, p_.grad_v, task_.first_key + key);
       }
+      T scales[kScoreColumns];
+      std::fill_n(scales, kScoreColumns, p_.scale);
       for (int64_t c = 0; c < scores.columns; c += kScoreColumns) {
         const ScoreBlock part = scores.Part(c, kScoreColumns);
         const int64_t missing = std::clamp<int64_t>(rows.missing - c, 0, part.columns);
         a_.FinishQueryGradient(part, c, prefetch_);
-        Save(a_.out() + missing * a_.width(), part.columns - missing, &p_.scale, 0, p_.grad_q, rows.token + c + missing - rows.missing);
+        SaveQueries(missing, part.columns, scales, p_.grad_q, rows.token + c + missing - rows.missing);
       }
     }
-    if (!Products::kCopiesKeys) Save(a_.grad_k(0), task_.num_keys, &p_.scale, 0, p_.grad_k, task_.first_key);
+    if (!Products::kCopiesKeys) Save(a_.grad_k(0), task_.num_keys, p_.scale, p_.grad_k, task_.first_key);
   }
 
  private:
@@ -131,10 +134,14 @@ class AttentionWalk {
                   p_.depth * static_cast<int64_t>(sizeof(S)));
   }
 
-  // Row i times factors[i * factor_stride].
-  void Save(const T* from, int64_t rows, const T* factors, int64_t factor_stride, const TokenRows<S>& to, int64_t token) {
-    a_.Save(from, rows, factors, factor_stride, to.data + token * to.stride + task_.head * p_.depth, to.stride);
+  void Save(const T* from, int64_t rows, T factor, const TokenRows<S>& to, int64_t token) {
+    a_.Save(from, rows, factor, HeadOf(to, token), to.stride);
   }
+  void SaveQueries(int64_t begin, int64_t end, const T* factors, const TokenRows<S>& to, int64_t token) {
+    a_.SaveQueries(begin, end, factors, HeadOf(to, token), to.stride);
+  }
+  template <class Element>
+  Element* HeadOf(const TokenRows<Element>& rows, int64_t token) const { return rows.data + token * rows.stride + task_.head * p_.depth; }
 
   void PrepareMask() {
     int64_t* places = Scratch<int64_t>(ScratchSlot::TASK_B, task_.num_keys);

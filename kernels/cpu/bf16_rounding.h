@@ -2,12 +2,14 @@
 // of a pair holds element l of the lower row in its lower half and of the upper row in its upper one. Inline bodies for Rounding().
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/base/bfloat16.h"
 #include "kernels/base/storage.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/word_tiles.h"
 
 #ifdef TANDEM_VECTOR_COPIES
 #include <immintrin.h>
@@ -101,30 +103,50 @@ void Rounding(const Loop& loop) {
   Vectorised([=](auto set) { loop(set, PlainRounding{}); });
 }
 
-// kLanes columns of f32 rows as pairs of rows. From row `seen` on they are taken for zeros. Rows and pairs lie `row` elements apart.
+// kLanes columns of f32 rows, which lie `row` elements apart, as dense rows of pairs of rows. From row `seen` on they are taken for zeros.
 // REQUIRES: num_rows even.
 inline void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs) {
   Rounding([=](auto, auto round) {
     const float zeros[kLanes] = {};
     for (int64_t j = 0; j < num_rows; j += 2) {
       const float* lower = from + j * row;
-      round.Pairs(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs + j / 2 * row);
+      round.Pairs(j < seen ? lower : zeros, j + 1 < seen ? lower + row : zeros, pairs + j / 2 * kLanes);
     }
   });
 }
 
-// Dense rows of f32, row r times factors[r * factor_stride], as rows that lie `to_row` elements apart.
-// REQUIRES: columns a multiple of 2 kLanes.
-inline void RoundRows(const float* from, int64_t rows, int64_t columns, const float* factors, int64_t factor_stride, BFloat16* to,
-                      int64_t to_row) {
+// Dense rows of f32, each times `factor`, as rows that lie `to_row` elements apart. REQUIRES: columns a multiple of 2 kLanes.
+inline void RoundRows(const float* from, int64_t rows, int64_t columns, float factor, BFloat16* to, int64_t to_row) {
   Rounding([=](auto, auto round) {
     for (int64_t r = 0; r < rows; ++r) {
-      const float factor = factors[r * factor_stride];
       for (int64_t c = 0; c < columns; c += 2 * kLanes) {
         float left[kLanes], right[kLanes];
         for (int l = 0; l < kLanes; ++l) left[l] = factor * from[r * columns + c + l];
         for (int l = 0; l < kLanes; ++l) right[l] = factor * from[r * columns + c + kLanes + l];
         round.Row(left, right, to + r * to_row + c);
+      }
+    }
+  });
+}
+
+// Columns [begin, end) of f32 [num_rows, row], column c times factors[c], as rows of `to`, from `begin` on, that lie `to_row` elements apart.
+// REQUIRES: num_rows and row multiples of 2 kLanes.
+inline void RoundTransposed(const float* from, int64_t num_rows, int64_t row, int64_t begin, int64_t end, const float* factors, BFloat16* to,
+                            int64_t to_row) {
+  Rounding([=](auto, auto round) {
+    for (int64_t c = begin / kLanes * kLanes; c < end; c += kLanes) {
+      const int64_t first = std::max(begin, c), last = std::min(end, c + kLanes);
+      for (int64_t r = 0; r < num_rows; r += 2 * kLanes) {
+        Words tile[kTileWords];
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kTileWords; ++i) {
+          float lower[kLanes], upper[kLanes];
+          for (int l = 0; l < kLanes; ++l) lower[l] = factors[c + l] * from[(r + 2 * i) * row + c + l];
+          for (int l = 0; l < kLanes; ++l) upper[l] = factors[c + l] * from[(r + 2 * i + 1) * row + c + l];
+          round.Pairs(lower, upper, reinterpret_cast<uint32_t*>(&tile[i]));
+        }
+        TransposeWords(tile);
+        for (int64_t i = first; i < last; ++i) StoreVector(tile[i - c], to + (i - begin) * to_row + r);
       }
     }
   });

@@ -18,14 +18,15 @@ namespace tandem::kernels {
 
 namespace {
 
-// The sums of TileProduct in an order of their own.
+// The sums of a product in an order of their own.
 void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
       float sum = accumulate ? o.c[i * o.c_row + j] : 0.0f;
       for (int64_t d = 0; d < depth; ++d) {
-        const uint32_t pair = o.b[d / 2 * o.b_row + j];
-        sum += ToFloat(o.a[i * o.a_row + d]) * ToFloat(BFloat16{static_cast<uint16_t>(d % 2 == 0 ? pair : pair >> 16)});
+        const BFloat16 factor = o.a[i * o.a_row + d / kTileDepths * o.a_panel + d % kTileDepths];
+        const uint32_t pair = o.b[j / kTileColumns * o.b_panel + d / 2 * kTileColumns + j % kTileColumns];
+        sum += ToFloat(factor) * ToFloat(BFloat16{static_cast<uint16_t>(d % 2 == 0 ? pair : pair >> 16)});
       }
       o.c[i * o.c_row + j] = sum;
     }
@@ -100,38 +101,98 @@ inline void StoreSums(float* c, int64_t c_row) {
   _tile_stored(3, lower + 16, c_row * 4);
 }
 
-// Each pair of tiles of a and of b is used twice.
+// 32 x 32 of c: tiles of sums 0 and 1 above, 2 and 3 below.
+class AmxBlock {
+ public:
+  AmxBlock(const TileOperands& o, int64_t row, int64_t column)
+      : a_(reinterpret_cast<const char*>(o.a + row * o.a_row)), a_row_(o.a_row * 2), a_step_(o.a_panel * 2),
+        b_(reinterpret_cast<const char*>(o.b + column / kTileColumns * o.b_panel)), right_(o.b_panel * 4),
+        c_(o.c + row * o.c_row + column), c_row_(o.c_row) {}
+
+  void Begin(bool accumulate) const {
+    if (!accumulate) return ZeroSums();
+    const float* lower = c_ + kRowsOfTile * c_row_;
+    _tile_loadd(0, c_, c_row_ * 4);
+    _tile_loadd(1, c_ + 16, c_row_ * 4);
+    _tile_loadd(2, lower, c_row_ * 4);
+    _tile_loadd(3, lower + 16, c_row_ * 4);
+  }
+  // Each pair of tiles of a and of b is used twice.
+  void Step(int64_t step, RowPrefetch& prefetch) const {
+    const char *a = a_ + step * a_step_, *b = b_ + step * kTileBytes;
+    _tile_loadd(4, a, a_row_);
+    _tile_loadd(6, b, kBytesOfRow);
+    _tile_dpbf16ps(0, 4, 6);
+    prefetch.Pass(1);
+    _tile_loadd(7, b + right_, kBytesOfRow);
+    _tile_dpbf16ps(1, 4, 7);
+    prefetch.Pass(1);
+    _tile_loadd(5, a + kRowsOfTile * a_row_, a_row_);
+    _tile_dpbf16ps(2, 5, 6);
+    prefetch.Pass(1);
+    _tile_dpbf16ps(3, 5, 7);
+    prefetch.Pass(1);
+  }
+  // Two steps, in which the sums are completed one by one: a store beside the next sum's products costs nothing, four behind the last product
+  // as much as three products.
+  void Finish(int64_t step, RowPrefetch& prefetch) const {
+    const char *a = a_ + step * a_step_, *next_a = a + a_step_, *b = b_ + step * kTileBytes, *next_b = b + kTileBytes;
+    float* lower = c_ + kRowsOfTile * c_row_;
+    _tile_loadd(4, a, a_row_);
+    _tile_loadd(6, b, kBytesOfRow);
+    _tile_dpbf16ps(0, 4, 6);
+    prefetch.Pass(1);
+    _tile_loadd(5, next_a, a_row_);
+    _tile_loadd(7, next_b, kBytesOfRow);
+    _tile_dpbf16ps(0, 5, 7);
+    prefetch.Pass(1);
+    _tile_loadd(6, b + right_, kBytesOfRow);
+    _tile_dpbf16ps(1, 4, 6);
+    prefetch.Pass(1);
+    _tile_loadd(7, next_b + right_, kBytesOfRow);
+    _tile_stored(0, c_, c_row_ * 4);
+    _tile_dpbf16ps(1, 5, 7);
+    prefetch.Pass(1);
+    _tile_loadd(4, a + kRowsOfTile * a_row_, a_row_);
+    _tile_dpbf16ps(3, 4, 6);
+    prefetch.Pass(1);
+    _tile_loadd(5, next_a + kRowsOfTile * a_row_, a_row_);
+    _tile_stored(1, c_ + 16, c_row_ * 4);
+    _tile_dpbf16ps(3, 5, 7);
+    prefetch.Pass(1);
+    _tile_loadd(6, b, kBytesOfRow);
+    _tile_dpbf16ps(2, 4, 6);
+    prefetch.Pass(1);
+    _tile_loadd(7, next_b, kBytesOfRow);
+    _tile_stored(3, lower + 16, c_row_ * 4);
+    _tile_dpbf16ps(2, 5, 7);
+    prefetch.Pass(1);
+    _tile_stored(2, lower, c_row_ * 4);
+  }
+  void Store() const { StoreSums(c_, c_row_); }
+
+ private:
+  const char* a_;
+  int64_t a_row_, a_step_;
+  const char* b_;
+  int64_t right_;
+  float* c_;
+  int64_t c_row_;
+};
+
 void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) {
-  const int64_t a_bytes = o.a_row * 2, b_bytes = o.b_row * 4, c_bytes = o.c_row * 4;
+  const int64_t steps = depth / kTileUnit;
   for (int64_t i = 0; i < rows; i += kTileUnit) {
     for (int64_t j = 0; j < columns; j += kTileUnit) {
-      float* c0 = o.c + i * o.c_row + j;
-      float* c1 = c0 + kRowsOfTile * o.c_row;
-      if (accumulate) {
-        _tile_loadd(0, c0, c_bytes);
-        _tile_loadd(1, c0 + 16, c_bytes);
-        _tile_loadd(2, c1, c_bytes);
-        _tile_loadd(3, c1 + 16, c_bytes);
+      const AmxBlock block(o, i, j);
+      block.Begin(accumulate);
+      for (int64_t step = 0; step + 2 < steps; ++step) block.Step(step, prefetch);
+      if (steps > 1) {
+        block.Finish(steps - 2, prefetch);
       } else {
-        ZeroSums();
+        if (steps == 1) block.Step(0, prefetch);
+        block.Store();
       }
-      for (int64_t d = 0; d < depth; d += kTileUnit) {
-        const BFloat16* a = o.a + i * o.a_row + d;
-        const uint32_t* b = o.b + d / 2 * o.b_row + j;
-        _tile_loadd(4, a, a_bytes);
-        _tile_loadd(6, b, b_bytes);
-        _tile_dpbf16ps(0, 4, 6);
-        prefetch.Pass(1);
-        _tile_loadd(7, b + 16, b_bytes);
-        _tile_dpbf16ps(1, 4, 7);
-        prefetch.Pass(1);
-        _tile_loadd(5, a + kRowsOfTile * o.a_row, a_bytes);
-        _tile_dpbf16ps(2, 5, 6);
-        prefetch.Pass(1);
-        _tile_dpbf16ps(3, 5, 7);
-        prefetch.Pass(1);
-      }
-      StoreSums(c0, o.c_row);
     }
   }
 }
@@ -205,16 +266,18 @@ __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int6
         right[r] = accumulate ? _mm512_loadu_ps(c + r * o.c_row + 16) : _mm512_setzero_ps();
       }
       const BFloat16* a = o.a + i * o.a_row;
-      const uint32_t* b = o.b + j;
-      for (int64_t d = 0; d < depth; d += 2, a += 2, b += o.b_row) {
-        const __m512bh b_left = (__m512bh)_mm512_loadu_si512(b), b_right = (__m512bh)_mm512_loadu_si512(b + 16);
+      const uint32_t* b = o.b + j / kTileColumns * o.b_panel;
+      for (int64_t panel = 0; panel < depth; panel += kTileDepths, a += o.a_panel) {
+        for (int64_t d = 0; d < kTileDepths; d += 2, b += kTileColumns) {
+          const __m512bh b_left = (__m512bh)_mm512_loadu_si512(b), b_right = (__m512bh)_mm512_loadu_si512(b + o.b_panel);
 #pragma GCC unroll 8
-        for (int r = 0; r < kDotRows; ++r) {
-          int pair;
-          std::memcpy(&pair, a + r * o.a_row, sizeof(pair));
-          const __m512bh a_pair = (__m512bh)_mm512_set1_epi32(pair);
-          left[r] = _mm512_dpbf16_ps(left[r], a_pair, b_left);
-          right[r] = _mm512_dpbf16_ps(right[r], a_pair, b_right);
+          for (int r = 0; r < kDotRows; ++r) {
+            int pair;
+            std::memcpy(&pair, a + r * o.a_row + d, sizeof(pair));
+            const __m512bh a_pair = (__m512bh)_mm512_set1_epi32(pair);
+            left[r] = _mm512_dpbf16_ps(left[r], a_pair, b_left);
+            right[r] = _mm512_dpbf16_ps(right[r], a_pair, b_right);
+          }
         }
       }
 #pragma GCC unroll 8
@@ -227,8 +290,6 @@ __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int6
 }
 
 #endif
-
-enum class TileKind { NONE, PLAIN, DOT_PRODUCTS, AMX };
 
 TileKind KindOfTiles() {
   const InstructionSet limit = InstructionSetLimit::Current();
@@ -249,9 +310,10 @@ bool HasFastTiles() {
   return kind == TileKind::AMX || kind == TileKind::PLAIN;
 }
 
-void SplitTileProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, [[maybe_unused]] FetchSoon soon) {
+void TileState::SplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row,
+                             [[maybe_unused]] FetchSoon soon) const {
 #ifdef TANDEM_VECTOR_COPIES
-  if (KindOfTiles() == TileKind::AMX) return AmxSplitProduct(groups, a, b, c, c_row, soon);
+  if (kind_ == TileKind::AMX) return AmxSplitProduct(groups, a, b, c, c_row, soon);
 #endif
   PlainSplitProduct(groups, a, b, c, c_row);
 }
@@ -263,19 +325,19 @@ bool HasAmx() {
   return has;
 }
 
-TileState::TileState() : configured_(KindOfTiles() == TileKind::AMX) {
-  if (!configured_) return;
+TileState::TileState() : kind_(KindOfTiles()) {
+  if (kind_ != TileKind::AMX) return;
   static const TileConfiguration configuration;
   SaveConfiguration(previous_);
   Configure(&configuration);
 }
 
 TileState::~TileState() {
-  if (configured_) Configure(previous_);
+  if (kind_ == TileKind::AMX) Configure(previous_);
 }
 
-void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) {
-  switch (KindOfTiles()) {
+void TileState::Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch& prefetch) const {
+  switch (kind_) {
     case TileKind::AMX: return AmxProduct(rows, columns, depth, o, accumulate, prefetch);
     case TileKind::DOT_PRODUCTS: return DotProduct(rows, columns, depth, o, accumulate, prefetch);
     default: return PlainProduct(rows, columns, depth, o, accumulate);
@@ -285,9 +347,9 @@ void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperand
 #else
 
 bool HasAmx() { return false; }
-TileState::TileState() : configured_(false) {}
+TileState::TileState() : kind_(KindOfTiles()) {}
 TileState::~TileState() = default;
-void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch&) {
+void TileState::Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate, RowPrefetch&) const {
   PlainProduct(rows, columns, depth, o, accumulate);
 }
 

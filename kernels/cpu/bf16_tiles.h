@@ -18,37 +18,25 @@ bool UsesTiles();
 // Whether these tiles multiply so fast that f32 in three pieces gains (split_matmul.h): AMX's, and plain ones for tests.
 bool HasFastTiles();
 
-// While one lives, the calling thread may call TileProduct and SplitTileProduct; afterwards AMX's tiles are configured as before.
-// REQUIRES: UsesTiles().
-class TileState {
- public:
-  TileState();
-  ~TileState();
-  TileState(const TileState&) = delete;
-  TileState& operator=(const TileState&) = delete;
-
- private:
-  alignas(64) char previous_[64];
-  const bool configured_;
-};
-
-// Rows of rows, columns and depth that a TileProduct takes.
+// Rows, columns and depths of a product come in multiples of this.
 inline constexpr int64_t kTileUnit = 32;
 
-// c [rows, columns] = a [rows, depth] b [depth, columns], plus the old c if asked. b holds pairs: row p has elements 2p (lower half)
-// and 2p + 1 of every column. Rows lie a_row, b_row and c_row elements apart.
+// c [rows, columns] = a [rows, depth] b [depth, columns], plus the old c if asked. Operands lie in panels: a's of kTileDepths depths, a_panel
+// elements apart, with rows a_row apart; b's of kTileColumns columns, b_panel words apart, in pairs, dense rows p with elements 2p (lower
+// half) and 2p + 1 of every column. Rows of c lie c_row elements apart.
+// Rows of an a in scratch had better be dense too: those a power of 2 apart compete for the same places in the first cache.
+inline constexpr int64_t kTileDepths = 32, kTileColumns = 16;
 struct TileOperands {
   const BFloat16* a;
-  int64_t a_row;
+  int64_t a_row, a_panel;
   const uint32_t* b;
-  int64_t b_row;
+  int64_t b_panel;
   float* c;
   int64_t c_row;
 };
-// REQUIRES: rows, columns and depth multiples of kTileUnit; a TileState on this thread. A quarter of kTileUnit^3 multiply-adds is a
-// piece of arithmetic to `prefetch`.
+
+// A quarter of kTileUnit^3 multiply-adds is a piece of arithmetic to a RowPrefetch.
 inline constexpr int64_t kTilePiece = kTileUnit * kTileUnit * kTileUnit / 4;
-void TileProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch);
 
 // Memory that will soon be read.
 struct FetchSoon {
@@ -56,8 +44,25 @@ struct FetchSoon {
   int64_t num_bytes = 0;
 };
 
-// c [32, 32] = a b of f32 in three pieces as split_matmul.h describes, of 32 `groups` depths. c's rows lie c_row elements apart. Meanwhile
-// the lines of `soon` are fetched into the second cache. REQUIRES: a TileState on this thread.
-void SplitTileProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, FetchSoon soon);
+enum class TileKind { NONE, PLAIN, DOT_PRODUCTS, AMX };
+
+// While one lives, the calling thread may multiply by it; afterwards AMX's tiles are configured as before. REQUIRES: UsesTiles().
+class TileState {
+ public:
+  TileState();
+  ~TileState();
+  TileState(const TileState&) = delete;
+  TileState& operator=(const TileState&) = delete;
+
+  // REQUIRES: rows, columns and depth multiples of kTileUnit.
+  void Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch) const;
+  // c [32, 32] = a b of f32 in three pieces as split_matmul.h describes, of 32 `groups` depths. c's rows lie c_row elements apart. Meanwhile
+  // the lines of `soon` are fetched into the second cache. REQUIRES: HasFastTiles().
+  void SplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, FetchSoon soon) const;
+
+ private:
+  alignas(64) char previous_[64];
+  const TileKind kind_;
+};
 
 }  // namespace tandem::kernels

@@ -34,7 +34,7 @@ class RowPrefetch {
     pieces_ = std::max<int64_t>(1, pieces);
     per_line_ = lines_ == 0 ? pieces_ : std::max<int64_t>(1, pieces_ / lines_);
     excess_ = lines_ == 0 || pieces_ < lines_ ? 0 : pieces_ % lines_;
-    if (count_ > 0) BeginRow(ranges_[0].first);
+    if (count_ > 0) BeginRange();
   }
 
   // After some pieces: what is due.
@@ -56,8 +56,8 @@ class RowPrefetch {
 
   int64_t LinesLeft() const {
     if (line_ == row_end_) return 0;
-    int64_t lines = (row_end_ - line_) / kLineBytes - LinesOf(ranges_[current_].row_bytes);
-    for (int r = current_; r < count_; ++r) lines += ranges_[r].num_rows * LinesOf(ranges_[r].row_bytes);
+    int64_t lines = (row_end_ - line_ + (rows_left_ - 1) * row_span_) / kLineBytes;
+    for (int r = current_ + 1; r < count_; ++r) lines += ranges_[r].num_rows * LinesOf(ranges_[r].row_bytes);
     return lines;
   }
 
@@ -75,17 +75,24 @@ class RowPrefetch {
   };
 
   static int64_t LinesOf(int64_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes; }
-  void BeginRow(const char* row) {
-    row_ = line_ = row;
-    row_end_ = row + LinesOf(ranges_[current_].row_bytes) * kLineBytes;
+  void BeginRange() {
+    row_span_ = LinesOf(ranges_[current_].row_bytes) * kLineBytes;
+    next_row_ = ranges_[current_].stride_bytes - row_span_;
+    rows_left_ = ranges_[current_].num_rows;
+    line_ = ranges_[current_].first;
+    row_end_ = line_ + row_span_;
   }
   void EndRow() {
-    Range& range = ranges_[current_];
-    if (--range.num_rows > 0) return BeginRow(row_ + range.stride_bytes);
-    if (++current_ < count_) BeginRow(ranges_[current_].first);
+    if (--rows_left_ == 0) {
+      if (++current_ < count_) BeginRange();
+      return;
+    }
+    line_ += next_row_;
+    row_end_ = line_ + row_span_;
   }
 
-  const char *line_ = nullptr, *row_end_ = nullptr, *row_ = nullptr;  // the next line; the row's end if none is left
+  const char *line_ = nullptr, *row_end_ = nullptr;  // the next line; the row's end if none is left
+  int64_t row_span_ = 0, next_row_ = 0, rows_left_ = 0;  // of the current range
   int64_t due_ = 0, lines_ = 0, pieces_ = 1, per_line_ = 1, excess_ = 0;
   int count_ = 0, current_ = 0;
   Range ranges_[kMaxRanges];

@@ -154,7 +154,7 @@ void SplitOperand(SplitSide side, const StoredMatrix<float>& x, int64_t first, i
 }
 
 void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const BFloat16* b, int64_t b_step, const SplitTarget& target) {
-  const TileState state;
+  const TileState tiles;
   const int64_t groups = RoundUp(depth, kSplitUnit) / kSplitUnit, step = SplitSize(kSplitUnit, depth), c_row = target.c_row;
   const int64_t row_groups = (m + kSplitUnit - 1) / kSplitUnit, soon = RoundUp(step / row_groups, kLineElements);
   const bool plain = target.bias == nullptr && !target.accumulate;
@@ -165,7 +165,7 @@ void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const 
       const bool in_place = plain && place.rows == kSplitUnit && place.columns == kSplitUnit;
       float* c = in_place ? target.c + i * c_row + j : sums;
       const BFloat16* next = b + b_step + i / kSplitUnit * soon;  // columns; each block fetches a part
-      SplitTileProduct(groups, a + i / kSplitUnit * step, b, c, in_place ? c_row : kSplitUnit,
+      tiles.SplitProduct(groups, a + i / kSplitUnit * step, b, c, in_place ? c_row : kSplitUnit,
                        {next, j + kSplitUnit < n ? soon * static_cast<int64_t>(sizeof(BFloat16)) : 0});
       if (!in_place) StoreBlock(sums, place, target);
     }

@@ -390,21 +390,22 @@ TEST(RoundingTest, ColumnsAreRoundedAsStorageIs) {
   for (InstructionSet set : {InstructionSet::AMX, InstructionSet::AVX2, InstructionSet::PLAIN_TILES}) {
     const InstructionSetLimit limit(set);
     for (int64_t seen : {0, 1, 7, 32}) {
-      std::vector<uint32_t> pairs(kRows / 2 * kRow);
+      std::vector<uint32_t> pairs(kRows / 2 * 16);
       RoundColumns(from.values.data(), kRow, seen, kRows, pairs.data());
       for (int64_t j = 0; j < kRows; ++j) {
         for (int64_t c = 0; c < 16; ++c) {
           const uint16_t wanted = j < seen ? ToBFloat16(from[j * kRow + c]).bits : 0;
-          ASSERT_EQ(static_cast<uint16_t>(pairs[static_cast<size_t>(j / 2 * kRow + c)] >> (j % 2 * 16)), wanted) << j << ", " << c;
+          ASSERT_EQ(static_cast<uint16_t>(pairs[static_cast<size_t>(j / 2 * 16 + c)] >> (j % 2 * 16)), wanted) << j << ", " << c;
         }
       }
     }
   }
 }
 
-// Gradients of scores that are rounded in registers are those of the f32 pass, rounded; zeros where the block ends or the key is not seen.
+// Gradients of scores that are rounded in registers are those of the f32 pass to its rounding and the exponential's 3e-6, the same bits in
+// every copy; zeros where the block ends or the key is not seen.
 TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
-  constexpr int64_t kRows = 32, kColumns = 32;
+  constexpr int64_t kRows = 32, kColumns = 32, kPanel = kRows / 2 * kLanes;
   const Array<float> scores = RandomArray<float>({kRows + kTileRows, kScoreRow}, 1), grads = RandomArray<float>(scores.shape, 2),
                      log_sums = RandomArray<float>({kColumns}, 3), deltas = RandomArray<float>({kColumns}, 4);
   std::vector<int64_t> places(kRows);
@@ -412,30 +413,40 @@ TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
   for (int64_t j = 0; j < kRows; ++j) places[static_cast<size_t>(j)] = j;
   for (int64_t c = 0; c < kColumns; ++c) base[static_cast<size_t>(c)] = static_cast<uint64_t>(100 * c + 3);
   std::vector<uint32_t> room(static_cast<size_t>(WordColumnsRoom(kRows)));
+  const auto expect_rounded = [](BFloat16 rounded, float exact) {
+    const float slack = 3e-6f * std::fabs(exact), low = ToFloat(ToBFloat16(exact - slack)), high = ToFloat(ToBFloat16(exact + slack));
+    ASSERT_GE(ToFloat(rounded), low);
+    ASSERT_LE(ToFloat(rounded), high);
+  };
   for (const float dropout : {0.0f, 0.4f}) {
     const GradientTerms<float> terms{0.5f,
                                      {RoundKeys(7), 3, DropLimit(DropThreshold(dropout)), places.data(), true, room.data(), base.data()},
                                      1.5f, log_sums.values.data(), deltas.values.data()};
     for (const ScoreBlock& block : {ScoreBlock{32, 32, 32}, ScoreBlock{32, 32, 0}, ScoreBlock{16, 25, 5}, ScoreBlock{32, 7, -9}}) {
-      SCOPED_TRACE(testing::Message() << block.columns << " x " << block.keys << " at " << block.position << ", dropout " << dropout);
       Array<float> wanted_scores = scores, wanted_grads = grads;
       GradientsOfScores(block, terms, 0, wanted_scores.values.data(), wanted_grads.values.data());
+      Array<BFloat16> first_rows, first_grad_rows;
       for (InstructionSet set : {InstructionSet::AMX, InstructionSet::AVX2, InstructionSet::PLAIN_TILES}) {
+        SCOPED_TRACE(testing::Message() << block.columns << " x " << block.keys << " at " << block.position << ", dropout " << dropout
+                                        << ", set " << static_cast<int>(set));
         const InstructionSetLimit limit(set);
         Array<BFloat16> rows({kRows, kColumns}), grad_rows({kRows, kColumns});
-        std::vector<uint32_t> pairs(kRows / 2 * kScoreRow);
+        std::vector<uint32_t> pairs(kColumns / kLanes * kPanel);
         RoundGradientsOfScores(block, terms, 0, scores.values.data(), grads.values.data(), kRows, kColumns,
-                               {rows.values.data(), grad_rows.values.data(), kColumns, pairs.data()});
+                               {rows.values.data(), grad_rows.values.data(), kColumns, pairs.data(), kPanel});
+        if (set == InstructionSet::AMX) first_rows = rows, first_grad_rows = grad_rows;
         for (int64_t j = 0; j < kRows; ++j) {
           for (int64_t c = 0; c < kColumns; ++c) {
+            SCOPED_TRACE(testing::Message() << "key " << j << ", query " << c);
             const bool seen = c < block.columns && j < block.SeenByAll(c);
-            const BFloat16 score = ToBFloat16(seen ? wanted_scores[j * kScoreRow + c] : 0.0f),
-                           grad = ToBFloat16(seen ? wanted_grads[j * kScoreRow + c] : 0.0f);
-            const uint32_t pair = pairs[static_cast<size_t>(j / 2 * kScoreRow + c)];
-            ASSERT_EQ(rows[j * kColumns + c].bits, score.bits) << j << ", " << c;
+            const int64_t at = j * kColumns + c;
+            expect_rounded(rows[at], seen ? wanted_scores[j * kScoreRow + c] : 0.0f);
+            expect_rounded(grad_rows[at], seen ? wanted_grads[j * kScoreRow + c] : 0.0f);
+            const uint32_t pair = pairs[static_cast<size_t>(c / kLanes * kPanel + j / 2 * kLanes + c % kLanes)];
+            ASSERT_EQ(static_cast<uint16_t>(pair >> (j % 2 * 16)), grad_rows[at].bits);
+            ASSERT_EQ(rows[at].bits, first_rows[at].bits);
             // What a query does not see may be -0.
-            ASSERT_EQ(ToFloat(grad_rows[j * kColumns + c]), ToFloat(grad)) << j << ", " << c;
-            ASSERT_EQ(static_cast<uint16_t>(pair >> (j % 2 * 16)), grad_rows[j * kColumns + c].bits) << j << ", " << c;
+            ASSERT_EQ(ToFloat(grad_rows[at]), ToFloat(first_grad_rows[at]));
           }
         }
       }
@@ -443,21 +454,30 @@ TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
   }
 }
 
-// So does rounding whole rows, each times its factor, into rows that lie apart.
-TEST(RoundingTest, RowsAreRoundedAsStorageIs) {
-  constexpr int64_t kRows = 7, kColumns = 64, kApart = 96;
-  Array<float> from = RandomArray<float>({kRows, kColumns}, 6), factors = RandomArray<float>({kRows}, 7);
+// So does rounding whole rows into rows that lie apart, and columns, each times its factor, into rows.
+TEST(RoundingTest, RowsAndColumnsAreRoundedAsStorageIs) {
+  constexpr int64_t kRows = 32, kColumns = 64, kApart = 96;
+  Array<float> from = RandomArray<float>({kRows, kColumns}, 6);
+  const Array<float> factors = RandomArray<float>({kColumns}, 7);
   from[4] = std::numeric_limits<float>::infinity(), from[5] = std::numeric_limits<float>::quiet_NaN(), from[6] = -0.0f;
   for (InstructionSet set : {InstructionSet::AMX, InstructionSet::PLAIN_TILES}) {
     const InstructionSetLimit limit(set);
     if (!UsesTiles()) continue;
-    for (int64_t factor_stride : {0, 1}) {
-      Array<BFloat16> to({kRows, kApart}, BFloat16{7});
-      RoundRows(from.values.data(), kRows, kColumns, factors.values.data(), factor_stride, to.values.data(), kApart);
-      for (int64_t r = 0; r < kRows; ++r) {
-        for (int64_t c = 0; c < kApart; ++c) {
-          const uint16_t wanted = c < kColumns ? ToBFloat16(factors[r * factor_stride] * from[r * kColumns + c]).bits : 7;
-          ASSERT_EQ(to[r * kApart + c].bits, wanted) << r << ", " << c;
+    Array<BFloat16> to({kRows, kApart}, BFloat16{7});
+    RoundRows(from.values.data(), kRows, kColumns, factors[0], to.values.data(), kApart);
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t c = 0; c < kApart; ++c) {
+        const uint16_t wanted = c < kColumns ? ToBFloat16(factors[0] * from[r * kColumns + c]).bits : 7;
+        ASSERT_EQ(to[r * kApart + c].bits, wanted) << r << ", " << c;
+      }
+    }
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 64}, {5, 6}, {19, 48}}) {
+      Array<BFloat16> columns({end - begin, kApart}, BFloat16{7});
+      RoundTransposed(from.values.data(), kRows, kColumns, begin, end, factors.values.data(), columns.values.data(), kApart);
+      for (int64_t c = begin; c < end; ++c) {
+        for (int64_t r = 0; r < kApart; ++r) {
+          const uint16_t wanted = r < kRows ? ToBFloat16(factors[c] * from[r * kColumns + c]).bits : 7;
+          ASSERT_EQ(columns[(c - begin) * kApart + r].bits, wanted) << r << ", " << c << " of " << begin << " to " << end;
         }
       }
     }
