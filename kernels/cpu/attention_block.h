@@ -287,30 +287,30 @@ inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& ter
   }
 }
 
-// Where rounded scores and their gradients go, a row per key: both in rows `row` apart, gradients also in pairs of keys, kLanes a row,
+// Where rounded scores and their gradients go, a row per key: both in rows of two vectors, gradients also in pairs of keys, kLanes a row,
 // `panel` from the pairs of the next kLanes queries.
 struct RoundedScores {
+  static constexpr int64_t kRow = 2 * kLanes;
   BFloat16 *scores, *grads;
-  int64_t row;
   uint32_t* grad_pairs;
   int64_t panel;
 
   // Of queries from `column` on, a multiple of kLanes.
   RoundedScores From(int64_t column) const {
-    return {scores + column, grads + column, row, grad_pairs + column / kLanes * panel, panel};
+    return {scores + column, grads + column, grad_pairs + column / kLanes * panel, panel};
   }
-  void NextKeys() { scores += 2 * row, grads += 2 * row, grad_pairs += kLanes; }
+  void NextKeys() { scores += 2 * kRow, grads += 2 * kRow, grad_pairs += kLanes; }
 };
 
-// The same, rounded by `round` (bf16_rounding.h) while still in registers: num_rows rows, an even number, of num_columns, a multiple of
-// kLanes. Zeros where the block ends or no query of the vector sees the key.
+// The same, rounded by `round` (bf16_rounding.h) while still in registers: num_rows rows, an even number, of num_columns, one vector or
+// two. Zeros where the block ends or no query of the vector sees the key.
 template <InstructionSet kSet, bool kDropout, class Round>
 inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<float>& terms, int64_t first_key, const float* scores,
                                  const float* grads, int64_t num_rows, int64_t num_columns, const RoundedScores& to, const Round& round) {
   const ColumnMask& mask = terms.mask;
   const auto store = [&](const float* score, const float* next_score, const float* grad, const float* next_grad, RoundedScores& at) {
-    round.Rows(score, next_score, at.scores, at.scores + at.row);
-    round.RowsAndPairs(grad, next_grad, at.grads, at.grads + at.row, at.grad_pairs);
+    round.Rows(score, next_score, at.scores, at.scores + at.kRow);
+    round.RowsAndPairs(grad, next_grad, at.grads, at.grads + at.kRow, at.grad_pairs);
     at.NextKeys();
   };
   const auto zero_from = [&](int64_t j, RoundedScores& at) {

@@ -39,6 +39,11 @@ struct AttentionProblem {
   uint64_t step = 0;
 };
 
+// Rows of one block of a head: `count` of them from `token` on, in the last of its `missing` + count.
+struct BlockRows {
+  int64_t token, count, missing;
+};
+
 // One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of block_queries, a multiple of
 // kScoreColumns; what is missing of the first block is missing before the first query, where the fewest keys are in sight.
 struct AttentionTask {
@@ -48,6 +53,10 @@ struct AttentionTask {
   // The first query of the block, whole vectors from its end; negative for the first block if its first vector is not whole.
   int64_t BlockBegin(int64_t block) const {
     return num_queries - std::min((NumBlocks() - block) * block_queries, RoundUp(num_queries, kLanes));
+  }
+  BlockRows Queries(int64_t block) const {
+    const int64_t begin = BlockBegin(block), first = std::max<int64_t>(0, begin);
+    return {first_query + first, BlockBegin(block + 1) - first, first - begin};
   }
   int64_t Position(int64_t block) const { return num_keys - num_queries + BlockBegin(block); }
   // Keys that some query of the block sees: [0, KeysInSight).
@@ -69,17 +78,6 @@ struct AttentionTask {
   int64_t NumPairs(bool causal) const {
     return num_queries * num_keys - (causal ? num_queries * (num_queries - 1) / 2 : 0);
   }
-};
-
-// Queries of one block: `count` of them from `token` on, in the last rows of the block's `missing` + count.
-struct QueryRows {
-  int64_t token, count, missing;
-
-  QueryRows(int64_t token, int64_t count, int64_t missing) : token(token), count(count), missing(missing) {}
-  QueryRows(const AttentionTask& task, int64_t block)
-      : token(task.first_query + std::max<int64_t>(0, task.BlockBegin(block))),
-        count(task.BlockBegin(block + 1) - std::max<int64_t>(0, task.BlockBegin(block))),
-        missing(std::max<int64_t>(0, -task.BlockBegin(block))) {}
 };
 
 }  // namespace tandem::kernels

@@ -1,6 +1,6 @@
 // The products of attention on bf16 storage in tiles: probabilities and the gradients of scores are rounded to bf16 before they meet v, k
-// and q (as in Dao et al. 2022), all sums are f32's. Sums run over keys or queries in ascending groups of 32. Rows of
-// keys are read where they lie but for the last tile's, where a tile would reach beyond them; all else is packed into panels.
+// and q (as in Dao et al. 2022), all sums are f32's. Sums run over keys or queries in ascending groups of 32. Rows of keys
+// are read where they lie but for the last tile's, where a tile would reach beyond them; all else is packed into panels.
 #pragma once
 
 #include <algorithm>
@@ -53,16 +53,17 @@ class TileProducts {
     known_keys_ = begin;
     CopyLastTile(p_.k, end, copied_k_);
     CopyLastTile(p_.v, end, copied_v_);
-    // The columns' panels that hold one of these keys.
-    Vectorised([=, this, &keys = backward_ ? k_ : v_, columns = backward_ ? k_columns_ : v_columns_] {
+    // The columns' panels that hold one of these keys, with zeros behind the last.
+    const BlockRows seen{task_.first_key, end, 0};
+    Vectorised([=, this, &keys = backward_ ? p_.k : p_.v, columns = backward_ ? k_columns_ : v_columns_] {
       for (int64_t j = begin / kTileUnit * kTileUnit; j < end; j += kTileUnit) {
-        const HeadRows<BFloat16> group = keys.From(j);
+        const HeadRows<BFloat16> group = Group(keys, seen, j);
         PackColumns(group.data, group.stride, depth_, columns + j * depth_);
       }
     });
   }
-  void LoadQueries(const QueryRows& rows, int64_t columns) { LoadBlock(p_.q, rows, columns, q_pairs_of_queries_, q_pairs_); }
-  void LoadGradient(const QueryRows& rows, int64_t columns) {
+  void LoadQueries(const BlockRows& rows, int64_t columns) { LoadBlock(p_.q, rows, columns, q_pairs_of_queries_, q_pairs_); }
+  void LoadGradient(const BlockRows& rows, int64_t columns) {
     LoadBlock(p_.grad_output, rows, columns, grad_out_pairs_of_queries_, grad_out_pairs_);
   }
 
@@ -80,7 +81,7 @@ class TileProducts {
   // Rounded they are kept for the products.
   void FormGradients(const ScoreBlock& part, const GradientTerms<float>& terms, int64_t column, int64_t key) {
     RoundGradientsOfScores(part, terms, key, scores_, grad_scores_, kChunkKeys, Padded(part.columns),
-                           {rounded_ + column * kChunkKeys, rounded_grads_ + column * kChunkKeys, kTileDepths,
+                           {rounded_ + column * kChunkKeys, rounded_grads_ + column * kChunkKeys,
                             ScorePairs(column) + key / 2 * kTileColumns, score_panel()});
   }
   void AddGradients(const ScoreBlock& block, int64_t key, RowPrefetch& prefetch) {
@@ -151,7 +152,7 @@ class TileProducts {
     if (end > first) CopyRows(from, {task_.first_key + first, end - first, 0}, 0, to);
   }
   // A group of a head's rows from row `first` on, zeros for those that are not there.
-  void CopyRows(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t first, BFloat16* to) const {
+  void CopyRows(const TokenRows<const BFloat16>& from, const BlockRows& rows, int64_t first, BFloat16* to) const {
     const HeadRows<BFloat16> head = RowsInPlace(from, rows.token);
     for (int64_t r = first - rows.missing, end = r + kTileUnit; r < end; ++r, to += depth_) {
       if (r >= 0 && r < rows.count) std::copy_n(head.From(r).data, depth_, to);
@@ -159,7 +160,7 @@ class TileProducts {
     }
   }
   // Such a group where it lies, or its copy if it is not whole.
-  HeadRows<BFloat16> Group(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t first) const {
+  HeadRows<BFloat16> Group(const TokenRows<const BFloat16>& from, const BlockRows& rows, int64_t first) const {
     const HeadRows<BFloat16> head = RowsInPlace(from, rows.token);
     const int64_t begin = first - rows.missing, end = begin + kTileUnit;
     if (begin >= 0 && end <= rows.count) return head.From(begin);
@@ -167,7 +168,7 @@ class TileProducts {
     return {rows_, depth_};
   }
   // A block's rows as pairs of neighbouring elements, a column per query, and as pairs of queries.
-  void LoadBlock(const TokenRows<const BFloat16>& from, const QueryRows& rows, int64_t columns, uint32_t* of_queries, uint32_t* pairs) {
+  void LoadBlock(const TokenRows<const BFloat16>& from, const BlockRows& rows, int64_t columns, uint32_t* of_queries, uint32_t* pairs) {
     Vectorised([=, this] {
       for (int64_t c = 0; c < columns; c += kTileUnit) {
         const HeadRows<BFloat16> group = Group(from, rows, c);

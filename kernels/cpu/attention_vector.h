@@ -41,10 +41,10 @@ class VectorProducts {
     CopyKeys(p_.k, begin, end, k_.tile_begin, copied_k_);
     CopyKeys(p_.v, begin, end, v_.tile_begin, copied_v_);
   }
-  void LoadQueries(const QueryRows& rows, int64_t columns) {
+  void LoadQueries(const BlockRows& rows, int64_t columns) {
     q_ = LoadBlock(p_.q, rows, columns, copied_q_, q_columns_);
   }
-  void LoadGradient(const QueryRows& rows, int64_t columns) {
+  void LoadGradient(const BlockRows& rows, int64_t columns) {
     grad_out_ = LoadBlock(p_.grad_output, rows, columns, copied_grad_out_, grad_out_columns_);
   }
 
@@ -129,7 +129,7 @@ class VectorProducts {
     return copy;
   }
   // A block's rows, those missing zero, and their transpose.
-  HeadRows<T> LoadBlock(const TokenRows<const S>& from, const QueryRows& rows, int64_t columns, T* copy, T* transposed) {
+  HeadRows<T> LoadBlock(const TokenRows<const S>& from, const BlockRows& rows, int64_t columns, T* copy, T* transposed) {
     HeadRows<T> block = rows.missing == 0 ? RowsInPlace(from, rows.token) : HeadRows<T>();
     if (block.data == nullptr) {
       block = {copy, width_};

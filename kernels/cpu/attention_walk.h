@@ -26,7 +26,7 @@ class AttentionWalk {
   void Forward() {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
-      const QueryRows rows(task_, block);
+      const BlockRows rows = task_.Queries(block);
       T log_sums[kScoreColumns], factors[kScoreColumns];
       a_.Scores(scores, prefetch_);
       ExponentiateScores(scores, score_scale_, mask_, a_.scores(), log_sums, factors);
@@ -44,7 +44,7 @@ class AttentionWalk {
   void Backward() {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
-      const QueryRows rows(task_, block);
+      const BlockRows rows = task_.Queries(block);
       T log_sums[Products::kMaxBlockQueries] = {}, delta[Products::kMaxBlockQueries];
       const T* saved = p_.log_sum_exp + rows.token * p_.num_heads + task_.head;
       for (int64_t i = 0; i < rows.count; ++i) log_sums[rows.missing + i] = saved[i * p_.num_heads];
@@ -85,7 +85,7 @@ class AttentionWalk {
     const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), keys = task_.KeysInSight(block, p_.causal);
     const ScoreBlock scores = task_.Scores(block, p_.causal, 0, keys);
     a_.LoadKeys(loaded, keys);
-    a_.LoadQueries(QueryRows(task_, block), scores.columns);
+    a_.LoadQueries(task_.Queries(block), scores.columns);
     if (p_.drop_threshold > 0) StartMask(block);
     return scores;
   }

@@ -10,19 +10,6 @@
 
 namespace tandem::kernels {
 
-inline void LoadVector(const void* from, Words& x) { std::memcpy(&x, from, sizeof(x)); }
-
-// Elements [0, 32) of two rows, or of two vectors of halves, as 32 pairs.
-inline void WeaveHalves(const Words& lower, const Words& upper, Words& first, Words& second) {
-  Halves in_first, in_second;
-  for (uint16_t j = 0; j < kTileWords; ++j) {
-    in_first[2 * j] = j, in_first[2 * j + 1] = static_cast<uint16_t>(32 + j);
-    in_second[2 * j] = static_cast<uint16_t>(16 + j), in_second[2 * j + 1] = static_cast<uint16_t>(48 + j);
-  }
-  first = (Words)__builtin_shuffle((Halves)lower, (Halves)upper, in_first);
-  second = (Words)__builtin_shuffle((Halves)lower, (Halves)upper, in_second);
-}
-
 // A group of rows as columns of a, whose depths they are: one panel, a row for each of their columns.
 inline void PackColumns(const BFloat16* from, int64_t stride, int64_t columns, BFloat16* to) {
   for (int64_t c = 0; c < columns; c += kTileUnit, to += kTileUnit * kTileDepths) {
@@ -32,7 +19,7 @@ inline void PackColumns(const BFloat16* from, int64_t stride, int64_t columns, B
       Words lower, upper;
       LoadVector(from + 2 * i * stride + c, lower);
       LoadVector(from + (2 * i + 1) * stride + c, upper);
-      WeaveHalves(lower, upper, first[i], second[i]);
+      Interleave(lower, upper, first[i], second[i]);
     }
     TransposeWords(first);
 #pragma GCC unroll 16
@@ -50,7 +37,7 @@ inline void PackRowPairs(const BFloat16* from, int64_t stride, int64_t columns, 
       Words lower, upper, first, second;
       LoadVector(from + r * stride + c, lower);
       LoadVector(from + (r + 1) * stride + c, upper);
-      WeaveHalves(lower, upper, first, second);
+      Interleave(lower, upper, first, second);
       StoreVector(first, to + r / 2 * kTileColumns);
       StoreVector(second, to + panel + r / 2 * kTileColumns);
     }

@@ -93,6 +93,13 @@ inline void ZeroSums() {
   _tile_zero(2);
   _tile_zero(3);
 }
+inline void LoadSums(const float* c, int64_t c_row) {
+  const float* lower = c + kRowsOfTile * c_row;
+  _tile_loadd(0, c, c_row * 4);
+  _tile_loadd(1, c + 16, c_row * 4);
+  _tile_loadd(2, lower, c_row * 4);
+  _tile_loadd(3, lower + 16, c_row * 4);
+}
 inline void StoreSums(float* c, int64_t c_row) {
   float* lower = c + kRowsOfTile * c_row;
   _tile_stored(0, c, c_row * 4);
@@ -110,12 +117,8 @@ class AmxBlock {
         c_(o.c + row * o.c_row + column), c_row_(o.c_row) {}
 
   void Begin(bool accumulate) const {
-    if (!accumulate) return ZeroSums();
-    const float* lower = c_ + kRowsOfTile * c_row_;
-    _tile_loadd(0, c_, c_row_ * 4);
-    _tile_loadd(1, c_ + 16, c_row_ * 4);
-    _tile_loadd(2, lower, c_row_ * 4);
-    _tile_loadd(3, lower + 16, c_row_ * 4);
+    if (accumulate) LoadSums(c_, c_row_);
+    else ZeroSums();
   }
   // Each pair of tiles of a and of b is used twice.
   void Step(int64_t step, RowPrefetch& prefetch) const {

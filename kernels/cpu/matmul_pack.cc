@@ -7,17 +7,6 @@ namespace tandem::kernels {
 
 namespace {
 
-// (a0 b0 a1 b1 ...) of two vectors of 32 halves: lanes 0 .. 15 of both, then 16 .. 31.
-inline void Interleave(const Words& a, const Words& b, Words& first, Words& second) {
-  Halves low, high;
-  for (uint16_t j = 0; j < 32; ++j) {
-    low[j] = static_cast<uint16_t>((j & 1) * 32 + j / 2);
-    high[j] = static_cast<uint16_t>((j & 1) * 32 + 16 + j / 2);
-  }
-  first = (Words)__builtin_shuffle((Halves)a, (Halves)b, low);
-  second = (Words)__builtin_shuffle((Halves)a, (Halves)b, high);
-}
-
 // b [k, n]: rows of the panel are rows of b, for bf16 two of them interleaved.
 template <class T>
 inline void PackStraight(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output) {

@@ -39,12 +39,22 @@ inline void TransposeWords(Words (&tile)[kTileWords]) {
   ExchangeAllWords<8>(tile);
 }
 
+// (a0 b0 a1 b1 ...) of two vectors of 32 halves: lanes 0 .. 15 of both, then 16 .. 31.
+inline void Interleave(const Words& a, const Words& b, Words& first, Words& second) {
+  Halves low, high;
+  for (uint16_t j = 0; j < 32; ++j) {
+    low[j] = static_cast<uint16_t>((j & 1) * 32 + j / 2);
+    high[j] = static_cast<uint16_t>((j & 1) * 32 + 16 + j / 2);
+  }
+  first = (Words)__builtin_shuffle((Halves)a, (Halves)b, low);
+  second = (Words)__builtin_shuffle((Halves)a, (Halves)b, high);
+}
+
+inline void LoadVector(const void* from, Words& x) { std::memcpy(&x, from, 64); }
+
 // The first num_bytes (at most 64) at `from`, zeros after them.
 inline void LoadStart(const void* from, int64_t num_bytes, Words& x) {
-  if (num_bytes >= 64) {
-    std::memcpy(&x, from, 64);
-    return;
-  }
+  if (num_bytes >= 64) return LoadVector(from, x);
   x = Words{};
   if (num_bytes > 0) std::memcpy(&x, from, static_cast<size_t>(num_bytes));
 }

@@ -405,7 +405,7 @@ TEST(RoundingTest, ColumnsAreRoundedAsStorageIs) {
 // Gradients of scores that are rounded in registers are those of the f32 pass to its rounding and the exponential's 3e-6, the same bits in
 // every copy; zeros where the block ends or the key is not seen.
 TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
-  constexpr int64_t kRows = 32, kColumns = 32, kPanel = kRows / 2 * kLanes;
+  constexpr int64_t kRows = 32, kColumns = RoundedScores::kRow, kPanel = kRows / 2 * kLanes;
   const Array<float> scores = RandomArray<float>({kRows + kTileRows, kScoreRow}, 1), grads = RandomArray<float>(scores.shape, 2),
                      log_sums = RandomArray<float>({kColumns}, 3), deltas = RandomArray<float>({kColumns}, 4);
   std::vector<int64_t> places(kRows);
@@ -433,7 +433,7 @@ TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
         Array<BFloat16> rows({kRows, kColumns}), grad_rows({kRows, kColumns});
         std::vector<uint32_t> pairs(kColumns / kLanes * kPanel);
         RoundGradientsOfScores(block, terms, 0, scores.values.data(), grads.values.data(), kRows, kColumns,
-                               {rows.values.data(), grad_rows.values.data(), kColumns, pairs.data(), kPanel});
+                               {rows.values.data(), grad_rows.values.data(), pairs.data(), kPanel});
         if (set == InstructionSet::AMX) first_rows = rows, first_grad_rows = grad_rows;
         for (int64_t j = 0; j < kRows; ++j) {
           for (int64_t c = 0; c < kColumns; ++c) {
