@@ -13,20 +13,11 @@
 
 namespace tandem::kernels {
 
-// rows [keys, depth], from `key` on, columns [depth, queries] -> to [keys, queries], of the pairs in sight.
+// rows [keys, depth] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
 template <class T>
-void ScoreProduct(const ScoreBlock& block, int64_t depth, const KeyRows<T>& rows, int64_t key, const T* columns, T* to,
-                  RowPrefetch& prefetch) {
-  const auto multiply = [&](int64_t begin, int64_t end) {
-    const HeadRows<T> a = rows.From(key + begin);
-    SmallMatmul(end - begin, SmallOperands<T>{a.data, a.stride, 1, columns, kScoreColumns, to + begin * kScoreRow, kScoreRow},
-                prefetch, [=](int64_t j) {
-                  return TileExtent{0, depth, block.FirstQuery(begin + j) / kLanes * kLanes, block.columns, false};
-                });
-  };
-  const int64_t in_place = std::clamp<int64_t>(rows.tile_begin - key, 0, block.keys);
-  multiply(0, in_place);
-  if (in_place < block.keys) multiply(in_place, block.keys);
+void ScoreProduct(const ScoreBlock& block, int64_t depth, const HeadRows<T>& rows, const T* columns, T* to, RowPrefetch& prefetch) {
+  SmallMatmul(block.keys, SmallOperands<T>{rows.data, rows.stride, 1, columns, kScoreColumns, to, kScoreRow}, prefetch,
+              [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
 }
 
 // scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width].
@@ -36,12 +27,12 @@ void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& r
               [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, false}; });
 }
 
-// scores [keys, queries] rows [queries, width] over the queries that see the key, added to `to` [keys, width] in tiles that begin
-// with one of the first known_keys keys, written over the others: a tile of both holds sums or zeros from the block before.
+// scores [keys, queries] rows [queries, width] over the queries that see the key, in whole tiles of keys: added to `to` [keys, width] in
+// tiles that begin with one of the first known_keys keys, written over the others. A tile of both holds sums or zeros from the block before.
 template <class T>
 void KeyProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, int64_t known_keys, T* to,
                 RowPrefetch& prefetch) {
-  SmallMatmul(block.keys, SmallOperands<T>{scores, kScoreRow, 1, rows.data, rows.stride, to, width}, prefetch,
+  SmallMatmul(RoundUp(block.keys, kTileRows), SmallOperands<T>{scores, kScoreRow, 1, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t j) { return TileExtent{block.FirstQuery(j), block.columns, 0, width, j < known_keys}; });
 }
 

@@ -27,7 +27,7 @@ class VectorProducts {
   static constexpr int64_t kPiece = kSmallPiece;
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
-      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_{RowsInPlace(p.k, task.first_key)}, v_{RowsInPlace(p.v, task.first_key)} {
+      : p_(p), task_(task), width_(RoundUp(p.depth, kLanes)), k_(RowsInPlace(p.k, task.first_key)), v_(RowsInPlace(p.v, task.first_key)) {
     TakeScratch([&](Arena& arena) { Cut(backward, arena); });
   }
 
@@ -38,8 +38,8 @@ class VectorProducts {
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
-    CopyKeys(p_.k, begin, end, k_.tile_begin, copied_k_);
-    CopyKeys(p_.v, begin, end, v_.tile_begin, copied_v_);
+    CopyKeys(p_.k, begin, end, copied_k_);
+    CopyKeys(p_.v, begin, end, copied_v_);
   }
   void LoadQueries(const BlockRows& rows, int64_t columns) {
     q_ = LoadBlock(p_.q, rows, columns, copied_q_, q_columns_);
@@ -50,16 +50,16 @@ class VectorProducts {
 
   // scores = K Q'.
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) {
-    ScoreProduct(block, p_.depth, k_, 0, q_columns_, scores_, prefetch);
+    ScoreProduct(block, p_.depth, k_, q_columns_, scores_, prefetch);
   }
   // out = scores' V.
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
-    QueryProduct(block, scores_, v_.rows, width_, out_, prefetch);
+    QueryProduct(block, scores_, v_, width_, out_, prefetch);
   }
   // scores = K Q' and grad_scores = V dO', of the keys from `key` on.
   void BackwardScores(const ScoreBlock& block, int64_t, int64_t key, RowPrefetch& prefetch) {
-    ScoreProduct(block, p_.depth, k_, key, q_columns_, scores_, prefetch);
-    ScoreProduct(block, p_.depth, v_, key, grad_out_columns_, grad_scores(key), prefetch);
+    ScoreProduct(block, p_.depth, k_.From(key), q_columns_, scores_, prefetch);
+    ScoreProduct(block, p_.depth, v_.From(key), grad_out_columns_, grad_scores(key), prefetch);
   }
   void FormGradients(const ScoreBlock& block, const GradientTerms<T>& terms, int64_t, int64_t key) {
     GradientsOfScores(block, terms, key, scores_, grad_scores(key));
@@ -72,7 +72,7 @@ class VectorProducts {
   }
   // out = grad_scores' K, over all keys of the block.
   void FinishQueryGradient(const ScoreBlock& block, int64_t, RowPrefetch& prefetch) {
-    QueryProduct(block, grad_scores_, k_.rows, width_, out_, prefetch);
+    QueryProduct(block, grad_scores_, k_, width_, out_, prefetch);
   }
   // Rows of a gradient, each times `factor`.
   void Save(const T* from, int64_t rows, T factor, S* to, int64_t stride) const { Store(from, rows, &factor, 0, to, stride); }
@@ -94,18 +94,15 @@ class VectorProducts {
     }
     return {};
   }
-  // Of keys [begin, end) those from `first` on, which `to` begins with, and zeros up to a whole tile.
-  void CopyKeys(const TokenRows<const S>& from, int64_t begin, int64_t end, int64_t first, T* to) const {
-    begin = std::max(begin, first);
-    if (begin >= end) return;
-    LoadHead(p_, task_.head, from, task_.first_key + begin, end - begin, to + (begin - first) * width_);
-    std::fill(to + (end - first) * width_, to + (RoundUp(end, kTileRows) - first) * width_, T(0));
+  // Keys [begin, end), unless they are read where they lie.
+  void CopyKeys(const TokenRows<const S>& from, int64_t begin, int64_t end, T* to) const {
+    if (to != nullptr) LoadHead(p_, task_.head, from, task_.first_key + begin, end - begin, to + begin * width_);
   }
   void Cut(bool backward, Arena& arena) {
     const int64_t all_keys = padded_keys() * width_;
-    const int64_t all_scores = (padded_keys() + 1) * kScoreRow;  // the last tile of queries reads into the next row
+    const int64_t all_scores = padded_keys() * kScoreRow;
     const int64_t chunk_scores = std::min(padded_keys(), kChunkKeys) * kScoreRow;
-    const int64_t rows_room = (kScoreColumns + kTileRows) * width_;
+    const int64_t rows_room = kScoreColumns * width_;
     copied_k_ = TakeKeys(arena, k_);
     copied_v_ = TakeKeys(arena, v_);
     scores_ = arena.Take<T>(backward ? chunk_scores : all_scores);
@@ -119,13 +116,11 @@ class VectorProducts {
     copied_grad_out_ = arena.Take<T>(rows_room);
     grad_out_columns_ = arena.Take<T>(width_ * kScoreColumns);
   }
-  // Room for the copies: of all keys, or of the last tile's.
-  T* TakeKeys(Arena& arena, KeyRows<T>& keys) const {
-    const bool in_place = keys.rows.data != nullptr;
-    keys.tile_begin = in_place ? task_.num_keys / kTileRows * kTileRows : 0;
-    T* copy = arena.Take<T>((padded_keys() - keys.tile_begin) * width_);
-    keys.last_tile = {copy, width_};
-    if (!in_place) keys.rows = keys.last_tile;
+  // Room for copies of the keys, unless they are read where they lie.
+  T* TakeKeys(Arena& arena, HeadRows<T>& keys) const {
+    if (keys.data != nullptr) return nullptr;
+    T* copy = arena.Take<T>(task_.num_keys * width_);
+    keys = {copy, width_};
     return copy;
   }
   // A block's rows, those missing zero, and their transpose.
@@ -144,8 +139,7 @@ class VectorProducts {
   const AttentionTask& task_;
   const int64_t width_;
   int64_t known_keys_ = 0;  // to blocks before this one
-  KeyRows<T> k_, v_;
-  HeadRows<T> q_, grad_out_;
+  HeadRows<T> k_, v_, q_, grad_out_;
   T *copied_k_, *copied_v_, *copied_q_, *copied_grad_out_ = nullptr;
   T *scores_, *q_columns_, *out_;
   T *grad_k_ = nullptr, *grad_v_ = nullptr, *grad_scores_ = nullptr, *grad_out_columns_ = nullptr;

@@ -21,7 +21,7 @@ void RunFmaPeak() {
     Vector chain[kChains];
     for (int c = 0; c < kChains; ++c) chain[c] = Vector{} + static_cast<float>(c);
     const Vector factor = Vector{} + 0.999f, addend = Vector{} + 1e-3f;
-    for (int64_t i = 0; i < (1 << 22); ++i) {
+    for (int64_t i = 0; i < (1 << 16); ++i) {
       for (int c = 0; c < kChains; ++c) {
         for (int l = 0; l < kLanesPerChain; ++l) chain[c][l] = __builtin_fmaf(chain[c][l], factor[l], addend[l]);
       }

@@ -44,17 +44,17 @@ inline constexpr int kVectorLanes = (kSet == InstructionSet::AVX512 ? 64 : kSet 
 template <InstructionSet kSet>
 inline constexpr int kTileVectors = kSet == InstructionSet::AVX512 ? 4 : kSet == InstructionSet::AVX2 ? 2 : 1;
 
-// A tile of kTileRows x (kVectors kWidth). `sums` are kTileRows * kVectors arrays, made one by one: the compiler keeps named
-// arrays of one vector each in registers, and not an array of arrays.
-template <int kVectors, int kWidth, class T, class... Sums>
+// A tile of kRows x (kVectors kWidth). `sums` are kRows * kVectors arrays, made one by one: the compiler keeps named arrays of one
+// vector each in registers, and not an array of arrays.
+template <int kRows, int kVectors, int kWidth, class T, class... Sums>
 inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_t a_depth, const T* __restrict__ b, int64_t b_row,
                                   int64_t depth, bool accumulate, T* __restrict__ c, int64_t c_row, Sums&... sums) {
   constexpr int kMade = sizeof...(Sums);
-  if constexpr (kMade < kTileRows * kVectors) {
+  if constexpr (kMade < kRows * kVectors) {
     T sum[kWidth];
     const T* old = c + kMade / kVectors * c_row + kMade % kVectors * kWidth;
     for (int l = 0; l < kWidth; ++l) sum[l] = accumulate ? old[l] : T(0);
-    MultiplyTileInVectors<kVectors, kWidth>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, sums..., sum);
+    MultiplyTileInVectors<kRows, kVectors, kWidth>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, sums..., sum);
   } else {
     for (int64_t d = 0; d < depth; ++d, a += a_depth, b += b_row) {
       int i = 0;
@@ -87,22 +87,22 @@ inline T* Opaque(T* row) {
 
 // The same tile of f32 by hand, and never inlined: between other loops g++ 12 leaves it too few registers, so that the loop's counter and
 // pointers live in memory, and a narrow tile waits for them. Fetches lines of `prefetch` between its steps of depth.
-template <int kVectors>
+template <int kRows, int kVectors>
 __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float* a, int64_t a_row, int64_t a_depth, const float* b,
                                                                     int64_t b_row, int64_t depth, bool accumulate, float* c,
                                                                     int64_t c_row, RowPrefetch& prefetch) {
   constexpr int kWidth = 16, kHalf = kTileRows / 2;
-  __m512 sums[kTileRows][kVectors];
+  __m512 sums[kRows][kVectors];
   if (accumulate) {
     const float* old = c;
 #pragma GCC unroll 6
-    for (int i = 0; i < kTileRows; ++i, old = Opaque(old + c_row)) {
+    for (int i = 0; i < kRows; ++i, old = Opaque(old + c_row)) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_loadu_ps(old + v * kWidth);
     }
   } else {
 #pragma GCC unroll 6
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < kRows; ++i) {
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_setzero_ps();
     }
@@ -118,7 +118,7 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) row[v] = _mm512_loadu_ps(b + v * kWidth);
 #pragma GCC unroll 6
-    for (int i = 0; i < kTileRows; ++i) {
+    for (int i = 0; i < kRows; ++i) {
       const __m512 factor = _mm512_set1_ps((i < kHalf ? a : a_lower)[i % kHalf * a_row]);
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) sums[i][v] = _mm512_fmadd_ps(factor, row[v], sums[i][v]);
@@ -126,7 +126,7 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
   }
   float* to = Opaque(c);
 #pragma GCC unroll 6
-  for (int i = 0; i < kTileRows; ++i, to = Opaque(to + c_row)) {
+  for (int i = 0; i < kRows; ++i, to = Opaque(to + c_row)) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) _mm512_storeu_ps(to + v * kWidth, sums[i][v]);
   }
@@ -137,31 +137,31 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
 // Multiply-adds of a piece of arithmetic to `prefetch`: a step of depth of the largest tile.
 inline constexpr int64_t kSmallPiece = kTileRows * kTileVectors<InstructionSet::AVX512> * kVectorLanes<InstructionSet::AVX512, float>;
 
-template <InstructionSet kSet, int kVectors, class T>
+template <InstructionSet kSet, int kRows, int kVectors, class T>
 inline void MultiplyTile(const T* a, int64_t a_row, int64_t a_depth, const T* b, int64_t b_row, int64_t depth, bool accumulate, T* c,
                          int64_t c_row, RowPrefetch& prefetch) {
 #ifdef TANDEM_VECTOR_COPIES
   if constexpr (kSet == InstructionSet::AVX512 && std::is_same_v<T, float>) {
-    return MultiplyTileAvx512<kVectors>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, prefetch);
+    return MultiplyTileAvx512<kRows, kVectors>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row, prefetch);
   }
 #endif
-  prefetch.Pass(kTileRows * kVectors * kVectorLanes<kSet, T> * depth / kSmallPiece);
-  MultiplyTileInVectors<kVectors, kVectorLanes<kSet, T>>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row);
+  prefetch.Pass(kRows * kVectors * kVectorLanes<kSet, T> * depth / kSmallPiece);
+  MultiplyTileInVectors<kRows, kVectors, kVectorLanes<kSet, T>>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row);
 }
 
-// c [rows, columns] = a b: extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows.
-// The last tile computes kTileRows rows whatever `rows` is: a and c have room for them.
+// c [rows, columns] = a b: extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows. Nothing behind the
+// last row is read: whatever lies there, numbers below the normal range would be multiplied many times more slowly.
 template <class T, class Extent>
 void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& prefetch, const Extent& extent) {
   Vectorised([=, o = operands, &prefetch](auto set) {
     constexpr int kWidth = kVectorLanes<set, T>, kVectors = kTileVectors<set>;
-    for (int64_t i = 0; i < rows; i += kTileRows) {
+    const auto multiply_rows = [&](auto tile_rows, int64_t i) {
       const TileExtent e = extent(i);
       const T* a = o.a + i * o.a_row + e.depth_begin * o.a_depth;
       const int64_t depth = e.depth_end - e.depth_begin;
       const auto multiply = [&](auto vectors, int64_t column) {
-        MultiplyTile<set, vectors>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, e.accumulate,
-                                   o.c + i * o.c_row + column, o.c_row, prefetch);
+        MultiplyTile<set, tile_rows, vectors>(a, o.a_row, o.a_depth, o.b + e.depth_begin * o.b_row + column, o.b_row, depth, e.accumulate,
+                                              o.c + i * o.c_row + column, o.c_row, prefetch);
       };
       int64_t column = e.column_begin;
       for (; column + kVectors * kWidth <= e.column_end; column += kVectors * kWidth) {
@@ -177,7 +177,14 @@ void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& pr
       if constexpr (kVectors > 1) {
         if (left == 1) multiply(std::integral_constant<int, 1>{}, column);
       }
-    }
+    };
+    const int64_t last = rows / kTileRows * kTileRows, left = rows - last;
+    for (int64_t i = 0; i < last; i += kTileRows) multiply_rows(std::integral_constant<int, kTileRows>{}, i);
+    if (left == 1) multiply_rows(std::integral_constant<int, 1>{}, last);
+    if (left == 2) multiply_rows(std::integral_constant<int, 2>{}, last);
+    if (left == 3) multiply_rows(std::integral_constant<int, 3>{}, last);
+    if (left == 4) multiply_rows(std::integral_constant<int, 4>{}, last);
+    if (left == 5) multiply_rows(std::integral_constant<int, 5>{}, last);
   });
 }
 

@@ -94,8 +94,8 @@ StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
   return profile;
 }
 
-absl::StatusOr<Ceilings> CeilingsOf(Device device, int threads) {
-  return device.is_cuda() ? MeasureDeviceCeilings(device) : MeasureCeilings(threads);
+absl::StatusOr<Ceilings> CeilingsOf(Device device, int threads, bool bf16) {
+  return device.is_cuda() ? MeasureDeviceCeilings(device) : MeasureCeilings(threads, bf16 ? DType::BF16 : DType::F32);
 }
 
 absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, int num_steps) {
@@ -117,7 +117,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.threads = threads;
   measured.dtype = bf16 ? "bf16" : "f32";
   measured.device = device;
-  ASSIGN_OR_RETURN(const Ceilings before, CeilingsOf(device, threads));
+  ASSIGN_OR_RETURN(const Ceilings before, CeilingsOf(device, threads, bf16));
   std::vector<double> samples, tokens;
   ps::TableHost host(1);
   ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
@@ -139,7 +139,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   measured.samples_per_second = Median(samples);
   measured.tokens_per_second = Median(tokens);
   measured.step_seconds = job.train().batch_size() / measured.samples_per_second;
-  ASSIGN_OR_RETURN(const Ceilings after, CeilingsOf(device, threads));
+  ASSIGN_OR_RETURN(const Ceilings after, CeilingsOf(device, threads, bf16));
   measured.ceilings = Mean(before, after);  // clocks change from one second to the next
   return measured;
 }
@@ -166,8 +166,9 @@ void Print(const Measured& m) {
               DeviceName(m.device));
   std::fflush(stdout);
   const std::string split = m.ceilings.f32_split > 0 ? absl::StrFormat(", in pieces of bf16 %.0f", m.ceilings.f32_split * 1e-9) : "";
-  std::printf("  ceilings of this run: f32 matmul %.0f%s, bf16 matmul %.0f, f32 fma %.0f GFLOP/s, copy %.1f GB/s\n",
-              m.ceilings.f32_matmul * 1e-9, split.c_str(), m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9,
+  const std::string alone = m.ceilings.f32_fma_alone > 0 ? absl::StrFormat(" (alone %.0f)", m.ceilings.f32_fma_alone * 1e-9) : "";
+  std::printf("  ceilings of this run: f32 matmul %.0f%s, bf16 matmul %.0f, f32 fma %.0f%s GFLOP/s, copy %.1f GB/s\n",
+              m.ceilings.f32_matmul * 1e-9, split.c_str(), m.ceilings.bf16_matmul * 1e-9, m.ceilings.f32_fma * 1e-9, alone.c_str(),
               m.ceilings.copy_bytes * 1e-9);
   std::map<std::string, double> kinds;
   double matmul_seconds = 0, least_seconds = 0, saved_seconds = 0, other = m.profile.step_seconds;
