@@ -356,26 +356,17 @@ inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<fl
   }
 }
 
-// dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end), 0 before; end a multiple of kLanes.
-template <class S, class T>
-inline void RowDots(const HeadRows<S>& x, const HeadRows<S>& y, int64_t begin, int64_t end, int64_t depth, T* dots) {
+// dots[i] = the sum over kLanes of add(i - begin, lanes), which adds to lanes that are 0, for i in [begin, end); 0 before. `end` a multiple of
+// kLanes.
+template <class T, class Add>
+inline void RowDots(int64_t begin, int64_t end, T* dots, const Add& add) {
   alignas(64) T sums[kTileElements];
-  const int64_t whole = depth / kLanes * kLanes;
   for (int64_t r = 0; r < end; r += kLanes) {
     for (int64_t i = r; i < r + kLanes; ++i) {
-      T* out = sums + (i - r) * kLanes;
-      T sum[kLanes];
-      for (int l = 0; l < kLanes; ++l) sum[l] = T(0);
-      const bool wanted = begin <= i;
-      const S* x_row = x.data + std::max<int64_t>(0, i - begin) * x.stride;
-      const S* y_row = y.data + std::max<int64_t>(0, i - begin) * y.stride;
-      for (int64_t d = 0; wanted && d < whole; d += kLanes) {
-        for (int l = 0; l < kLanes; ++l) sum[l] = Fma(static_cast<T>(Load(x_row[d + l])), static_cast<T>(Load(y_row[d + l])), sum[l]);
-      }
-      for (int l = 0; l < kLanes; ++l) out[l] = sum[l];
-      for (int64_t d = whole; wanted && d < depth; ++d) {
-        out[d - whole] = Fma(static_cast<T>(Load(x_row[d])), static_cast<T>(Load(y_row[d])), out[d - whole]);
-      }
+      T lanes[kLanes];
+      for (int l = 0; l < kLanes; ++l) lanes[l] = T(0);
+      if (begin <= i) add(i - begin, lanes);
+      for (int l = 0; l < kLanes; ++l) sums[(i - r) * kLanes + l] = lanes[l];
     }
     FoldRows(sums, dots + r);
   }

@@ -67,6 +67,16 @@ class TileProducts {
     LoadBlock(p_.grad_output, rows, columns, grad_out_pairs_of_queries_, grad_out_pairs_);
   }
 
+  // dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end), 0 before. `end` a multiple of kLanes.
+  static void Dots(const HeadRows<BFloat16>& x, const HeadRows<BFloat16>& y, int64_t begin, int64_t end, int64_t depth, float* dots) {
+    Rounding([=](auto, auto round) {
+      RowDots(begin, end, dots, [=](int64_t row, float* lanes) {
+        const BFloat16 *x_row = x.From(row).data, *y_row = y.From(row).data;
+        for (int64_t d = 0; d < depth; d += 2 * kLanes) round.AddProducts(x_row + d, y_row + d, lanes);
+      });
+    });
+  }
+
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) { ScoresInto(block, k_, 0, q_pairs_, scores_, prefetch); }
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
     Round(block);

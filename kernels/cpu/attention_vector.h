@@ -48,6 +48,21 @@ class VectorProducts {
     grad_out_ = LoadBlock(p_.grad_output, rows, columns, copied_grad_out_, grad_out_columns_);
   }
 
+  // dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end), 0 before. `end` a multiple of kLanes.
+  static void Dots(const HeadRows<S>& x, const HeadRows<S>& y, int64_t begin, int64_t end, int64_t depth, T* dots) {
+    Vectorised([=, whole = depth / kLanes * kLanes] {
+      RowDots(begin, end, dots, [=](int64_t row, T* lanes) {
+        const S *x_row = x.From(row).data, *y_row = y.From(row).data;
+        for (int64_t d = 0; d < whole; d += kLanes) {
+          for (int l = 0; l < kLanes; ++l) lanes[l] = Fma(static_cast<T>(Load(x_row[d + l])), static_cast<T>(Load(y_row[d + l])), lanes[l]);
+        }
+        for (int64_t d = whole; d < depth; ++d) {
+          lanes[d - whole] = Fma(static_cast<T>(Load(x_row[d])), static_cast<T>(Load(y_row[d])), lanes[d - whole]);
+        }
+      });
+    });
+  }
+
   // scores = K Q'.
   void Scores(const ScoreBlock& block, RowPrefetch& prefetch) {
     ScoreProduct(block, p_.depth, k_, q_columns_, scores_, prefetch);

@@ -51,7 +51,7 @@ class AttentionWalk {
       a_.LoadGradient(rows, scores.columns);
       const HeadRows<S> output{HeadOf(p_.output, rows.token), p_.output.stride};
       const HeadRows<S> grad_output{HeadOf(p_.grad_output, rows.token), p_.grad_output.stride};
-      Vectorised([&] { RowDots(output, grad_output, rows.missing, scores.columns, p_.depth, delta); });
+      Products::Dots(output, grad_output, rows.missing, scores.columns, p_.depth, delta);
       const GradientTerms<T> terms{score_scale_, mask_, p_.keep_scale, log_sums, delta};
       for (int64_t key = 0; key < scores.keys; key += Products::kChunkKeys) {
         const ScoreBlock chunk = task_.Scores(block, p_.causal, key, std::min(scores.keys, key + Products::kChunkKeys));

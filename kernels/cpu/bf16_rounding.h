@@ -17,7 +17,7 @@
 
 namespace tandem::kernels {
 
-// Of kLanes elements of two rows. As storage is rounded.
+// Of kLanes elements of two rows. As storage is rounded. Besides, dot products of rows of bf16.
 struct PlainRounding {
   static void Pairs(const float* lower, const float* upper, uint32_t* pairs) {
 #pragma GCC unroll 1
@@ -35,6 +35,10 @@ struct PlainRounding {
   }
   // Side by side in one row.
   static void Row(const float* left, const float* right, BFloat16* row) { Rows(left, right, row, row + kLanes); }
+  // sum[l] += x[2l] y[2l] + x[2l + 1] y[2l + 1].
+  static void AddProducts(const BFloat16* x, const BFloat16* y, float* sum) {
+    for (int l = 0; l < 2 * kLanes; ++l) sum[l / 2] += ToFloat(x[l]) * ToFloat(y[l]);
+  }
 };
 
 #ifdef TANDEM_VECTOR_COPIES
@@ -72,6 +76,10 @@ struct ProcessorRounding {
   }
   __attribute__((target(TANDEM_BF16_TARGET))) static void Row(const float* left, const float* right, BFloat16* row) {
     _mm512_storeu_si512(row, Both(left, right));
+  }
+  __attribute__((target(TANDEM_BF16_TARGET))) static void AddProducts(const BFloat16* x, const BFloat16* y, float* sum) {
+    const __m512bh x_row = (__m512bh)_mm512_loadu_si512(x), y_row = (__m512bh)_mm512_loadu_si512(y);
+    _mm512_storeu_ps(sum, _mm512_dpbf16_ps(_mm512_loadu_ps(sum), x_row, y_row));
   }
 };
 
