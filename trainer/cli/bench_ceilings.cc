@@ -95,7 +95,7 @@ double MatmulRate(ThreadPool& pool, const WorkOfThread& products) {
 }
 
 // Multiply-adds in registers, straight after `before`: processors lower their clock for vectors of 512 bits whose operands come from
-// the caches, by an eighth on a Xeon of 2023, and raise it again within a millisecond.
+// the caches, by 3 to 12 % on a Xeon with AMX, and raise it again within a millisecond.
 double FmaRate(ThreadPool& pool, const WorkOfThread& before) {
   constexpr int kBursts = 32;
   std::vector<double> seconds(static_cast<size_t>(pool.num_threads())), rates;
