@@ -24,12 +24,14 @@ void PendingGradients::Add(uint32_t slice, uint64_t sequence, absl::Span<const u
   TANDEM_CHECK_LT(gradients_.size() + ids.size(), size_t{kNone}) << "gradients pending in one step";
   if (const size_t words = end_number / kWordBits + 1; pending_bits_.size() < words) pending_bits_.resize(words);
   WireRows::Cursor rows(gradients, row_bytes);
+  uintptr_t addresses = 0;  // of all, or-ed
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i + kLookAhead < ids.size() && numbers[i + kLookAhead] != kAbsent) {
       __builtin_prefetch(&pending_bits_[numbers[i + kLookAhead] / kWordBits], 1);
     }
     const uint32_t gradient = static_cast<uint32_t>(gradients_.size());
     gradients_.push_back({rows.At(positions.empty() ? i : positions[i]), push, kNone});
+    addresses |= reinterpret_cast<uintptr_t>(gradients_.back().bytes);
     // A row that was missing when its first gradient came stays with those that were.
     if (numbers[i] == kAbsent || (absent_.size() > 0 && absent_.Find(ids[i]) != RowIndex::kAbsent)) {
       AddAbsent(ids[i], gradient);
@@ -43,6 +45,7 @@ void PendingGradients::Add(uint32_t slice, uint64_t sequence, absl::Span<const u
       repeated_.push_back({numbers[i], gradient});
     }
   }
+  all_floats_ &= gradients.format() == WIRE_F32 && addresses % alignof(float) == 0;
 }
 
 void PendingGradients::AddRow(uint64_t id, uint64_t number, uint32_t gradient) {
@@ -103,6 +106,7 @@ void PendingGradients::Clear() {
   rows_.clear();
   repeated_.clear();
   absent_.Clear();
+  all_floats_ = true;
 }
 
 }  // namespace tandem::ps

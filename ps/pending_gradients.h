@@ -48,6 +48,8 @@ class PendingGradients {
   const Gradient& first(size_t row) const { return gradients_[rows_[row].head]; }
   // Null after the row's last.
   const Gradient* next(const Gradient& gradient) const { return gradient.next == kNone ? nullptr : &gradients_[gradient.next]; }
+  // Whether every gradient is an array of floats.
+  bool all_floats() const { return all_floats_; }
   WireFormat FormatOf(const Gradient& gradient) const { return pushes_[gradient.push].gradients.format(); }
   uint64_t SequenceOf(const Gradient& gradient) const { return pushes_[gradient.push].sequence; }
 
@@ -82,6 +84,7 @@ class PendingGradients {
   std::vector<Row> rows_;
   std::vector<Repeated> repeated_;  // in order of arrival; not in their rows yet
   std::vector<uint64_t> pending_bits_, repeated_bits_;  // by number
+  bool all_floats_ = true;
   RowIndex absent_{0, Secret() | 1};  // id -> place in rows_, of rows that were not there
 };
 

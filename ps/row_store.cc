@@ -80,47 +80,57 @@ void RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) cons
 }
 
 template <class Fetch, class Copy>
-void RowStore::CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, const Fetch& fetch,
-                        const Copy& copy) const {
-  kernels::Vectorised([=, first = records_.data() + offset, stride = stride_](auto) {
-    const size_t ahead = std::min(RecordsAhead(/*near=*/true, bytes), numbers.size()), whole = numbers.size() - ahead;
+void RowStore::CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions,
+                        const Fetch& fetch, const Copy& copy) const {
+  const size_t ahead = std::min(RecordsAhead(FetchesNear(), bytes), numbers.size()), whole = numbers.size() - ahead;
+  const auto each = [=, first = records_.data() + offset, stride = stride_](auto place_of) __attribute__((always_inline)) {
     for (size_t i = 0; i < ahead; ++i) fetch(first + numbers[i] * stride);
     for (size_t i = 0; i < whole; ++i) {
       fetch(first + numbers[i + ahead] * stride);
-      copy(rows + i * bytes, first + numbers[i] * stride);
+      copy(rows + place_of(i) * bytes, first + numbers[i] * stride);
     }
-    for (size_t i = whole; i < numbers.size(); ++i) copy(rows + i * bytes, first + numbers[i] * stride);
-  });
+    for (size_t i = whole; i < numbers.size(); ++i) copy(rows + place_of(i) * bytes, first + numbers[i] * stride);
+  };
+  if (positions.empty()) kernels::Vectorised([=] { each([](size_t i) { return i; }); });
+  else kernels::Vectorised([=] { each([=](size_t i) { return size_t{positions[i]}; }); });
 }
 
-template <size_t kLines>
-void RowStore::CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows) const {
+template <int kCache, size_t kLines>
+void RowStore::CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows, absl::Span<const uint32_t> positions) const {
   CopyEach(
-      numbers, offset, kLines * kCacheLine, rows,
+      numbers, offset, kLines * kCacheLine, rows, positions,
       [](const char* from) __attribute__((always_inline)) {
 #pragma GCC unroll 8
-        for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(from + line * kCacheLine);
+        for (size_t line = 0; line < kLines; ++line) __builtin_prefetch(from + line * kCacheLine, 0, kCache);
       },
       [](char* target, const char* source) __attribute__((always_inline)) { std::memcpy(target, source, kLines * kCacheLine); });
+}
+
+template <int kCache>
+void RowStore::CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
+                        absl::Span<const uint32_t> positions) const {
+  if (stride_ % kCacheLine == 0 && offset % kCacheLine == 0) {
+    switch (bytes) {
+      case 1 * kCacheLine: return CopyLines<kCache, 1>(numbers, offset, rows, positions);
+      case 2 * kCacheLine: return CopyLines<kCache, 2>(numbers, offset, rows, positions);
+      case 4 * kCacheLine: return CopyLines<kCache, 4>(numbers, offset, rows, positions);
+      case 8 * kCacheLine: return CopyLines<kCache, 8>(numbers, offset, rows, positions);
+    }
+  }
+  CopyEach(
+      numbers, offset, bytes, rows, positions,
+      [lines = LineFetch(stride_, offset, bytes)](const char* from) __attribute__((always_inline)) { lines.Into<kCache>(from); },
+      [=](char* target, const char* source) __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
 }
 
 // Lines that are still on their way are waited for together with those that the processor sees behind them, which are the more, the fewer
 // instructions lie between. So the usual sizes have loops of their own: rows of 64 floats, many of them in some cache, then take an eighth
 // less time than in the last one.
-void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows) const {
+void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
+                           absl::Span<const uint32_t> positions) const {
   if (numbers.empty()) return;
-  if (stride_ % kCacheLine == 0 && offset % kCacheLine == 0) {
-    switch (bytes) {
-      case 1 * kCacheLine: return CopyLines<1>(numbers, offset, rows);
-      case 2 * kCacheLine: return CopyLines<2>(numbers, offset, rows);
-      case 4 * kCacheLine: return CopyLines<4>(numbers, offset, rows);
-      case 8 * kCacheLine: return CopyLines<8>(numbers, offset, rows);
-    }
-  }
-  CopyEach(
-      numbers, offset, bytes, rows,
-      [near = NearFetch(offset, bytes)](const char* from) __attribute__((always_inline)) { near.Into<LineFetch::kFirstCache>(from); },
-      [=](char* target, const char* source) __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
+  if (FetchesNear()) CopyInto<LineFetch::kFirstCache>(numbers, offset, bytes, rows, positions);
+  else CopyInto<LineFetch::kSecondCache>(numbers, offset, bytes, rows, positions);
 }
 
 }  // namespace tandem::ps

@@ -63,10 +63,13 @@ class RowStore {
   // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled as ForEach is, for which `visit` is copied.
   template <class Visit>
   void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit);
-  // Copies `bytes` of each number's record, from `offset` on, to `rows`, one behind the other: for processors that fetch near, in few
-  // instructions a record. REQUIRES: no IdIndex::kNone among the numbers.
-  void CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows) const;
-  // Whether memory is fetched into the first cache (FetchBytes says why), as is best on this processor.
+  // Copies `bytes` of each number's record, from `offset` on, to `rows`, in few instructions a record: that of numbers[i] to place i, or
+  // positions[i] if there are any. REQUIRES: no IdIndex::kNone among the numbers.
+  void CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
+                   absl::Span<const uint32_t> positions = {}) const;
+  // Whether memory is fetched into the first cache, as is best on this processor. On their way there lines from memory hold one of its few
+  // buffers, and visits wait for a free one. A core of Intel's of 2024 has 16: there a gather of 10M rows took a quarter longer than with
+  // lines fetched into the second cache alone. One of AMD's Zen 5 takes a quarter longer with these.
   static bool FetchesNear() { return fetches_near; }
   // For tests of what other processors do. Before other threads have a store.
   static void SetFetchesNear(bool near) { fetches_near = near; }
@@ -81,30 +84,16 @@ class RowStore {
   static bool fetches_near;
 
   void FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;  // of Away::kMaxIds at most
-  // copy(target, source), and fetch(source) of some that follow, for each number in order.
+  // CopyPresent with copy(target, source), for which fetch(source) of some that follow asks for memory.
   template <class Fetch, class Copy>
-  void CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, const Fetch& fetch, const Copy& copy) const;
-  template <size_t kLines>
-  void CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows) const;
-  // `bytes` from `from` on, which may begin and end amid lines, into the second cache. On their way to the first lines from memory hold
-  // one of its few buffers, and visits wait for a free one. A core of Intel's of 2024 has 16: there a gather of 10M rows took a quarter
-  // longer than with lines fetched into the second cache alone. One of AMD's Zen 5 takes a quarter longer with these.
-  __attribute__((always_inline)) static void FetchFar(const char* from, size_t bytes) {
-    const auto fetch = [=](size_t at) __attribute__((always_inline)) { __builtin_prefetch(from + at, 0, 2); };
-    size_t at = 0;
-    for (; at + 4 * kCacheLine <= bytes; at += 4 * kCacheLine) {
-      fetch(at);
-      fetch(at + kCacheLine);
-      fetch(at + 2 * kCacheLine);
-      fetch(at + 3 * kCacheLine);
-    }
-    for (; at < bytes; at += kCacheLine) fetch(at);
-    if (reinterpret_cast<uintptr_t>(from) % kCacheLine + (bytes - 1) % kCacheLine >= kCacheLine) fetch(bytes - 1);
-  }
-  // In the first cache there is room for some 10 KB of them.
+  void CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions,
+                const Fetch& fetch, const Copy& copy) const;
+  template <int kCache, size_t kLines>
+  void CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows, absl::Span<const uint32_t> positions) const;
+  template <int kCache>
+  void CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions) const;
+  // Into the first cache there is room for some 10 KB of them.
   static size_t RecordsAhead(bool near, size_t bytes) { return near ? std::clamp<size_t>(kNearBytesAhead / bytes, 8, 64) : 64; }
-  // Into the first cache.
-  LineFetch NearFetch(size_t offset, size_t bytes) const { return LineFetch(stride_, offset, bytes); }
   char* Record(uint64_t number) const { return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_; }
 
   const size_t stride_;
@@ -116,11 +105,11 @@ class RowStore {
 template <class Visit>
 void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit) {
   const bool near = FetchesNear();
-  kernels::Vectorised([=, this, fetch_near = NearFetch(offset, bytes)](auto) {
+  kernels::Vectorised([=, this, lines = LineFetch(stride_, offset, bytes)](auto) {
     const auto fetch = [&](uint64_t number) __attribute__((always_inline)) {
       const char* const from = records_.data() + (number == IdIndex::kNone ? 0 : number * stride_) + offset;
-      if (near) fetch_near.Into<LineFetch::kFirstCache>(from);
-      else FetchFar(from, bytes);
+      if (near) lines.Into<LineFetch::kFirstCache>(from);
+      else lines.Into<LineFetch::kSecondCache>(from);
     };
     const size_t ahead = RecordsAhead(near, bytes);
     for (size_t i = 0; i < std::min(ahead, numbers.size()); ++i) fetch(numbers[i]);

@@ -22,6 +22,10 @@ constexpr uint32_t kMaxDim = 65536;
 constexpr size_t kCacheLine = 64;
 // How many rows ahead a gradient is fetched: memory that is read row by row, but in pieces of several messages.
 constexpr size_t kGradientsAhead = 6;
+
+// The rows that the optimizer is given in one call stay in the first cache, with their gradients.
+size_t RowsAtOnce(uint32_t dim) { return std::clamp<size_t>(2048 / dim, 1, 32); }
+
 // Sets the random bits of rounding apart from those of first weights.
 constexpr uint64_t kRoundingSalt = 0x726f756e64696e67;
 
@@ -81,9 +85,12 @@ Table::Table(const TableSpec& spec)
       missed_(*optimizer_, spec.mode(), spec.dim()),
       layout_(spec.dim(), spec.storage(), optimizer_->num_slot_values(spec.dim())),
       rows_(Secret(), layout_.stride()),
-      sum_(spec.dim()),
+      rows_at_once_(RowsAtOnce(spec.dim())),
+      updates_(rows_at_once_),
+      waiting_(rows_at_once_),
+      sums_(rows_at_once_ * spec.dim()),
       addend_(spec.dim()),
-      weights_(spec.dim()),
+      weights_(rows_at_once_ * spec.dim()),
       shown_(spec.dim()),
       first_(layout_.weight_bytes()) {
   TANDEM_CHECK(CheckTableSpec(spec).ok()) << CheckTableSpec(spec).ToString();
@@ -123,76 +130,66 @@ bool Table::BringsUpWhenPulled() const { return missed_.matter() && missed_.exac
 
 bool Table::ShowsDecayed() const { return !missed_.exact() && missed_.remembers_rates(); }
 
-char* Table::Absent(uint64_t id, bool create, WireFormat format, char* target) {
-  if (create) return Create(id);
-  FirstWeights(id, shown_.data());
-  EncodeRow(format, shown_.data(), spec_.dim(), target);
-  return nullptr;
-}
-
-bool Table::PullPresent(absl::Span<const uint64_t> ids, bool create, char* rows, size_t row_bytes, uint64_t* numbers) {
-  if (numbers == nullptr) {
-    numbers_.resize(ids.size());
-    numbers = numbers_.data();
-  }
+bool Table::FindToPull(absl::Span<const uint64_t> ids, bool create, uint64_t* numbers) {
   rows_.FindNumbers(ids, numbers);
+  bool all = true;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (numbers[i] != IdIndex::kNone) continue;
-    if (!create) return false;
-    numbers[i] = rows_.NumberOf(Create(ids[i]));
+    if (numbers[i] != IdIndex::kNone) [[likely]] continue;
+    if (create) numbers[i] = rows_.NumberOf(Create(ids[i]));
+    else all = false;
   }
-  rows_.CopyPresent({numbers, ids.size()}, layout_.weights_offset(), row_bytes, rows);
-  return true;
+  return all;
 }
 
 void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
                  WireFormat format) {
+  // In blocks, whose numbers stay in a cache.
+  constexpr size_t kBlock = IdIndex::Away::kMaxIds;
+  // A trainer will push gradients of what it pulls.
+  uint64_t* const kept = step == 0 ? nullptr : pulled_.Add(ids);
+  uint64_t block[kBlock];
+  bool all = true;  // of the rows are there; another pull may create those that are not
+  for (size_t first = 0; first < ids.size(); first += kBlock) {
+    const absl::Span<const uint64_t> some = ids.subspan(first, kBlock);
+    uint64_t* const numbers = kept == nullptr ? block : kept + first;
+    const bool there = FindToPull(some, create, numbers);
+    const size_t place = positions.empty() ? first : 0;
+    Show(step, some, {numbers, some.size()}, there, static_cast<char*>(rows) + place * WireBytes(format, spec_.dim()),
+         positions.empty() ? positions : positions.subspan(first, kBlock), format);
+    all &= there;
+  }
+  if (kept != nullptr && !all) pulled_.DropLast();
+}
+
+void Table::Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers, bool all_there, char* rows,
+                 absl::Span<const uint32_t> positions, WireFormat format) {
   const RowStorage storage = layout_.storage();
   const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(), shows = step != 0 && optimizer_->remembers_shown();
-  const size_t offset = layout_.weights_offset(), bytes = layout_.weight_bytes(), row_bytes = WireBytes(format, spec_.dim());
-  // A trainer will push gradients of what it pulls.
-  uint64_t* const numbers = step == 0 ? nullptr : pulled_.Add(ids);
-  bool absent = false;  // some row, which another pull may create
-  const uint32_t* const places = positions.empty() ? nullptr : positions.data();
-  const auto target_of = [=](size_t i) { return static_cast<char*>(rows) + (places == nullptr ? i : places[i]) * row_bytes; };
+  const size_t offset = layout_.weights_offset(), row_bytes = WireBytes(format, spec_.dim());
   const bool as_stored = TravelsAsStored(format, storage) && !decays && !shows;
-  // Where lines are fetched into the second cache, the shorter loop was slower for uniform ids (README, Rows).
-  if (as_stored && !brings_up && places == nullptr && RowStore::FetchesNear() &&
-      PullPresent(ids, create, static_cast<char*>(rows), row_bytes, numbers)) {
-    return;
-  }
-  if (as_stored && !brings_up) {
-    // The fewer instructions a visit has, the more rows are on their way at once.
-    rows_.ForEach(ids, offset, bytes, [=, this, &absent](size_t i, char* record) {
-      char* const target = target_of(i);
-      if (record == nullptr) [[unlikely]] {
-        record = Absent(ids[i], create, format, target);
-        if (record == nullptr) return void(absent = true);
-      }
-      if (numbers != nullptr) numbers[i] = rows_.NumberOf(record);
-      CopyBytes(target, record + offset, row_bytes);
-    });
-  } else {
-    const bool whole = brings_up || decays || shows;
-    rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this, &absent](size_t i, char* record) {
-      char* const target = target_of(i);
-      if (record == nullptr) record = Absent(ids[i], create, format, target);
-      if (record == nullptr) return void(absent = true);
-      if (numbers != nullptr) numbers[i] = rows_.NumberOf(record);
-      if (brings_up) BringUpStored(layout_.View(record));
-      if (as_stored) return CopyBytes(target, record + offset, row_bytes);
-      if (storage == STORED_F32 && !decays && !shows) {
-        return EncodeRow(format, reinterpret_cast<const float*>(record + offset), spec_.dim(), target);
-      }
-      DecodeWeights(storage, record + offset, spec_.dim(), shown_.data());
-      if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
-      EncodeRow(format, shown_.data(), spec_.dim(), target);
-      if (!shows) return;
-      DecodeRow(format, target, spec_.dim(), shown_.data());  // as the caller sees it
-      optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
-    });
-  }
-  if (numbers != nullptr && absent) pulled_.DropLast();
+  if (as_stored && !brings_up && all_there) return rows_.CopyPresent(numbers, offset, row_bytes, rows, positions);
+  const bool whole = brings_up || decays || shows;
+  const uint32_t* const places = positions.empty() ? nullptr : positions.data();
+  rows_.ForEachNumber(numbers, whole ? 0 : offset, whole ? layout_.stride() : layout_.weight_bytes(), [=, this](size_t i, char* record) {
+    char* const target = rows + (places == nullptr ? i : places[i]) * row_bytes;
+    if (record == nullptr) return ShowFirst(ids[i], format, target);
+    if (brings_up) BringUpStored(layout_.View(record));
+    if (as_stored) return CopyBytes(target, record + offset, row_bytes);
+    if (storage == STORED_F32 && !decays && !shows) {
+      return EncodeRow(format, reinterpret_cast<const float*>(record + offset), spec_.dim(), target);
+    }
+    DecodeWeights(storage, record + offset, spec_.dim(), shown_.data());
+    if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
+    EncodeRow(format, shown_.data(), spec_.dim(), target);
+    if (!shows) return;
+    DecodeRow(format, target, spec_.dim(), shown_.data());  // as the caller sees it
+    optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
+  });
+}
+
+void Table::ShowFirst(uint64_t id, WireFormat format, char* target) {
+  FirstWeights(id, shown_.data());
+  EncodeRow(format, shown_.data(), spec_.dim(), target);
 }
 
 void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions,
@@ -263,33 +260,37 @@ inline void Table::Decode(const PendingGradients::Gradient& gradient, float* val
   else DecodeRow(format, gradient.bytes, spec_.dim(), values);
 }
 
-inline void Table::FetchGradient(size_t pending_row) const {
-  const PendingGradients::Gradient& gradient = pending_.first(pending_row);
-  const char* const end = gradient.bytes + WireBytes(pending_.FormatOf(gradient), spec_.dim());
-  for (const char* at = gradient.bytes; at < end; at += kCacheLine) __builtin_prefetch(at);
-}
-
-inline void Table::SumPending(size_t pending_row) {
-  const size_t dim = spec_.dim();
-  float* const sum = sum_.data();
-  const PendingGradients::Gradient* gradient = &pending_.first(pending_row);
-  Decode(*gradient, sum);
-  while ((gradient = pending_.next(*gradient)) != nullptr) {
-    Decode(*gradient, addend_.data());
-    for (size_t i = 0; i < dim; ++i) sum[i] += addend_[i];
+inline void Table::FetchGradients(size_t pending_row, const LineFetch& lines) const {
+  for (const auto* gradient = &pending_.first(pending_row); gradient != nullptr; gradient = pending_.next(*gradient)) {
+    lines.Into<LineFetch::kFirstCache>(gradient->bytes);
   }
 }
 
-uint32_t Table::SumFinite(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded) {
-  SumPending(pending_row);
-  if (spec_.non_finite() == TableSpec::REJECT || AllFinite(sum_)) return pending_.count(pending_row);
-  return SumMended(pending_row, step, guarded);
+const float* Table::SumPending(size_t pending_row, float* sum) {
+  const size_t dim = spec_.dim();
+  const PendingGradients::Gradient* gradient = &pending_.first(pending_row);
+  const PendingGradients::Gradient* next = pending_.next(*gradient);
+  if (next == nullptr && pending_.all_floats()) return reinterpret_cast<const float*>(gradient->bytes);
+  Decode(*gradient, sum);
+  for (; next != nullptr; next = pending_.next(*next)) {
+    Decode(*next, addend_.data());
+    for (size_t i = 0; i < dim; ++i) sum[i] += addend_[i];
+  }
+  return sum;
 }
 
-uint32_t Table::SumMended(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded) {
+const float* Table::SumFinite(size_t pending_row, uint64_t step, float* sum, uint32_t* count, ValueGuardStatistics* guarded) {
+  const float* const all = SumPending(pending_row, sum);
+  *count = pending_.count(pending_row);
+  if (spec_.non_finite() == TableSpec::REJECT || AllFinite({all, spec_.dim()})) return all;
+  *count = SumMended(pending_row, step, sum, guarded);
+  return sum;
+}
+
+uint32_t Table::SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
   const bool clip = spec_.non_finite() == TableSpec::CLIP;
-  std::vector<float> values(sum_.size());
-  std::fill(sum_.begin(), sum_.end(), 0.0f);
+  std::vector<float> values(spec_.dim());
+  std::fill_n(sum, values.size(), 0.0f);
   uint32_t added = 0;
   for (auto* gradient = &pending_.first(pending_row); gradient != nullptr; gradient = pending_.next(*gradient)) {
     Decode(*gradient, values.data());
@@ -301,16 +302,16 @@ uint32_t Table::SumMended(size_t pending_row, uint64_t step, ValueGuardStatistic
     }
     if (!finite && !clip) continue;
     ZeroNonFinite(absl::MakeSpan(values));
-    for (size_t i = 0; i < values.size(); ++i) sum_[i] += values[i];
+    for (size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
     ++added;
   }
-  ZeroNonFinite(absl::MakeSpan(sum_));  // of finite numbers, too large together
+  ZeroNonFinite({sum, values.size()});  // of finite numbers, too large together
   return added;
 }
 
-float Table::ClippedScale(float scale) {
+float Table::ClippedScale(const float* sum, float scale) {
   if (spec_.max_row_norm() == 0) return scale;
-  const double norm = std::sqrt(SquaredNorm(sum_.data(), sum_.size())) * std::fabs(double{scale});
+  const double norm = std::sqrt(SquaredNorm(sum, spec_.dim())) * std::fabs(double{scale});
   if (!(norm > spec_.max_row_norm())) return scale;
   ++guarded_.clipped;
   return static_cast<float>(scale * (spec_.max_row_norm() / norm));
@@ -320,8 +321,8 @@ absl::uint128 Table::GradientNorm() {
   pending_.Link();
   absl::uint128 total = 0;
   for (size_t i = 0; i < pending_.num_rows(); ++i) {
-    SumFinite(i, 0, nullptr);
-    total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(sum_.data(), sum_.size())));
+    uint32_t count;
+    total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(SumFinite(i, 0, sums_.data(), &count, nullptr), spec_.dim())));
   }
   return total;
 }
@@ -368,42 +369,86 @@ void Table::PrepareSave() {
   if (missed_.remembers_rates()) BringUpAll();
 }
 
-void Table::Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale) {
+inline void Table::Enqueue(char* record, const RowUpdate& update, uint32_t count, uint64_t step, double learning_rate) {
+  updates_[num_updates_] = update;
+  waiting_[num_updates_] = {record, count};
+  if (++num_updates_ == rows_at_once_) Flush(step, learning_rate);
+}
+
+void Table::EnqueueSum(char* record, const float* sum, uint32_t count, float scale, uint64_t step, double learning_rate) {
   const RowView row = layout_.View(record);
-  const uint32_t dim = spec_.dim();
-  const bool in_place = layout_.storage() == STORED_F32;
-  float* const weights = in_place ? reinterpret_cast<float*>(row.weights) : weights_.data();
-  if (!in_place) DecodeWeights(layout_.storage(), row.weights, dim, weights);
+  const bool as_floats = layout_.storage() == STORED_F32;
+  float* const weights = as_floats ? reinterpret_cast<float*>(row.weights) : weights_.data() + num_updates_ * spec_.dim();
+  if (!as_floats) DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights);
   if (missed_.matter()) BringUp(row, weights, step - 1);
-  optimizer_->Apply(weights, row.slots, gradient, dim, step, learning_rate, scale);
-  if (!in_place) EncodeStochastic(layout_.storage(), weights, dim, RoundingKey(row.header->id), step, row.weights);
-  row.header->last_step = std::max(row.header->last_step, static_cast<uint32_t>(step));
-  row.header->frequency += count;
-  row.header->version += 1;
+  Enqueue(record, {weights, row.slots, sum, scale}, count, step, learning_rate);
+}
+
+void Table::Flush(uint64_t step, double learning_rate) {
+  optimizer_->ApplyRows({updates_.data(), num_updates_}, spec_.dim(), step, learning_rate);
+  for (size_t i = 0; i < num_updates_; ++i) {
+    const RowView row = layout_.View(waiting_[i].record);
+    if (layout_.storage() != STORED_F32) {
+      EncodeStochastic(layout_.storage(), updates_[i].weights, spec_.dim(), RoundingKey(row.header->id), step, row.weights);
+    }
+    row.header->last_step = std::max(row.header->last_step, static_cast<uint32_t>(step));
+    row.header->frequency += waiting_[i].count;
+    row.header->version += 1;
+  }
+  num_updates_ = 0;
 }
 
 void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
   TANDEM_CHECK(pending_.empty());
-  rows_.ForEach(ids, 0, layout_.stride(), [&](size_t i, char* record) {
-    if (record == nullptr) record = Create(ids[i]);
-    Apply(record, gradients + i * spec_.dim(), 1, step, learning_rate, scale);
+  const bool in_place = UpdatesInPlace();
+  rows_.ForEach(ids, 0, layout_.stride(), [=, this](size_t i, char* record) {
+    const float* const gradient = gradients + i * spec_.dim();
+    if (record != nullptr && in_place) [[likely]] {
+      const RowView row = layout_.View(record);
+      return Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, gradient, scale}, 1, step, learning_rate);
+    }
+    // Those that wait may move, or be this one.
+    Flush(step, learning_rate);
+    EnqueueSum(record != nullptr ? record : Create(ids[i]), gradient, 1, scale, step, learning_rate);
   });
+  Flush(step, learning_rate);
   missed_.Add(step, learning_rate, /*skipped=*/false);
+}
+
+void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t step, double learning_rate) {
+  if (record == nullptr) Flush(step, learning_rate);  // those that wait may move
+  uint32_t count;
+  const float* const sum = SumFinite(pending_row, step, sums_.data() + num_updates_ * spec_.dim(), &count, &guarded_);
+  if (count == 0) return;
+  if (record == nullptr) record = FindOrCreate(pending_.ids()[pending_row]);
+  EnqueueSum(record, sum, count, ClippedScale(sum, scale), step, learning_rate);
 }
 
 void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
   pending_.Link();
   if (!skip) {
-    rows_.ForEachNumber(pending_.numbers(), 0, layout_.stride(), [&](size_t i, char* record) {
-      if (i + kGradientsAhead < pending_.num_rows()) FetchGradient(i + kGradientsAhead);
-      const uint32_t count = SumFinite(i, step, &guarded_);
-      if (count == 0) return;
-      if (record == nullptr) record = FindOrCreate(pending_.ids()[i]);
-      Apply(record, sum_.data(), count, step, learning_rate, ClippedScale(scale));
+    // Of a row with one gradient nothing but the two decides, and both are used where they lie: in few instructions, so that the processor
+    // sees as many rows as it can ask the memory for.
+    const bool plain = UpdatesInPlace() && pending_.all_floats() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
+    const size_t num_rows = pending_.num_rows();
+    // All pushes of a step have one format, as a rule.
+    const WireFormat format = num_rows == 0 ? WIRE_F32 : pending_.FormatOf(pending_.first(0));
+    const size_t bytes = WireBytes(format, spec_.dim());
+    rows_.ForEachNumber(pending_.numbers(), 0, layout_.stride(), [=, this, lines = LineFetch(bytes, 0, bytes)](size_t i, char* record) {
+      if (i + kGradientsAhead < num_rows) FetchGradients(i + kGradientsAhead, lines);
+      const PendingGradients::Gradient& gradient = pending_.first(i);
+      if (!plain || record == nullptr || pending_.next(gradient) != nullptr) [[unlikely]] {
+        return CommitRow(i, record, scale, step, learning_rate);
+      }
+      const RowView row = layout_.View(record);
+      Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, reinterpret_cast<const float*>(gradient.bytes), scale}, 1, step,
+              learning_rate);
     });
+    Flush(step, learning_rate);
   } else if (spec_.non_finite() != TableSpec::REJECT) {
     // Whoever skips a step wants to know whose gradients were at fault.
-    for (size_t i = 0; i < pending_.num_rows(); ++i) SumFinite(i, step, &guarded_);
+    uint32_t count;
+    for (size_t i = 0; i < pending_.num_rows(); ++i) SumFinite(i, step, sums_.data(), &count, &guarded_);
   }
   missed_.Add(step, learning_rate, skip);
   DropPending();

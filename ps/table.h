@@ -115,12 +115,15 @@ class Table {
   // A new row's record. REQUIRES: there is none with this id.
   [[gnu::noinline]] char* Create(uint64_t id);
   char* FindOrCreate(uint64_t id);
-  // Pull of weights that travel as they are stored. False, with nothing written to `rows`, if an id is absent that it may not create.
-  bool PullPresent(absl::Span<const uint64_t> ids, bool create, char* rows, size_t row_bytes, uint64_t* numbers);
+  // The number of each id's row, which it creates if it may; or IdIndex::kNone, and then it returns false.
+  bool FindToPull(absl::Span<const uint64_t> ids, bool create, uint64_t* numbers);
+  // What Pull says of rows that it has found, all of them or not. Row i goes to rows[i], or rows[positions[i]].
+  void Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers, bool all_there, char* rows,
+            absl::Span<const uint32_t> positions, WireFormat format);
   // A new row's weights as Pull shows them.
   void FirstWeights(uint64_t id, float* weights);
-  // Of an id without a row: its new one; or null, and what it would begin with is in `target`.
-  [[gnu::noinline]] char* Absent(uint64_t id, bool create, WireFormat format, char* target);
+  // Of an id without a row: what it would begin with.
+  [[gnu::noinline]] void ShowFirst(uint64_t id, WireFormat format, char* target);
   RandomKey RoundingKey(uint64_t id) const;
   // Runs the steps up to `step` that a row has missed; false if there are none. `weights` are its weights in f32, where they are kept
   // or in weights_.
@@ -133,20 +136,27 @@ class Table {
   // What steps without a gradient do to a row that is looked at: its record is brought up, or its weights are shown decayed.
   bool BringsUpWhenPulled() const;
   bool ShowsDecayed() const;
-  // One optimizer step with a gradient that is the sum of `count`.
-  void Apply(char* record, const float* gradient, uint32_t count, uint64_t step, double learning_rate, float scale);
+  // The optimizer's step with `sum`, which is that of `count` gradients, at the latest when Flush is called: until then record and sum stay
+  // where they are. REQUIRES: UpdatesInPlace() if the row waits already.
+  [[gnu::noinline]] void EnqueueSum(char* record, const float* sum, uint32_t count, float scale, uint64_t step, double learning_rate);
+  // Likewise of a row whose missed steps have been run.
+  void Enqueue(char* record, const RowUpdate& update, uint32_t count, uint64_t step, double learning_rate);
+  [[gnu::noinline]] void Flush(uint64_t step, double learning_rate);
+  // Whether a row's update reads nothing but its record.
+  bool UpdatesInPlace() const { return layout_.storage() == STORED_F32 && !missed_.matter(); }
+  // Commit of a row of which anything may be so.
+  [[gnu::noinline]] void CommitRow(size_t pending_row, char* record, float scale, uint64_t step, double learning_rate);
   // A gradient as f32, in `values` [dim].
   void Decode(const PendingGradients::Gradient& gradient, float* values) const;
-  // Fetches what SumPending will read first.
-  void FetchGradient(size_t pending_row) const;
-  // Of the row that is so manieth among the pending ones: the sum of its gradients, in sum_. Inlined into loops compiled for the widest
-  // vectors.
-  void SumPending(size_t pending_row);
-  // Likewise without what is not finite, as the table's policy has it; returns how many were added. `guarded`: counts, may be null.
-  uint32_t SumFinite(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded);
-  [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, ValueGuardStatistics* guarded);
-  // `scale`, or less if sum_ times it were longer than max_row_norm.
-  float ClippedScale(float scale);
+  // Fetches what SumPending will read.
+  void FetchGradients(size_t pending_row, const LineFetch& lines) const;
+  // Of the row that is so manieth among the pending ones: the sum of its gradients [dim], in `sum` or where its only one lies.
+  const float* SumPending(size_t pending_row, float* sum);
+  // Likewise without what is not finite, as the table's policy has it; `count`: how many were added. `guarded`: counts, may be null.
+  const float* SumFinite(size_t pending_row, uint64_t step, float* sum, uint32_t* count, ValueGuardStatistics* guarded);
+  [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
+  // `scale`, or less if `sum` times it were longer than max_row_norm.
+  float ClippedScale(const float* sum, float scale);
 
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;
@@ -157,9 +167,18 @@ class Table {
   PendingGradients pending_;
   PulledNumbers pulled_;           // since the last commit
   std::vector<uint64_t> numbers_;  // of a push's ids
-  std::vector<float> sum_;      // [dim]
-  std::vector<float> addend_;   // [dim]: what is added to it next
-  std::vector<float> weights_;  // [dim]: of a row on its way between storage and f32
+  // Rows on their way to the optimizer: the first num_updates_.
+  struct Waiting {
+    char* record;
+    uint32_t count;  // of gradients
+  };
+  const size_t rows_at_once_;
+  size_t num_updates_ = 0;
+  std::vector<RowUpdate> updates_;
+  std::vector<Waiting> waiting_;
+  std::vector<float> sums_;       // [rows_at_once, dim]
+  std::vector<float> addend_;     // [dim]: what is added to a sum next
+  std::vector<float> weights_;    // [rows_at_once, dim]: of rows on their way between storage and f32
   std::vector<float> shown_;    // [dim]: of a row on its way to a caller
   std::vector<char> first_;     // a record's weights, while they are only looked at
   ValueGuardStatistics guarded_;

@@ -2,20 +2,21 @@
 
 #include <algorithm>
 
-#include "kernels/optimizer.h"
+#include "kernels/cpu/optimizer_rules.h"
+#include "ps/optimizer/row_loops.h"
 
 namespace tandem::ps {
 
 void SparseAdadelta::Init(float* slots, uint32_t dim) const { std::fill_n(slots, num_slot_values(dim), 0.0f); }
 
-void SparseAdadelta::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, double learning_rate,
-                           float scale) const {
+void SparseAdadelta::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t, double learning_rate) const {
   kernels::AdadeltaArgs args;
   args.learning_rate = learning_rate;
   args.rho = rho_;
   args.epsilon = epsilon_;
-  args.gradient_scale = scale;
-  kernels::AdadeltaUpdate<float>(weights, slots, slots + dim, gradient, dim, args);
+  ForEachColumn(rows, dim, [dim, rule = kernels::AdadeltaRule<float>(args)](const RowUpdate& row, uint32_t i, float g) {
+    return rule(row.weights[i], row.slots[i], row.slots[dim + i], g);
+  });
 }
 
 }  // namespace tandem::ps

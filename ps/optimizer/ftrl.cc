@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/math.h"
-#include "kernels/cpu/vectorise.h"
+#include "ps/optimizer/row_loops.h"
 
 namespace tandem::ps {
 namespace {
@@ -24,16 +24,17 @@ void SparseFtrl::Init(float* slots, uint32_t dim) const {
   slots[size_t{2} * dim] = 0;
 }
 
-void SparseFtrl::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t, double learning_rate,
-                       float scale) const {
+void SparseFtrl::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t, double learning_rate) const {
   const float rate = static_cast<float>(learning_rate);
   if (!(rate > 0)) return;
-  float* const z = slots;
-  float* const squares = slots + dim;
-  float* const last_rate = slots + size_t{2} * dim;
-  const float inverse = 1 / rate, last_inverse = *last_rate > 0 ? 1 / *last_rate : 0;
-  const float beta = options_.beta, l1 = options_.l1, l2 = options_.l2, group_l1 = options_.group_l1;
-  kernels::Vectorised([=] {
+  ForEachRow(rows, [=, inverse = 1 / rate, options = options_](const RowUpdate& row) {
+    float* const weights = row.weights;
+    float* const z = row.slots;
+    float* const squares = row.slots + dim;
+    float* const last_rate = row.slots + size_t{2} * dim;
+    const float* const gradient = row.gradient;
+    const float scale = row.scale, last_inverse = *last_rate > 0 ? 1 / *last_rate : 0;
+    const float beta = options.beta, l1 = options.l1, l2 = options.l2, group_l1 = options.group_l1;
 #pragma GCC ivdep
     for (uint32_t i = 0; i < dim; ++i) {
       const float g = gradient[i] * scale, before = squares[i], after = before + g * g;
@@ -52,8 +53,8 @@ void SparseFtrl::Apply(float* weights, float* slots, const float* gradient, uint
     }
 #pragma GCC ivdep
     for (uint32_t i = 0; i < dim; ++i) weights[i] = 0.0f - kept * SoftThreshold(z[i], l1) / curvature(i);
+    *last_rate = rate;
   });
-  *last_rate = rate;
 }
 
 }  // namespace tandem::ps

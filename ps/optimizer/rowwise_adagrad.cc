@@ -3,22 +3,24 @@
 #include <cmath>
 
 #include "kernels/cpu/lanes.h"
-#include "kernels/cpu/vectorise.h"
+#include "ps/optimizer/row_loops.h"
 
 namespace tandem::ps {
 
 void SparseRowwiseAdagrad::Init(float* slots, uint32_t) const { *slots = initial_accumulator_; }
 
-void SparseRowwiseAdagrad::Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t,
-                                 double learning_rate, float scale) const {
-  kernels::Vectorised([&] {
+void SparseRowwiseAdagrad::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t, double learning_rate) const {
+  ForEachRow(rows, [=, whole_rate = static_cast<float>(learning_rate), epsilon = epsilon_](const RowUpdate& row) {
+    const float* const gradient = row.gradient;
+    const float scale = row.scale;
     const float squares = kernels::LaneSum<float>(dim, [=](int64_t i) {
       const float g = gradient[i] * scale;
       return g * g;
     });
-    *slots += squares / static_cast<float>(dim);
-    const float rate = static_cast<float>(learning_rate) / (std::sqrt(*slots) + epsilon_);
-    for (uint32_t i = 0; i < dim; ++i) weights[i] -= rate * (gradient[i] * scale);
+    *row.slots += squares / static_cast<float>(dim);
+    const float rate = whole_rate / (std::sqrt(*row.slots) + epsilon);
+#pragma GCC ivdep
+    for (uint32_t i = 0; i < dim; ++i) row.weights[i] -= rate * (gradient[i] * scale);
   });
 }
 

@@ -1,18 +1,19 @@
 #include "ps/optimizer/sgd.h"
 
-#include "kernels/optimizer.h"
+#include "kernels/cpu/optimizer_rules.h"
+#include "ps/optimizer/row_loops.h"
 
 namespace tandem::ps {
 
 void SparseSgd::Init(float*, uint32_t) const {}
 
-void SparseSgd::Apply(float* weights, float*, const float* gradient, uint32_t dim, uint64_t, double learning_rate,
-                      float scale) const {
+void SparseSgd::ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t, double learning_rate) const {
   kernels::SgdArgs args;
   args.learning_rate = learning_rate;
   args.weight_decay = weight_decay_;
-  args.gradient_scale = scale;
-  kernels::SgdUpdate<float>(weights, gradient, dim, args);
+  ForEachColumn(rows, dim, [rule = kernels::SgdRule<float>(args)](const RowUpdate& row, uint32_t i, float g) {
+    return rule(row.weights[i], g);
+  });
 }
 
 }  // namespace tandem::ps

@@ -10,9 +10,18 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "proto/embedding.pb.h"
 
 namespace tandem::ps {
+
+// A row that is updated.
+struct RowUpdate {
+  float* weights;         // [dim]
+  float* slots;
+  const float* gradient;  // [dim]: the sum over all pushes
+  float scale;            // multiplies the gradient first
+};
 
 class SparseOptimizer {
  public:
@@ -21,12 +30,15 @@ class SparseOptimizer {
   virtual size_t num_slot_values(uint32_t dim) const = 0;
   // Fills the slots of a new row.
   virtual void Init(float* slots, uint32_t dim) const = 0;
-  // One update of weights [dim] and slots. `gradient` [dim] is the sum over all pushes and is multiplied by `scale` first.
-  // `step` is the job's global step, from 1.
-  virtual void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate,
-                     float scale) const = 0;
+  // One update of each row. `step` is the job's global step, from 1.
+  virtual void ApplyRows(absl::Span<const RowUpdate> rows, uint32_t dim, uint64_t step, double learning_rate) const = 0;
+  // Of one row.
+  void Apply(float* weights, float* slots, const float* gradient, uint32_t dim, uint64_t step, double learning_rate, float scale) const {
+    const RowUpdate row{weights, slots, gradient, scale};
+    ApplyRows({&row, 1}, dim, step, learning_rate);
+  }
 
-  // What Apply with a gradient of zero changes:
+  // What an update with a gradient of zero changes:
   // it multiplies run `run` of dim slots, counted from 0, by this, once, rounded to f32;
   virtual float slot_fading(size_t /*run*/) const { return 1; }
   // it multiplies weights by 1 - learning rate * weight_decay;

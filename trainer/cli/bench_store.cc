@@ -157,15 +157,25 @@ class StoreBench {
   }
 
   void UpdateKnown(size_t call, const Known& how) {
+    constexpr size_t kAtOnce = 32;  // rows that the optimizer is given
+    static_assert(kIdsOfCall % kAtOnce == 0);
     char* const* const places = places_.data() + call * kIdsOfCall;
     WithFetch(how, 0, table_.layout().stride(), [&](auto fetch, size_t dim) {
-      for (size_t i = 0; i < kIdsOfCall; ++i) {
-        if (i + how.ahead < kIdsOfCall) fetch(places[i + how.ahead]);
-        const ps::RowView row = table_.layout().View(places[i]);
-        optimizer_->Apply(reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim, dim, 1, kRate, 1);
-        row.header->last_step = 1;
-        row.header->frequency += 1;
-        row.header->version += 1;
+      ps::RowUpdate updates[kAtOnce];
+      for (size_t begin = 0; begin < kIdsOfCall; begin += kAtOnce) {
+        for (size_t k = 0; k < kAtOnce; ++k) {
+          const size_t i = begin + k;
+          if (i + how.ahead < kIdsOfCall) fetch(places[i + how.ahead]);
+          const ps::RowView row = table_.layout().View(places[i]);
+          updates[k] = {reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim, 1};
+        }
+        optimizer_->ApplyRows(updates, static_cast<uint32_t>(dim), 1, kRate);
+        for (size_t k = 0; k < kAtOnce; ++k) {
+          ps::RowHeader* const header = table_.layout().View(places[begin + k]).header;
+          header->last_step = 1;
+          header->frequency += 1;
+          header->version += 1;
+        }
       }
     });
   }

@@ -1,0 +1,152 @@
+// What a step of an optimizer makes of one number and its state (kernels/optimizer.h has the formulas), for flat runs of dense parameters
+// and for rows of a parameter server: one source, so the same bits. `g` is the gradient, already scaled.
+// Only +, -, *, / and square roots of one element: each is exact to the last bit in every instruction set, so an element's new value
+// does not depend on where in a run it stands. Inline bodies for Vectorised().
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/base/check.h"
+#include "kernels/cpu/math.h"
+#include "kernels/optimizer.h"
+
+namespace tandem::kernels {
+
+template <class T>
+class SgdRule {
+ public:
+  explicit SgdRule(const SgdArgs& args)
+      : decay_(static_cast<T>(1.0 - args.learning_rate * args.weight_decay)), rate_(static_cast<T>(args.learning_rate)) {}
+  T operator()(T w, T g) const { return w * decay_ - rate_ * g; }
+
+ private:
+  T decay_, rate_;
+};
+
+template <class T>
+class AdagradRule {
+ public:
+  explicit AdagradRule(const AdagradArgs& args)
+      : rate_(static_cast<T>(args.learning_rate)), epsilon_(static_cast<T>(args.epsilon)) {}
+  T operator()(T w, T& squares, T g) const {
+    const T a = squares + g * g;
+    squares = a;
+    return w - rate_ * g / (Sqrt(a) + epsilon_);
+  }
+
+ private:
+  T rate_, epsilon_;
+};
+
+// What Adam and AMSGrad multiply by and add.
+template <class T>
+struct AdamFactors {
+  // REQUIRES: args.step >= 1.
+  explicit AdamFactors(const AdamArgs& args)
+      : rate(static_cast<T>(args.learning_rate / (1.0 - std::pow(args.beta1, static_cast<double>(args.step))))),
+        correction(static_cast<T>(1.0 / (1.0 - std::pow(args.beta2, static_cast<double>(args.step))))),
+        decay(static_cast<T>(1.0 - args.learning_rate * args.weight_decay)),
+        b1(static_cast<T>(args.beta1)), c1(static_cast<T>(1.0 - args.beta1)),
+        b2(static_cast<T>(args.beta2)), c2(static_cast<T>(1.0 - args.beta2)),
+        epsilon(static_cast<T>(args.epsilon)) {
+    TANDEM_CHECK_GE(args.step, uint64_t{1});
+  }
+  // The new moments.
+  T First(T m, T g) const { return b1 * m + c1 * g; }
+  T Second(T v, T g) const { return b2 * v + c2 * (g * g); }
+  T Weight(T w, T first, T second) const { return w * decay - rate * first / (Sqrt(second * correction) + epsilon); }
+
+  T rate, correction, decay, b1, c1, b2, c2, epsilon;
+};
+
+template <class T>
+class AdamRule {
+ public:
+  explicit AdamRule(const AdamArgs& args) : factors_(args) {}
+  T operator()(T w, T& m, T& v, T g) const {
+    const T first = factors_.First(m, g), second = factors_.Second(v, g);
+    m = first;
+    v = second;
+    return factors_.Weight(w, first, second);
+  }
+
+ private:
+  AdamFactors<T> factors_;
+};
+
+template <class T>
+class AmsgradRule {
+ public:
+  explicit AmsgradRule(const AdamArgs& args) : factors_(args) {}
+  T operator()(T w, T& m, T& v, T& v_max, T g) const {
+    const T first = factors_.First(m, g), second = factors_.Second(v, g);
+    const T largest = second > v_max ? second : v_max;
+    m = first;
+    v = second;
+    v_max = largest;
+    return factors_.Weight(w, first, largest);
+  }
+
+ private:
+  AdamFactors<T> factors_;
+};
+
+template <class T>
+class MomentumRule {
+ public:
+  // With Nesterov the step looks ahead: momentum times the new m, plus g once more; else m alone.
+  explicit MomentumRule(const MomentumArgs& args)
+      : rate_(static_cast<T>(args.learning_rate)),
+        momentum_(static_cast<T>(args.momentum)),
+        of_m_(args.nesterov ? momentum_ : T{1}),
+        of_g_(args.nesterov ? T{1} : T{0}) {}
+  T operator()(T w, T& m, T g) const {
+    const T moved = momentum_ * m + g;
+    m = moved;
+    return w - rate_ * (of_g_ * g + of_m_ * moved);
+  }
+
+ private:
+  T rate_, momentum_, of_m_, of_g_;
+};
+
+template <class T>
+class RmspropRule {
+ public:
+  explicit RmspropRule(const RmspropArgs& args)
+      : rate_(static_cast<T>(args.learning_rate)),
+        rho_(static_cast<T>(args.rho)),
+        rest_(static_cast<T>(1.0 - args.rho)),
+        epsilon_(static_cast<T>(args.epsilon)) {}
+  T operator()(T w, T& mean_square, T g) const {
+    const T a = rho_ * mean_square + rest_ * (g * g);
+    mean_square = a;
+    return w - rate_ * g / (Sqrt(a) + epsilon_);
+  }
+
+ private:
+  T rate_, rho_, rest_, epsilon_;
+};
+
+template <class T>
+class AdadeltaRule {
+ public:
+  explicit AdadeltaRule(const AdadeltaArgs& args)
+      : rate_(static_cast<T>(args.learning_rate)),
+        rho_(static_cast<T>(args.rho)),
+        rest_(static_cast<T>(1.0 - args.rho)),
+        epsilon_(static_cast<T>(args.epsilon)) {}
+  T operator()(T w, T& mean_square, T& mean_square_change, T g) const {
+    const T a = rho_ * mean_square + rest_ * (g * g), d = mean_square_change;
+    const T change = g * Sqrt(d + epsilon_) / Sqrt(a + epsilon_);
+    mean_square = a;
+    mean_square_change = rho_ * d + rest_ * (change * change);
+    return w - rate_ * change;
+  }
+
+ private:
+  T rate_, rho_, rest_, epsilon_;
+};
+
+}  // namespace tandem::kernels
