@@ -49,7 +49,8 @@ class IdIndex {
 
   // Many ids are found in stages with other work between them, while memory comes. A batch: Begin, and of each id FetchHome and a
   // while later Look; then Collect says the numbers of those that were found and lists the others. When some batches are collected,
-  // Resolve finds those that lie away from home: numbers[i] is then that of ids[i], or kNone. REQUIRES: no Insert meanwhile.
+  // Resolve finds those that lie away from home: numbers[i] is then that of ids[i], or kNone, of which it returns how many there are.
+  // REQUIRES: no Insert meanwhile.
   class Batch;
   struct Away;
   void Begin(absl::Span<const uint64_t> ids, Batch& batch) const;  // at most Batch::kSize
@@ -58,7 +59,7 @@ class IdIndex {
   void Look(Batch& batch, size_t i) const;
   void Collect(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const;  // `first`: of the batch among all ids
   template <kernels::InstructionSet kSet>
-  void Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const;
+  size_t Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const;
 
  private:
   static constexpr int kColumnBits = 10, kSlotsPerLine = 8;
@@ -265,14 +266,20 @@ inline void IdIndex::Collect(const Batch& batch, size_t first, uint64_t* numbers
 }
 
 template <kernels::InstructionSet kSet>
-inline void IdIndex::Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const {
+inline size_t IdIndex::Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const {
   for (size_t i = 0; i < away.count; ++i) {
     const Hashed hash{Hash(salt_, ids[away.places[i]])};
     const uint32_t num_lines = columns_[hash.column()].num_lines;
     const uint64_t home = HomeOf(hash, num_lines).line;
     if (LineAt(hash.column(), home).full()) __builtin_prefetch(&LineAt(hash.column(), home + 1 == num_lines ? 0 : home + 1));
   }
-  for (size_t i = 0; i < away.count; ++i) numbers[away.places[i]] = FindHashed<kSet>({Hash(salt_, ids[away.places[i]])});
+  size_t num_absent = 0;
+  for (size_t i = 0; i < away.count; ++i) {
+    const uint64_t number = FindHashed<kSet>({Hash(salt_, ids[away.places[i]])});
+    numbers[away.places[i]] = number;
+    num_absent += number == kNone;
+  }
+  return num_absent;
 }
 
 }  // namespace tandem::ps

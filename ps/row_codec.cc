@@ -9,6 +9,7 @@
 #include "kernels/base/check.h"
 #include "kernels/cpu/lanes.h"
 #include "kernels/cpu/vectorise.h"
+#include "ps/rounding_bits.h"
 
 namespace tandem::ps {
 
@@ -116,11 +117,11 @@ void EncodeStochastic(RowStorage storage, const float* weights, uint32_t dim, Ra
   const bool in_bytes = storage == STORED_INT8;
   const float scale = in_bytes ? ScaleOf(weights, dim) : 0, inverse = InverseOf(scale);
   for (uint32_t begin = 0; begin < dim; begin += kMaxColumns) {
-    kernels::Vectorised([=] {
+    kernels::Vectorised([=](auto set) {
       const uint32_t count = std::min(dim - begin, kMaxColumns);
       const float *const from = weights + begin, unit = inverse;
       uint16_t bits[kMaxColumns];
-      RoundingBits(folded, step, begin, count, bits);
+      RoundingBits<decltype(set)::value>(folded, step, begin, count, bits);
       if (in_bytes) {
         char* const to = stored + begin;
         for (uint32_t i = 0; i < count; ++i) {

@@ -46,14 +46,19 @@ char* RowStore::Insert(uint64_t id) {
   return record;
 }
 
-void RowStore::FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
+size_t RowStore::FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
   constexpr size_t kMost = IdIndex::Away::kMaxIds;
-  for (; !ids.empty(); ids.remove_prefix(std::min(kMost, ids.size())), numbers += kMost) FindBlock(ids.subspan(0, kMost), numbers);
+  size_t num_absent = 0;
+  for (; !ids.empty(); ids.remove_prefix(std::min(kMost, ids.size())), numbers += kMost) {
+    num_absent += FindBlock(ids.subspan(0, kMost), numbers);
+  }
+  return num_absent;
 }
 
 // The lines of a batch are on their way before those of the batch before it have all been looked at.
-void RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
-  kernels::Vectorised([=, this](auto set) {
+size_t RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
+  size_t num_absent = 0;
+  kernels::Vectorised([=, this, &num_absent](auto set) {
     constexpr kernels::InstructionSet kSet = decltype(set)::value;
     constexpr size_t kSize = IdIndex::Batch::kSize, kLinesAhead = 96;
     IdIndex::Batch batches[2];
@@ -75,8 +80,9 @@ void RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) cons
       }
       index_.Collect(batch, first, numbers, away);
     }
-    index_.Resolve<kSet>(ids, away, numbers);
+    num_absent = index_.Resolve<kSet>(ids, away, numbers);
   });
+  return num_absent;
 }
 
 template <class Fetch, class Copy>

@@ -57,8 +57,8 @@ class RowStore {
     // A multiple of the stride, so that its odd factor divides by multiplying.
     return (static_cast<uint64_t>(record - records_.data()) >> std::countr_zero(stride_)) * odd_inverse_;
   }
-  // The number of each id's record, or IdIndex::kNone.
-  void FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
+  // The number of each id's record, or IdIndex::kNone, of which it returns how many there are.
+  size_t FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
   // visit(i, record or null) for each number, in order, while the memory of those that follow is on its way: `bytes` of a record from
   // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled as ForEach is, for which `visit` is copied.
   template <class Visit>
@@ -83,7 +83,7 @@ class RowStore {
   static constexpr size_t kCacheLine = 64, kNearBytesAhead = 10 << 10;
   static bool fetches_near;
 
-  void FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;  // of Away::kMaxIds at most
+  size_t FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;  // of Away::kMaxIds at most
   // CopyPresent with copy(target, source), for which fetch(source) of some that follow asks for memory.
   template <class Fetch, class Copy>
   void CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions,

@@ -22,7 +22,6 @@ constexpr uint32_t kMaxDim = 65536;
 constexpr size_t kCacheLine = 64;
 // How many rows ahead a gradient is fetched: memory that is read row by row, but in pieces of several messages.
 constexpr size_t kGradientsAhead = 6;
-
 // The rows that the optimizer is given in one call stay in the first cache, with their gradients.
 size_t RowsAtOnce(uint32_t dim) { return std::clamp<size_t>(2048 / dim, 1, 32); }
 
@@ -131,14 +130,12 @@ bool Table::BringsUpWhenPulled() const { return missed_.matter() && missed_.exac
 bool Table::ShowsDecayed() const { return !missed_.exact() && missed_.remembers_rates(); }
 
 bool Table::FindToPull(absl::Span<const uint64_t> ids, bool create, uint64_t* numbers) {
-  rows_.FindNumbers(ids, numbers);
-  bool all = true;
+  if (rows_.FindNumbers(ids, numbers) == 0) return true;
+  if (!create) return false;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (numbers[i] != IdIndex::kNone) [[likely]] continue;
-    if (create) numbers[i] = rows_.NumberOf(Create(ids[i]));
-    else all = false;
+    if (numbers[i] == IdIndex::kNone) numbers[i] = rows_.NumberOf(Create(ids[i]));
   }
-  return all;
+  return true;
 }
 
 void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
@@ -266,25 +263,20 @@ inline void Table::FetchGradients(size_t pending_row, const LineFetch& lines) co
   }
 }
 
-const float* Table::SumPending(size_t pending_row, float* sum) {
+void Table::SumPending(size_t pending_row, float* sum) {
   const size_t dim = spec_.dim();
   const PendingGradients::Gradient* gradient = &pending_.first(pending_row);
-  const PendingGradients::Gradient* next = pending_.next(*gradient);
-  if (next == nullptr && pending_.all_floats()) return reinterpret_cast<const float*>(gradient->bytes);
   Decode(*gradient, sum);
-  for (; next != nullptr; next = pending_.next(*next)) {
-    Decode(*next, addend_.data());
+  while ((gradient = pending_.next(*gradient)) != nullptr) {
+    Decode(*gradient, addend_.data());
     for (size_t i = 0; i < dim; ++i) sum[i] += addend_[i];
   }
-  return sum;
 }
 
-const float* Table::SumFinite(size_t pending_row, uint64_t step, float* sum, uint32_t* count, ValueGuardStatistics* guarded) {
-  const float* const all = SumPending(pending_row, sum);
-  *count = pending_.count(pending_row);
-  if (spec_.non_finite() == TableSpec::REJECT || AllFinite({all, spec_.dim()})) return all;
-  *count = SumMended(pending_row, step, sum, guarded);
-  return sum;
+uint32_t Table::SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
+  SumPending(pending_row, sum);
+  if (spec_.non_finite() == TableSpec::REJECT || AllFinite({sum, spec_.dim()})) return pending_.count(pending_row);
+  return SumMended(pending_row, step, sum, guarded);
 }
 
 uint32_t Table::SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
@@ -321,8 +313,8 @@ absl::uint128 Table::GradientNorm() {
   pending_.Link();
   absl::uint128 total = 0;
   for (size_t i = 0; i < pending_.num_rows(); ++i) {
-    uint32_t count;
-    total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(SumFinite(i, 0, sums_.data(), &count, nullptr), spec_.dim())));
+    SumFinite(i, 0, sums_.data(), nullptr);
+    total = SaturatingAdd(total, ToFixedPoint(SquaredNorm(sums_.data(), spec_.dim())));
   }
   return total;
 }
@@ -417,8 +409,8 @@ void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<
 
 void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t step, double learning_rate) {
   if (record == nullptr) Flush(step, learning_rate);  // those that wait may move
-  uint32_t count;
-  const float* const sum = SumFinite(pending_row, step, sums_.data() + num_updates_ * spec_.dim(), &count, &guarded_);
+  float* const sum = sums_.data() + num_updates_ * spec_.dim();
+  const uint32_t count = SumFinite(pending_row, step, sum, &guarded_);
   if (count == 0) return;
   if (record == nullptr) record = FindOrCreate(pending_.ids()[pending_row]);
   EnqueueSum(record, sum, count, ClippedScale(sum, scale), step, learning_rate);
@@ -428,7 +420,7 @@ void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) 
   pending_.Link();
   if (!skip) {
     // Of a row with one gradient nothing but the two decides, and both are used where they lie: in few instructions, so that the processor
-    // sees as many rows as it can ask the memory for.
+    // sees as many rows as it can ask the memory for. A gradient is read once: who sent it may still write to its memory.
     const bool plain = UpdatesInPlace() && pending_.all_floats() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
     const size_t num_rows = pending_.num_rows();
     // All pushes of a step have one format, as a rule.
@@ -447,8 +439,7 @@ void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) 
     Flush(step, learning_rate);
   } else if (spec_.non_finite() != TableSpec::REJECT) {
     // Whoever skips a step wants to know whose gradients were at fault.
-    uint32_t count;
-    for (size_t i = 0; i < pending_.num_rows(); ++i) SumFinite(i, step, sums_.data(), &count, &guarded_);
+    for (size_t i = 0; i < pending_.num_rows(); ++i) SumFinite(i, step, sums_.data(), &guarded_);
   }
   missed_.Add(step, learning_rate, skip);
   DropPending();

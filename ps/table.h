@@ -150,10 +150,10 @@ class Table {
   void Decode(const PendingGradients::Gradient& gradient, float* values) const;
   // Fetches what SumPending will read.
   void FetchGradients(size_t pending_row, const LineFetch& lines) const;
-  // Of the row that is so manieth among the pending ones: the sum of its gradients [dim], in `sum` or where its only one lies.
-  const float* SumPending(size_t pending_row, float* sum);
-  // Likewise without what is not finite, as the table's policy has it; `count`: how many were added. `guarded`: counts, may be null.
-  const float* SumFinite(size_t pending_row, uint64_t step, float* sum, uint32_t* count, ValueGuardStatistics* guarded);
+  // Of the row that is so manieth among the pending ones: the sum of its gradients, in `sum` [dim].
+  void SumPending(size_t pending_row, float* sum);
+  // Likewise without what is not finite, as the table's policy has it; returns how many were added. `guarded`: counts, may be null.
+  uint32_t SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
   [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
   // `scale`, or less if `sum` times it were longer than max_row_norm.
   float ClippedScale(const float* sum, float scale);
@@ -176,9 +176,9 @@ class Table {
   size_t num_updates_ = 0;
   std::vector<RowUpdate> updates_;
   std::vector<Waiting> waiting_;
-  std::vector<float> sums_;       // [rows_at_once, dim]
-  std::vector<float> addend_;     // [dim]: what is added to a sum next
-  std::vector<float> weights_;    // [rows_at_once, dim]: of rows on their way between storage and f32
+  std::vector<float> sums_;     // [rows_at_once, dim]
+  std::vector<float> addend_;   // [dim]: what is added to a sum next
+  std::vector<float> weights_;  // [rows_at_once, dim]: of rows on their way between storage and f32
   std::vector<float> shown_;    // [dim]: of a row on its way to a caller
   std::vector<char> first_;     // a record's weights, while they are only looked at
   ValueGuardStatistics guarded_;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/cpu/vectorise.h"
+#include "ps/rounding_bits.h"
 #include "ps/row_codec.h"
 
 namespace tandem::ps {
@@ -138,12 +139,12 @@ void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, Rand
   constexpr uint32_t kColumns = 512;  // at a time
   const uint64_t folded = FoldKey(key);
   for (uint32_t begin = 0; begin < dim; begin += kColumns) {
-    kernels::Vectorised([=] {
+    kernels::Vectorised([=](auto set) {
       const uint32_t count = std::min(dim - begin, kColumns);
       const float* const from = gradient + begin;
       char* const to = wire + size_t{begin} * sizeof(uint16_t);
       uint16_t bits[kColumns];
-      RoundingBits(folded, step, begin, count, bits);
+      RoundingBits<decltype(set)::value>(folded, step, begin, count, bits);
       for (uint32_t i = 0; i < count; ++i) StoreHalf(StochasticF16(from[i], bits[i] >> (16 - kBitsDropped)), to, i);
     });
   }

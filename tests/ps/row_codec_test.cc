@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/vectorise.h"
+#include "ps/rounding_bits.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::ps {
@@ -80,11 +81,14 @@ TEST(RowCodecTest, RoundingBitsAreThoseOfPhilox) {
   const uint64_t key = FoldKey({3, 4}), step = 0x123456789abcdef0;
   for (uint32_t first : {0u, 8u, 512u}) {
     for (uint32_t count : {1u, 8u, 63u, 64u, 65u, 500u}) {
-      std::vector<uint16_t> bits(512);
-      RoundingBits(key, step, first, count, bits.data());
-      for (uint32_t i = 0; i < count; ++i) {
-        const uint32_t column = first + i;
-        EXPECT_EQ(bits[i], DropoutBits({3, 4}, step, column)) << column;  // eight of a block, in this order
+      for (const auto widest : {kernels::InstructionSet::BASELINE, kernels::InstructionSet::AVX2, kernels::InstructionSet::AMX}) {
+        const kernels::InstructionSetLimit limit(widest);
+        std::vector<uint16_t> bits(512);
+        kernels::Vectorised([=, to = bits.data()](auto set) { RoundingBits<decltype(set)::value>(key, step, first, count, to); });
+        for (uint32_t i = 0; i < count; ++i) {
+          const uint32_t column = first + i;
+          EXPECT_EQ(bits[i], DropoutBits({3, 4}, step, column)) << column;  // eight of a block, in this order
+        }
       }
     }
   }

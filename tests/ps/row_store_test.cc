@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "gtest/gtest.h"
@@ -100,7 +101,8 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
         });
         ASSERT_EQ(next, ids.size());
         std::vector<uint64_t> numbers(ids.size());
-        store.FindNumbers(ids, numbers.data());
+        const size_t num_absent = store.FindNumbers(ids, numbers.data());
+        ASSERT_EQ(num_absent, static_cast<size_t>(std::count(numbers.begin(), numbers.end(), IdIndex::kNone)));
         next = 0;
         store.ForEachNumber(numbers, 0, stride, [&](size_t i, char* record) {
           ASSERT_EQ(i, next++);
@@ -120,6 +122,14 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
           }
           store.CopyPresent(present, offset, bytes, copied.data());
           ASSERT_EQ(copied, records);
+          // Each to another place: back to front.
+          std::vector<uint32_t> positions(present.size());
+          std::iota(positions.rbegin(), positions.rend(), 0u);
+          std::string turned(records.size(), '#');
+          store.CopyPresent(present, offset, bytes, turned.data(), positions);
+          for (size_t i = 0; i < present.size(); ++i) {
+            ASSERT_EQ(turned.compare(positions[i] * bytes, bytes, records, i * bytes, bytes), 0) << i;
+          }
         }
       }
       ExpectSame(store, expected);

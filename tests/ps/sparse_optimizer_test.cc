@@ -230,6 +230,29 @@ TEST_P(SparseOptimizerTest, BitsAreThoseOfEveryInstructionSet) {
   EXPECT_EQ(widest, baseline);
 }
 
+// Rows of a call are updated one after the other, each with its own scale; one may come twice.
+TEST_P(SparseOptimizerTest, RowsAtOnceAreRowsOneByOne) {
+  for (const uint32_t dim : {1u, 16u, 37u, 64u}) {
+    const auto optimizer = Make(dim);
+    std::vector<Row> together(5, Row(*optimizer, dim)), alone = together;
+    for (uint64_t step = 1; step <= 4; ++step) {
+      std::vector<std::vector<float>> gradients;
+      for (uint64_t row = 0; row < 6; ++row) gradients.push_back(MakeValues(10 * step + row, dim));
+      std::vector<RowUpdate> updates;
+      for (size_t i = 0; i < 6; ++i) {
+        const float scale = 0.25f * static_cast<float>(i + 1);
+        Row& row = together[i % 5];
+        updates.push_back({row.weights.data(), row.slots.data(), gradients[i].data(), scale});
+        alone[i % 5].Apply(*optimizer, gradients[i], step, RateOf(GetParam(), step), scale);
+      }
+      optimizer->ApplyRows(updates, dim, step, RateOf(GetParam(), step));
+      ASSERT_EQ(together, alone) << dim << " in step " << step;
+    }
+    optimizer->ApplyRows({}, dim, 5, 1);
+    EXPECT_EQ(together, alone);
+  }
+}
+
 // Down a quadratic's slope, whatever rows are stored as.
 TEST_P(SparseOptimizerTest, LearnsInEveryStorage) {
   constexpr uint32_t kDim = 24;

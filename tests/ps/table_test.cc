@@ -31,6 +31,15 @@ void Push(Table& table, uint32_t slice, uint64_t sequence, const std::vector<uin
   table.Accumulate(slice, sequence, ids, kept->data(), kept);
 }
 
+// Rows of `dim` as they travel, from byte `offset` on.
+std::string Encoded(WireFormat format, const std::vector<float>& values, uint32_t dim, size_t offset = 0) {
+  std::string bytes(offset + values.size() / dim * WireBytes(format, dim), '\0');
+  for (size_t row = 0; row < values.size() / dim; ++row) {
+    EncodeRow(format, values.data() + row * dim, dim, bytes.data() + offset + row * WireBytes(format, dim));
+  }
+  return bytes;
+}
+
 TEST(TableTest, PullCreatesRowsOrOnlyShowsThem) {
   for (uint32_t dim : {1u, 5u, 16u, 67u}) {
     Table table(MakeTableSpec(1, dim));
@@ -250,6 +259,19 @@ TEST(TableTest, RowsKeepTheirValuesWhileTheTableGrows) {
   const auto shown = PullRows(table, ids);
   EXPECT_EQ(PullRows(table, ids, true), shown);
   EXPECT_EQ(PullRows(table, ids), shown);
+  // To other places, and among rows that are not there.
+  ids[17] = 60001;
+  ids[20000] = 60002;
+  const auto with_absent = PullRows(table, ids);
+  std::vector<uint32_t> positions(ids.size());
+  std::iota(positions.rbegin(), positions.rend(), 0u);
+  std::vector<float> turned(shown.size());
+  table.Pull(/*step=*/0, ids, false, turned.data(), positions);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_TRUE(std::equal(with_absent.data() + i * 64, with_absent.data() + (i + 1) * 64, turned.data() + positions[i] * size_t{64})) << i;
+  }
+  EXPECT_EQ(table.num_rows(), 50000u);
+  EXPECT_EQ(PullRows(table, ids, true), with_absent);
 }
 
 TEST(TableTest, UpdateIsAPushAndItsCommit) {
@@ -267,6 +289,63 @@ TEST(TableTest, UpdateIsAPushAndItsCommit) {
       }
       EXPECT_EQ(updated.Hash().hash, committed.Hash().hash) << optimizer << " " << storage;
       EXPECT_EQ(updated.Hash().num_rows, 100u);
+    }
+  }
+}
+
+TEST(TableTest, UpdatesOfOneRowFollowEachOther) {
+  for (int optimizer : {SPARSE_SGD, SPARSE_ADAM, SPARSE_ADAMW}) {
+    for (RowStorage storage : {STORED_F32, STORED_BF16}) {
+      for (TableSpec::Mode mode : {TableSpec::LAZY, TableSpec::CATCH_UP, TableSpec::DENSE_EQUIVALENT}) {
+        SCOPED_TRACE(testing::Message() << optimizer << " " << storage << " " << mode);
+        TableSpec spec = MakeTableSpec(1, 20, optimizer);
+        spec.set_storage(storage);
+        spec.set_mode(mode);
+        Table together(spec), alone(spec);
+        const std::vector<uint64_t> ids = {5, 6, 5, 5, 7, 6};
+        PullRows(together, {5, 6, 7}, true);
+        PullRows(alone, {5, 6, 7}, true);
+        for (uint64_t step : {1, 2, 9}) {
+          const auto gradients = MakeValues(step, ids.size() * 20);
+          together.Update(step, 0.1f, 0.5f, ids, gradients.data());
+          for (size_t i = 0; i < ids.size(); ++i) alone.Update(step, 0.1f, 0.5f, {&ids[i], 1}, gradients.data() + i * 20);
+          ASSERT_EQ(together.Hash().hash, alone.Hash().hash) << step;
+        }
+        EXPECT_EQ(together.Find(5).header->version, 9u);
+      }
+    }
+  }
+}
+
+// The optimizer is given some rows at once; creating one moves those that wait for it.
+TEST(TableTest, RowsCreatedByACommitLeaveTheOthersAlone) {
+  constexpr uint32_t kDim = 64;
+  for (int optimizer : {SPARSE_SGD, SPARSE_ADAM}) {
+    for (RowStorage storage : {STORED_F32, STORED_BF16}) {
+      for (const auto& [format, offset] : std::vector<std::pair<WireFormat, size_t>>{{WIRE_F32, 0}, {WIRE_F32, 1}, {WIRE_BF16, 0}}) {
+        SCOPED_TRACE(testing::Message() << optimizer << " " << storage << " " << WireFormat_Name(format) << " from byte " << offset);
+        TableSpec spec = MakeTableSpec(1, kDim, optimizer);
+        spec.set_storage(storage);
+        Table grows(spec), has_all(spec);
+        std::vector<uint64_t> all(6000), some;
+        std::iota(all.begin(), all.end(), uint64_t{1});
+        std::copy_if(all.begin(), all.end(), std::back_inserter(some), [](uint64_t id) { return id % 3 != 0; });
+        PullRows(grows, some, true);
+        PullRows(has_all, all, true);
+        for (Table* table : {&grows, &has_all}) {
+          // One gradient a row, and of every fifth row two.
+          std::vector<uint64_t> again;
+          std::copy_if(all.begin(), all.end(), std::back_inserter(again), [](uint64_t id) { return id % 5 == 0; });
+          const std::string first = Encoded(format, MakeValues(1, all.size() * kDim), kDim, offset);
+          const std::string second = Encoded(format, MakeValues(2, again.size() * kDim), kDim, offset);
+          table->Accumulate(0, 1, all, WireRows(first.data() + offset, format), nullptr);
+          table->Accumulate(1, 1, again, WireRows(second.data() + offset, format), nullptr);
+          table->Commit(1, 0.1f, 0.5f, false);
+        }
+        EXPECT_EQ(grows.num_rows(), all.size());
+        EXPECT_EQ(grows.Hash().hash, has_all.Hash().hash);
+        EXPECT_EQ(PullRows(grows, all), PullRows(has_all, all));
+      }
     }
   }
 }

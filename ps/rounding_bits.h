@@ -1,0 +1,69 @@
+// The random bits of stochastic rounding, for many columns at a time. Inline bodies for Vectorised().
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/base/random.h"
+#include "kernels/cpu/philox_lanes.h"
+#include "kernels/cpu/vectorise.h"
+
+namespace tandem::ps {
+
+inline constexpr uint32_t kRoundingColumns = 64;
+
+// Eight blocks of Philox side by side: what words 0 and 1, and words 2 and 3, of each make.
+struct RoundingBlocks {
+  typedef uint64_t Blocks __attribute__((vector_size(8 * sizeof(uint64_t))));
+  Blocks words, more_words;
+
+  static RoundingBlocks Make(uint64_t folded_key, uint64_t step, uint64_t first) {
+    const Blocks low = Blocks{} + 0xffffffffu;
+    Blocks c0 = Blocks{0, 1, 2, 3, 4, 5, 6, 7} + first, c1{}, c2 = Blocks{} + (step & 0xffffffff), c3 = Blocks{} + (step >> 32);
+    uint64_t k0 = folded_key & 0xffffffff, k1 = folded_key >> 32;
+    for (int round = 0; round < 10; ++round) {
+      const Blocks p0 = (c0 & low) * 0xD2511F53u, p1 = (c2 & low) * 0xCD9E8D57u;
+      c0 = p1 >> 32 ^ c1 ^ k0;
+      c2 = p0 >> 32 ^ c3 ^ k1;
+      c1 = p1 & low;
+      c3 = p0 & low;
+      k0 = (k0 + 0x9E3779B9) & 0xffffffff;
+      k1 = (k1 + 0xBB67AE85) & 0xffffffff;
+    }
+    return {c0 | c1 << 32, c2 | c3 << 32};
+  }
+#ifdef TANDEM_VECTOR_COPIES
+  __attribute__((target("avx512f"))) static RoundingBlocks MakeAvx512(const kernels::PhiloxKeys& keys, uint64_t step, uint64_t first) {
+    const Blocks low = Blocks{} + 0xffffffffu;
+    kernels::PhiloxVectors block;
+    block.Start(kernels::PhiloxVectors::From(first), step);
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) block.Round(keys.k0[round], keys.k1[round]);
+    return {(block.c0 & low) | block.c1 << 32, (block.c2 & low) | block.c3 << 32};
+  }
+#endif
+};
+
+// 16 random bits for each of `count` columns from `first` on: PhiloxBlock's, eight columns a block.
+// REQUIRES: first a multiple of 8; room for count rounded up to kRoundingColumns.
+template <kernels::InstructionSet kSet>
+inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uint32_t count, uint16_t* bits) {
+  using Blocks = RoundingBlocks::Blocks;
+#ifdef TANDEM_VECTOR_COPIES
+  const kernels::PhiloxKeys keys = kernels::RoundKeys(folded_key);
+#endif
+  for (uint32_t done = 0; done < count; done += kRoundingColumns, bits += kRoundingColumns) {
+    RoundingBlocks made;
+#ifdef TANDEM_VECTOR_COPIES
+    if constexpr (kSet == kernels::InstructionSet::AVX512) made = RoundingBlocks::MakeAvx512(keys, step, (first + done) / 8);
+    else
+#endif
+      made = RoundingBlocks::Make(folded_key, step, (first + done) / 8);
+    // A block's words side by side, stored as wide as they are loaded next: a load of what lies in several stores waits for all of them.
+    const Blocks pairs[2] = {__builtin_shuffle(made.words, made.more_words, Blocks{0, 8, 1, 9, 2, 10, 3, 11}),
+                             __builtin_shuffle(made.words, made.more_words, Blocks{4, 12, 5, 13, 6, 14, 7, 15})};
+    std::memcpy(bits, pairs, sizeof(pairs));
+  }
+}
+
+}  // namespace tandem::ps
