@@ -19,7 +19,6 @@ namespace tandem::ps {
 namespace {
 
 constexpr uint32_t kMaxDim = 65536;
-constexpr size_t kCacheLine = 64;
 // How many rows ahead a gradient is fetched: memory that is read row by row, but in pieces of several messages.
 constexpr size_t kGradientsAhead = 6;
 // The rows that the optimizer is given in one call stay in the first cache, with their gradients.
