@@ -60,7 +60,8 @@ class RowStore {
   // The number of each id's record, or IdIndex::kNone, of which it returns how many there are.
   size_t FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
   // visit(i, record or null) for each number, in order, while the memory of those that follow is on its way: `bytes` of a record from
-  // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled as ForEach is, for which `visit` is copied.
+  // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled for the widest vectors (vectorise.h),
+  // the visit included, which is copied, but for what it calls out of line.
   template <class Visit>
   void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit);
   // Copies `bytes` of each number's record, from `offset` on, to `rows`, in few instructions a record: that of numbers[i] to place i, or
@@ -73,11 +74,6 @@ class RowStore {
   static bool FetchesNear() { return fetches_near; }
   // For tests of what other processors do. Before other threads have a store.
   static void SetFetchesNear(bool near) { fetches_near = near; }
-  // visit(i, record or null) for each id, in order, while the memory of those that follow is on its way: `bytes` of a record from
-  // `offset` on. The visit of an absent id may Insert it, if ids are distinct. Compiled for the widest vectors (vectorise.h), the
-  // visit included, but for what it calls out of line.
-  template <class Visit>
-  void ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t bytes, const Visit& visit);
 
  private:
   static constexpr size_t kCacheLine = 64, kNearBytesAhead = 10 << 10;
@@ -111,26 +107,19 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
       if (near) lines.Into<LineFetch::kFirstCache>(from);
       else lines.Into<LineFetch::kSecondCache>(from);
     };
-    const size_t ahead = RecordsAhead(near, bytes);
-    for (size_t i = 0; i < std::min(ahead, numbers.size()); ++i) fetch(numbers[i]);
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      if (i + ahead < numbers.size()) fetch(numbers[i + ahead]);
-      visit(i, Record(numbers[i]));
+    // Some at a time: where each fetch waits for a walk of pages, those in straight succession wait together. Into the first cache fewer,
+    // for there they take room.
+    const size_t ahead = RecordsAhead(near, bytes), run = near ? 8 : 32;
+    size_t fetched = 0;
+    const auto fetch_to = [&](size_t end) __attribute__((always_inline)) {
+      for (end = std::min(end, numbers.size()); fetched < end; ++fetched) fetch(numbers[fetched]);
+    };
+    fetch_to(ahead);
+    for (size_t i = 0; i < numbers.size();) {
+      fetch_to(i + ahead + run);
+      for (const size_t end = std::min(i + run, numbers.size()); i < end; ++i) visit(i, Record(numbers[i]));
     }
   });
-}
-
-// First all numbers of a block, then the records: of lines of the index and of records the memory gives more when it is asked for one
-// kind at a time, and a visit between two lookups would keep fewer of either on their way.
-template <class Visit>
-void RowStore::ForEach(absl::Span<const uint64_t> ids, size_t offset, size_t bytes, const Visit& visit) {
-  constexpr size_t kBlock = IdIndex::Away::kMaxIds;
-  uint64_t numbers[kBlock];
-  for (size_t first = 0; first < ids.size(); first += kBlock) {
-    const absl::Span<const uint64_t> block = ids.subspan(first, kBlock);
-    FindNumbers(block, numbers);
-    ForEachNumber({numbers, block.size()}, offset, bytes, [=](size_t i, char* record) { visit(first + i, record); });
-  }
 }
 
 }  // namespace tandem::ps

@@ -112,6 +112,12 @@ char* Table::Create(uint64_t id) {
   return record;
 }
 
+absl::Span<const uint64_t> Table::FindNumbers(absl::Span<const uint64_t> ids) {
+  numbers_.resize(ids.size());
+  rows_.FindNumbers(ids, numbers_.data());
+  return numbers_;
+}
+
 char* Table::FindOrCreate(uint64_t id) {
   char* const record = rows_.Find(id);
   return record != nullptr ? record : Create(id);
@@ -132,29 +138,28 @@ bool Table::FindToPull(absl::Span<const uint64_t> ids, bool create, uint64_t* nu
   if (rows_.FindNumbers(ids, numbers) == 0) return true;
   if (!create) return false;
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (numbers[i] == IdIndex::kNone) numbers[i] = rows_.NumberOf(Create(ids[i]));
+    if (numbers[i] == IdIndex::kNone) numbers[i] = rows_.NumberOf(FindOrCreate(ids[i]));  // an id may come again
   }
   return true;
 }
 
-void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
-                 WireFormat format) {
-  // In blocks, whose numbers stay in a cache.
-  constexpr size_t kBlock = IdIndex::Away::kMaxIds;
+template <class Shown>
+void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Shown& show) {
   // A trainer will push gradients of what it pulls.
   uint64_t* const kept = step == 0 ? nullptr : pulled_.Add(ids);
-  uint64_t block[kBlock];
-  bool all = true;  // of the rows are there; another pull may create those that are not
-  for (size_t first = 0; first < ids.size(); first += kBlock) {
-    const absl::Span<const uint64_t> some = ids.subspan(first, kBlock);
-    uint64_t* const numbers = kept == nullptr ? block : kept + first;
-    const bool there = FindToPull(some, create, numbers);
-    const size_t place = positions.empty() ? first : 0;
-    Show(step, some, {numbers, some.size()}, there, static_cast<char*>(rows) + place * WireBytes(format, spec_.dim()),
-         positions.empty() ? positions : positions.subspan(first, kBlock), format);
-    all &= there;
-  }
-  if (kept != nullptr && !all) pulled_.DropLast();
+  if (kept == nullptr) numbers_.resize(ids.size());
+  uint64_t* const numbers = kept == nullptr ? numbers_.data() : kept;
+  const bool all_there = FindToPull(ids, create, numbers);
+  show(absl::Span<const uint64_t>(numbers, ids.size()), all_there);
+  // Another pull may create those that are not there.
+  if (kept != nullptr && !all_there) pulled_.DropLast();
+}
+
+void Table::Pull(uint64_t step, absl::Span<const uint64_t> ids, bool create, void* rows, absl::Span<const uint32_t> positions,
+                 WireFormat format) {
+  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool all_there) {
+    Show(step, ids, numbers, all_there, static_cast<char*>(rows), positions, format);
+  });
 }
 
 void Table::Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers, bool all_there, char* rows,
@@ -193,28 +198,24 @@ void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
   const bool brings_up = BringsUpWhenPulled(), decays = ShowsDecayed(), shows = step != 0 && optimizer_->remembers_shown();
   const bool whole = brings_up || decays || shows, in_place = layout_.storage() == STORED_F32 && !decays && !shows;
   const size_t dim = spec_.dim(), offset = layout_.weights_offset(), bytes = layout_.weight_bytes();
-  uint64_t* const numbers = step == 0 ? nullptr : pulled_.Add(ids);
-  bool absent = false;
-  rows_.ForEach(ids, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this, &absent](size_t i, char* record) {
-    const float* row = shown_.data();
-    if (record == nullptr && !create) {
-      absent = true;
-      FirstWeights(ids[i], shown_.data());
-    } else {
-      if (record == nullptr) record = FindOrCreate(ids[i]);  // perhaps it came a moment ago
-      if (numbers != nullptr) numbers[i] = rows_.NumberOf(record);
-      if (brings_up) BringUpStored(layout_.View(record));
-      if (in_place) row = reinterpret_cast<const float*>(record + offset);
-      else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), shown_.data());
-      if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
-      if (shows) optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
-    }
-    float weight = 1;
-    if (weights != nullptr) std::memcpy(&weight, static_cast<const char*>(weights) + i * sizeof(weight), sizeof(weight));
-    float* const sum = sums + size_t{positions[i]} * dim;
-    for (size_t column = 0; column < dim; ++column) sum[column] += weight * row[column];
+  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool) {
+    rows_.ForEachNumber(numbers, whole ? 0 : offset, whole ? layout_.stride() : bytes, [=, this](size_t i, char* record) {
+      const float* row = shown_.data();
+      if (record == nullptr) {
+        FirstWeights(ids[i], shown_.data());
+      } else {
+        if (brings_up) BringUpStored(layout_.View(record));
+        if (in_place) row = reinterpret_cast<const float*>(record + offset);
+        else DecodeWeights(layout_.storage(), record + offset, spec_.dim(), shown_.data());
+        if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
+        if (shows) optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
+      }
+      float weight = 1;
+      if (weights != nullptr) std::memcpy(&weight, static_cast<const char*>(weights) + i * sizeof(weight), sizeof(weight));
+      float* const sum = sums + size_t{positions[i]} * dim;
+      for (size_t column = 0; column < dim; ++column) sum[column] += weight * row[column];
+    });
   });
-  if (numbers != nullptr && absent) pulled_.DropLast();
 }
 
 void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
@@ -223,7 +224,7 @@ void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool crea
   std::vector<uint32_t> places;
   // Such rows do not stay what they were at a version, once they have one.
   const bool move = BringsUpWhenPulled() || ShowsDecayed();
-  rows_.ForEach(ids, 0, sizeof(RowHeader), [&](size_t i, char* record) {
+  rows_.ForEachNumber(FindNumbers(ids), 0, sizeof(RowHeader), [&](size_t i, char* record) {
     const uint32_t place = positions.empty() ? static_cast<uint32_t>(i) : positions[i];
     const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version, had = versions[place];
     // A version below the caller's is that of another row: one that was made anew.
@@ -241,11 +242,7 @@ void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint6
                        std::shared_ptr<const void> owner, absl::Span<const uint32_t> positions) {
   if (ids.empty()) return;
   absl::Span<const uint64_t> numbers = pulled_.Find(ids);
-  if (numbers.empty()) {
-    numbers_.resize(ids.size());
-    rows_.FindNumbers(ids, numbers_.data());
-    numbers = numbers_;
-  }
+  if (numbers.empty()) numbers = FindNumbers(ids);
   pending_.Add(slice, sequence, ids, numbers, rows_.end_number(), gradients, WireBytes(gradients.format(), spec_.dim()),
                std::move(owner), positions);
 }
@@ -392,7 +389,7 @@ void Table::Flush(uint64_t step, double learning_rate) {
 void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<const uint64_t> ids, const float* gradients) {
   TANDEM_CHECK(pending_.empty());
   const bool in_place = UpdatesInPlace();
-  rows_.ForEach(ids, 0, layout_.stride(), [=, this](size_t i, char* record) {
+  rows_.ForEachNumber(FindNumbers(ids), 0, layout_.stride(), [=, this](size_t i, char* record) {
     const float* const gradient = gradients + i * spec_.dim();
     if (record != nullptr && in_place) [[likely]] {
       const RowView row = layout_.View(record);

@@ -86,7 +86,9 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
         const std::vector<uint64_t> ids(distinct.begin(), distinct.end());
         const bool inserts = draw(4) != 0;
         size_t next = 0;
-        store.ForEach(ids, 0, stride, [&](size_t i, char* record) {
+        std::vector<uint64_t> numbers(ids.size());
+        store.FindNumbers(ids, numbers.data());
+        store.ForEachNumber(numbers, 0, stride, [&](size_t i, char* record) {
           ASSERT_EQ(i, next++);
           const auto found = expected.find(ids[i]);
           ASSERT_EQ(record != nullptr, found != expected.end()) << ids[i];
@@ -100,7 +102,6 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
           }
         });
         ASSERT_EQ(next, ids.size());
-        std::vector<uint64_t> numbers(ids.size());
         const size_t num_absent = store.FindNumbers(ids, numbers.data());
         ASSERT_EQ(num_absent, static_cast<size_t>(std::count(numbers.begin(), numbers.end(), IdIndex::kNone)));
         next = 0;

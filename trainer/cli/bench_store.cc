@@ -1,5 +1,5 @@
 // `tandem bench store`: how fast one thread finds rows of a table, copies them and updates them, beside the same work on rows whose
-// places are known; and how a table grows. In calls of as many ids as a message of pulled rows has.
+// places are known; and how a table grows.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +29,7 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr size_t kIdsOfCall = 4096, kNumCalls = 512;
+constexpr size_t kIdsOfPass = size_t{1} << 21;  // about
 constexpr size_t kIdsOfInsert = 256;
 constexpr float kRate = 0.01f;
 
@@ -70,12 +70,14 @@ class StoreBench {
       : table_(table),
         repetitions_(options.repetitions),
         dim_(table.spec().dim()),
+        batch_(options.batch),
+        num_calls_((kIdsOfPass + batch_ - 1) / batch_),
         optimizer_(ps::MakeSparseOptimizer(table.spec())),
-        memory_(Buffer::Allocate(kIdsOfCall * dim_ * sizeof(float))),
-        values_(static_cast<float*>(memory_->data()), kIdsOfCall * dim_) {
+        memory_(Buffer::Allocate(batch_ * dim_ * sizeof(float))),
+        values_(static_cast<float*>(memory_->data()), batch_ * dim_) {
     std::fill(values_.begin(), values_.end(), 0.01f);
     IdSource source(options.rows, distribution, 0);
-    for (size_t i = 0; i < kIdsOfCall * kNumCalls; ++i) ids_.push_back(IdOf(source.Next(0)));
+    for (size_t i = 0; i < batch_ * num_calls_; ++i) ids_.push_back(IdOf(source.Next(0)));
     for (const uint64_t id : ids_) places_.push_back(reinterpret_cast<char*>(table_.Find(id).header));
   }
 
@@ -84,7 +86,7 @@ class StoreBench {
                                    [this](size_t call, const Known& how) { GatherKnown(call, how); });
     figures.bytes_per_second = figures.rows_per_second * dim_ * sizeof(float);
     std::vector<float> known;
-    for (size_t call : {size_t{0}, kNumCalls / 2, kNumCalls - 1}) {
+    for (size_t call : {size_t{0}, num_calls_ / 2, num_calls_ - 1}) {
       GatherKnown(call, kKnown[0]);
       known.assign(values_.begin(), values_.end());
       table_.Pull(/*step=*/0, IdsOf(call), /*create=*/false, values_.data());
@@ -122,7 +124,7 @@ class StoreBench {
   };
   static constexpr Known kKnown[] = {{16, true}, {24, true}, {32, true}, {16, false}, {32, false}, {64, false}};
 
-  absl::Span<const uint64_t> IdsOf(size_t call) const { return {ids_.data() + call * kIdsOfCall, kIdsOfCall}; }
+  absl::Span<const uint64_t> IdsOf(size_t call) const { return {ids_.data() + call * batch_, batch_}; }
 
   // body(fetch, dim): fetch(place) asks for the memory of a record, from `offset` on, as `how` says; dim is known to the compiler if it
   // is one of the usual ones.
@@ -143,13 +145,13 @@ class StoreBench {
   }
 
   void GatherKnown(size_t call, const Known& how) {
-    char* const* const places = places_.data() + call * kIdsOfCall;
-    const size_t offset = table_.layout().weights_offset(), ahead = how.ahead;
+    char* const* const places = places_.data() + call * batch_;
+    const size_t offset = table_.layout().weights_offset(), ahead = how.ahead, batch = batch_;
     float* const out = values_.data();
     WithFetch(how, offset, dim_ * sizeof(float), [=](auto fetch, auto dim) {
       kernels::Vectorised([=] {
-        for (size_t i = 0; i < kIdsOfCall; ++i) {
-          if (i + ahead < kIdsOfCall) fetch(places[i + ahead]);
+        for (size_t i = 0; i < batch; ++i) {
+          if (i + ahead < batch) fetch(places[i + ahead]);
           ps::CopyBytes(out + i * dim, places[i] + offset, dim * sizeof(float));
         }
       });
@@ -158,19 +160,19 @@ class StoreBench {
 
   void UpdateKnown(size_t call, const Known& how) {
     constexpr size_t kAtOnce = 32;  // rows that the optimizer is given
-    static_assert(kIdsOfCall % kAtOnce == 0);
-    char* const* const places = places_.data() + call * kIdsOfCall;
+    char* const* const places = places_.data() + call * batch_;
     WithFetch(how, 0, table_.layout().stride(), [&](auto fetch, size_t dim) {
       ps::RowUpdate updates[kAtOnce];
-      for (size_t begin = 0; begin < kIdsOfCall; begin += kAtOnce) {
-        for (size_t k = 0; k < kAtOnce; ++k) {
+      for (size_t begin = 0; begin < batch_; begin += kAtOnce) {
+        const size_t count = std::min(kAtOnce, batch_ - begin);
+        for (size_t k = 0; k < count; ++k) {
           const size_t i = begin + k;
-          if (i + how.ahead < kIdsOfCall) fetch(places[i + how.ahead]);
+          if (i + how.ahead < batch_) fetch(places[i + how.ahead]);
           const ps::RowView row = table_.layout().View(places[i]);
           updates[k] = {reinterpret_cast<float*>(row.weights), row.slots, values_.data() + i * dim, 1};
         }
-        optimizer_->ApplyRows(updates, static_cast<uint32_t>(dim), 1, kRate);
-        for (size_t k = 0; k < kAtOnce; ++k) {
+        optimizer_->ApplyRows({updates, count}, static_cast<uint32_t>(dim), 1, kRate);
+        for (size_t k = 0; k < count; ++k) {
           ps::RowHeader* const header = table_.layout().View(places[begin + k]).header;
           header->last_step = 1;
           header->frequency += 1;
@@ -185,21 +187,21 @@ class StoreBench {
   StoreFigures Measure(const FoundPass& found, const KnownPass& known) {
     versions_.clear();
     for (const char* place : places_) versions_.push_back(reinterpret_cast<const ps::RowHeader*>(place)->version);
-    constexpr double kRowsOfPass = kIdsOfCall * kNumCalls;
+    const double rows_of_pass = static_cast<double>(ids_.size());
     std::vector<double> rates, call_seconds;
     std::vector<std::vector<double>> known_rates(std::size(kKnown));
     for (uint32_t repetition = 0; repetition < repetitions_; ++repetition) {
       const double begin = Now();
-      for (size_t call = 0; call < kNumCalls; ++call) {
+      for (size_t call = 0; call < num_calls_; ++call) {
         const double started = Now();
         found(call);
         call_seconds.push_back(Now() - started);
       }
-      rates.push_back(kRowsOfPass / (Now() - begin));
+      rates.push_back(rows_of_pass / (Now() - begin));
       for (size_t k = 0; k < std::size(kKnown); ++k) {
         const double start = Now();
-        for (size_t call = 0; call < kNumCalls; ++call) known(call, kKnown[k]);
-        known_rates[k].push_back(kRowsOfPass / (Now() - start));
+        for (size_t call = 0; call < num_calls_; ++call) known(call, kKnown[k]);
+        known_rates[k].push_back(rows_of_pass / (Now() - start));
       }
     }
     StoreFigures figures;
@@ -215,15 +217,17 @@ class StoreBench {
 
   ps::Table& table_;
   const uint32_t repetitions_, dim_;
+  const size_t batch_, num_calls_;
   const std::unique_ptr<ps::SparseOptimizer> optimizer_;
   std::vector<uint64_t> ids_;
   std::vector<char*> places_;       // of the ids' records
   std::vector<uint32_t> versions_;  // of their rows, before the passes
   const std::shared_ptr<Buffer> memory_;
-  const absl::Span<float> values_;  // [kIdsOfCall, dim]: rows pulled, or gradients; from a line's first byte on, as in messages
+  const absl::Span<float> values_;  // [batch, dim]: rows pulled, or gradients; from a line's first byte on, as in messages
 };
 
 void Fill(ps::Table& table, uint64_t rows) {
+  constexpr size_t kIdsOfCall = 4096;
   std::vector<uint64_t> ids;
   std::vector<float> values(kIdsOfCall * table.spec().dim());
   for (uint64_t n = 1; n <= rows; n += ids.size()) {
@@ -267,9 +271,9 @@ StoreFigures Grow(uint32_t dim, double bytes) {
 void PrintHead(const BenchStoreOptions& options) {
   std::printf(
       "One thread. known: the same rows, found beforehand, in the same run. GB/s: f32 weights read by gather, weights and slots read and\n"
-      "written by updates. A call has %zu ids; of grow, which creates rows with bf16 weights and a row-wise Adagrad, %zu. %u repetitions,\n"
+      "written by updates. A call has %u ids; of grow, which creates rows with bf16 weights and a row-wise Adagrad, %zu. %u repetitions,\n"
       "medians. bytes: of memory a row, index included, and the sum of its fields.\n%-8s %8s %5s %11s %9s %9s %6s %7s %8s %8s %9s %7s %7s\n",
-      kIdsOfCall, kIdsOfInsert, options.repetitions, "op", "ids", "dim", "rows", "M rows/s", "known", "ratio", "GB/s", "p50 us", "p99 us",
+      options.batch, kIdsOfInsert, options.repetitions, "op", "ids", "dim", "rows", "M rows/s", "known", "ratio", "GB/s", "p50 us", "p99 us",
       "max us", "bytes", "fields");
   std::fflush(stdout);
 }

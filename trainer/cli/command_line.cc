@@ -183,6 +183,8 @@ int RunCommandLine(int argc, char** argv) {
   bench_store_command->add_option("--rows", bench_store.rows, "of the table")
       ->check(CLI::Range(uint64_t{10000}, uint64_t{4000000000}))
       ->capture_default_str();
+  bench_store_command->add_option("--batch", bench_store.batch, "ids of a call; default: 4096 x 26, those of a step; 4096: of a message")
+      ->check(CLI::Range(1, 1 << 20));
   bench_store_command->add_option("--dim", bench_store.dims, "default: 64, 16 and 128; of grow 16")->check(CLI::Range(1, 65536));
   bench_store_command->add_option("--ids", bench_store.ids, "how ids are drawn; default: both")
       ->check(CLI::IsMember({"uniform", "zipf"}))

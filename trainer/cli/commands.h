@@ -41,6 +41,7 @@ struct BenchStoreOptions {
   std::vector<uint32_t> dims;    // empty: 64, 16 and 128; of grow 16
   std::vector<std::string> ids;  // uniform, zipf; empty: both
   uint64_t rows = 10'000'000;
+  uint32_t batch = 4096 * 26;    // ids of a call; of grow 256
   double memory_gb = 2;          // of grow: 10^9 bytes
   uint32_t repetitions = 7;
   std::string json;              // file for the figures; empty: none
