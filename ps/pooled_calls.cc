@@ -124,37 +124,21 @@ absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version
   RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
   const auto pooled = Buffer::Allocate(received->num_values * sizeof(float));
   std::memset(pooled->data(), 0, pooled->num_bytes());
-  // One worker adds rows up where they are, in the order of the ids; of several, each has some of a bag's: then rows are gathered first,
-  // each once, and added here.
-  const bool gathers = host_.num_workers() > 1;
   std::vector<PullPart> parts;
-  std::vector<DistinctIds> distinct(gathers ? received->segments.size() : 0);
-  for (size_t i = 0; i < received->segments.size(); ++i) {
-    const SegmentBags& bags = received->segments[i];
-    if (gathers) {
-      distinct[i] = FindDistinct(bags.ids.data(), bags.ids.size());
-      received->memory.push_back(Buffer::Allocate(distinct[i].ids.size() * bags.dim * sizeof(float)));
-      parts.push_back({bags.table, distinct[i].ids.size(), distinct[i].ids.data(), received->memory.back()->data()});
-    } else {
-      parts.push_back({.table = bags.table,
-                       .count = bags.ids.size(),
-                       .ids = bags.ids.data(),
-                       .rows = static_cast<float*>(pooled->data()) + bags.first_value,
-                       .row_of = bags.bag_of.data(),
-                       .weights = bags.weights});
-    }
+  for (const SegmentBags& bags : received->segments) {
+    parts.push_back({.table = bags.table,
+                     .count = bags.ids.size(),
+                     .ids = bags.ids.data(),
+                     .rows = static_cast<float*>(pooled->data()) + bags.first_value,
+                     .row_of = bags.bag_of.data(),
+                     .weights = bags.weights});
   }
   std::optional<Caller> caller;
   if (request.header().sender().role() == TRAINER) caller = {request.header().sender().rank(), request.header().sender().incarnation()};
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [received, distinct, pooled, reply, shard_map_version](absl::Status status) {
+      [received, pooled, reply, shard_map_version](absl::Status status) {
         if (!status.ok()) return reply(status);
-        for (size_t i = 0; i < distinct.size(); ++i) {
-          const SegmentBags& bags = received->segments[i];
-          AddRows({distinct[i].place, bags.counts, bags.weights, bags.dim}, static_cast<const float*>(received->memory[i]->data()),
-                  static_cast<float*>(pooled->data()) + bags.first_value);
-        }
         PullPooledReply small;
         small.set_shard_map_version(shard_map_version);
         rpc::Payload message(small.SerializeAsString());

@@ -218,6 +218,26 @@ void Table::PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create,
   });
 }
 
+void Table::PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions,
+                       SharedSums& sums) {
+  PullFound(step, ids, create, [&](absl::Span<const uint64_t> numbers, bool all_there) {
+    size_t first = 0;
+    for (size_t block = 0; block < sums.num_blocks(); ++block) {
+      places_.clear();
+      for (size_t i = first; i < ids.size() && positions[i] < sums.end(block); ++i) {
+        places_.push_back(positions[i] - static_cast<uint32_t>(sums.begin(block)));
+      }
+      const size_t count = places_.size();
+      if (count > 0) {
+        Show(step, ids.subspan(first, count), numbers.subspan(first, count), all_there, reinterpret_cast<char*>(sums.Rows(block)), places_,
+             WIRE_F32);
+      }
+      sums.Arrive(block);
+      first += count;
+    }
+  });
+}
+
 void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool create, uint32_t read_bound, uint32_t* versions,
                         void* rows, absl::Span<const uint32_t> positions, WireFormat format) {
   std::vector<uint64_t> changed;

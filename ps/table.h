@@ -24,6 +24,7 @@
 #include "ps/pulled_numbers.h"
 #include "ps/row_layout.h"
 #include "ps/row_store.h"
+#include "ps/shared_sums.h"
 #include "ps/statistics.h"
 #include "ps/value_guard.h"
 #include "ps/wire_rows.h"
@@ -62,6 +63,9 @@ class Table {
   // positions[i], in the order of the ids, which may repeat.
   void PullSums(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions, const void* weights,
                 float* sums);
+  // This table's share of sums that several tables have rows of: writes the weights of ids[i], which may repeat, where positions[i], which
+  // ascends, gathers in `sums`, and arrives at every block.
+  void PullShared(uint64_t step, absl::Span<const uint64_t> ids, bool create, absl::Span<const uint32_t> positions, SharedSums& sums);
   // As Pull, for a caller that has rows: versions[i] - 1 is the version of its own, 0 means none. A row is written only if it was
   // committed more than `read_bound` times since, or steps without a gradient move it; versions[i] becomes the written row's version + 1,
   // or 0.
@@ -173,6 +177,7 @@ class Table {
   PendingGradients pending_;
   PulledNumbers pulled_;           // since the last commit
   std::vector<uint64_t> numbers_;  // of a call's ids
+  std::vector<uint32_t> places_;   // of a block's
   // Rows on their way to the optimizer: the first num_updates_.
   struct Waiting {
     char* record;

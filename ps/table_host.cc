@@ -201,9 +201,9 @@ void TableHost::PostPull(ParkedPull pull) {
       std::move(pull.shares),
       [create = pull.create, step = pull.step](Table& table, const TableWorkers::Share& share) {
         const auto& [ids, positions] = share.owned;
-        if (share.row_of != nullptr) {
-          table.PullSums(step, ids, create, positions, share.weights, static_cast<float*>(share.rows));
-        } else if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions, share.format);
+        if (share.shared_sums != nullptr) table.PullShared(step, ids, create, positions, *share.shared_sums);
+        else if (share.sums != nullptr) table.PullSums(step, ids, create, positions, share.weights, share.sums);
+        else if (share.versions == nullptr) table.Pull(step, ids, create, share.rows, positions, share.format);
         else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions, share.format);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
@@ -216,13 +216,13 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      TANDEM_CHECK(part.row_of == nullptr || num_workers() == 1);
-      const TableWorkers::Share values{.rows = part.rows,
-                                       .format = part.format,
-                                       .versions = part.versions,
-                                       .read_bound = part.read_bound,
-                                       .row_of = part.row_of,
-                                       .weights = part.weights};
+      if (part.row_of != nullptr) {
+        RETURN_IF_ERROR(workers_.AddSums(*spec, part.ids, part.count, part.row_of, part.weights, static_cast<float*>(part.rows),
+                                         &pull.shares));
+        continue;
+      }
+      const TableWorkers::Share values{
+          .rows = part.rows, .format = part.format, .versions = part.versions, .read_bound = part.read_bound};
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, nullptr));
     }
     absl::MutexLock lock(&mutex_);

@@ -40,9 +40,9 @@ struct PullPart {
   uint32_t read_bound = 0;
   WireFormat format = WIRE_F32;  // of the rows
   // u32[count], ascending, or null. Then `rows` are f32 and zero, ids may repeat, and the row of ids[i], times weights[i], is added to the
-  // one that row_of[i] says, in the order of the ids. REQUIRES: num_workers() is 1: several threads would not add in that order.
+  // one that row_of[i] says, in the order of the ids; both are read before the callback.
   const uint32_t* row_of = nullptr;
-  const void* weights = nullptr;  // f32[count] at any alignment, null: all 1; read before the callback
+  const void* weights = nullptr;  // f32[count] at any alignment, null: all 1
 };
 struct PushPart {
   uint32_t table = 0;

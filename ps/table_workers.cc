@@ -32,13 +32,18 @@ TableWorkers::TableWorkers(int count) : router_(Router::RoundRobin(count)) {
   for (int i = 0; i < count; ++i) workers_.push_back(std::make_unique<TableWorker>(i, count));
 }
 
-absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
-                                     ShardSet* touched) const {
+absl::StatusOr<std::vector<OwnedIds>> TableWorkers::Split(const TableSpec& spec, const void* ids, size_t count, ShardSet* touched,
+                                                          bool distinct) const {
   if (count > std::numeric_limits<size_t>::max() / sizeof(float) / spec.dim()) {
     return absl::InvalidArgumentError(absl::StrCat("table ", spec.name(), ": ", count, " ids in one segment"));
   }
+  return router_.Split(spec.number(), spec.name(), ids, count, touched, distinct);
+}
+
+absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
+                                     ShardSet* touched) const {
   const bool distinct = values.row_of == nullptr;
-  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, router_.Split(spec.number(), spec.name(), ids, count, touched, distinct));
+  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, Split(spec, ids, count, touched, distinct));
   for (size_t worker = 0; worker < owned.size(); ++worker) {
     if (owned[worker].ids.empty()) continue;
     Share& share = (*shares)[worker].emplace_back(values);
@@ -48,6 +53,21 @@ absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, siz
     std::vector<uint32_t>& positions = share.owned.positions;
     if (positions.empty()) positions.assign(values.row_of, values.row_of + count);
     else for (uint32_t& position : positions) position = values.row_of[position];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TableWorkers::AddSums(const TableSpec& spec, const void* ids, size_t count, const uint32_t* row_of, const void* weights,
+                                   float* sums, Shares* shares) const {
+  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, Split(spec, ids, count, /*touched=*/nullptr, /*distinct=*/false));
+  const auto busy = std::count_if(owned.begin(), owned.end(), [](const OwnedIds& of_worker) { return !of_worker.ids.empty(); });
+  std::shared_ptr<SharedSums> shared;
+  if (size() > 1) shared = std::make_shared<SharedSums>(count, spec.dim(), row_of, weights, sums, static_cast<int>(busy));
+  for (size_t worker = 0; worker < owned.size(); ++worker) {
+    if (owned[worker].ids.empty()) continue;
+    if (size() == 1) owned[worker].positions.assign(row_of, row_of + count);
+    (*shares)[worker].push_back(
+        {.table = spec.number(), .owned = std::move(owned[worker]), .sums = sums, .weights = weights, .shared_sums = shared});
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "kernels/base/trace.h"
 #include "ps/router.h"
+#include "ps/shared_sums.h"
 #include "ps/table_worker.h"
 #include "ps/wire_rows.h"
 #include "rpc/role_trace.h"
@@ -29,10 +30,13 @@ class TableWorkers {
     WireRows gradients = {};          // of the whole segment, too
     uint32_t* versions = nullptr;     // likewise; null: every row is pulled
     uint32_t read_bound = 0;
-    // Of the whole segment, for each id: which of `rows` or `gradients` is its, instead of the one at its place; ids may then repeat,
-    // and pulled rows are added up.
+    // Of the whole segment, for each id: which of `gradients` is its, instead of the one at its place; ids may then repeat.
     const uint32_t* row_of = nullptr;
-    const void* weights = nullptr;    // of such sums, f32 for each id, at any alignment; null: all 1
+    // Of a pull that adds up rows (AddSums), ids of which may repeat: a sole worker adds owned.ids[i], times weights[i] (f32 at any
+    // alignment; null: 1), to the one of `sums` that owned.positions[i] says; several do it together.
+    float* sums = nullptr;
+    const void* weights = nullptr;
+    std::shared_ptr<SharedSums> shared_sums = nullptr;
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
@@ -43,6 +47,10 @@ class TableWorkers {
   // `touched`. REQUIRES: shares->size() == size().
   absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
                          ShardSet* touched) const;
+  // Likewise each worker's share in adding each id's row, times its weight, to the one of `sums` that row_of says, which ascends. What they
+  // point to stays until the task has run.
+  absl::Status AddSums(const TableSpec& spec, const void* ids, size_t count, const uint32_t* row_of, const void* weights, float* sums,
+                       Shares* shares) const;
   // Takes the ids of all other virtual shards away.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
@@ -54,6 +62,8 @@ class TableWorkers {
   Tracer& tracer() { return tracer_; }
 
  private:
+  absl::StatusOr<std::vector<OwnedIds>> Split(const TableSpec& spec, const void* ids, size_t count, ShardSet* touched,
+                                              bool distinct) const;
   Tracer* TracerFor(const Span& span) { return span.trace_id == 0 ? nullptr : &tracer_; }
 
   Tracer tracer_{rpc::kMaxServerSpans};

@@ -55,16 +55,6 @@ struct HeadRows {
   HeadRows From(int64_t row) const { return {data + row * stride, stride}; }
 };
 
-// Rows of keys that tiles of rows read: where they lie but for the last tile, of which some would lie behind the last key, where another
-// sequence's rows are, which another thread may write. Its rows are a copy, zeros behind.
-template <class T>
-struct KeyRows {
-  HeadRows<T> rows = {}, last_tile = {};
-  int64_t tile_begin = 0;  // the last tile's first key; not before the last key if none is copied
-
-  HeadRows<T> From(int64_t key) const { return key < tile_begin ? rows.From(key) : last_tile.From(key - tile_begin); }
-};
-
 // Rows of one head, token after token, into rows of `to` that are `width` long, with zeros behind `depth`: sixteen elements at a time,
 // for most depths are multiples of it.
 template <class S, class T>

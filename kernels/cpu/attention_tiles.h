@@ -16,6 +16,15 @@
 
 namespace tandem::kernels {
 
+// Rows of keys that tiles read: where they lie but for the last tile, of which some would lie behind the last key, where another
+// sequence's rows are, which another thread may write. Its rows are a copy, zeros behind.
+struct KeyRows {
+  HeadRows<BFloat16> rows = {}, last_tile = {};
+  int64_t tile_begin = 0;  // the last tile's first key; not before the last key if none is copied
+
+  HeadRows<BFloat16> From(int64_t key) const { return key < tile_begin ? rows.From(key) : last_tile.From(key - tile_begin); }
+};
+
 class TileProducts {
  public:
   using T = float;
@@ -150,7 +159,7 @@ class TileProducts {
     return {from.data + token * from.stride + task_.head * depth_, from.stride};
   }
   // Room for the last tile's rows, if it is not whole.
-  BFloat16* TakeLastTile(Arena& arena, KeyRows<BFloat16>& keys) const {
+  BFloat16* TakeLastTile(Arena& arena, KeyRows& keys) const {
     keys.tile_begin = task_.num_keys / kTileUnit * kTileUnit;
     BFloat16* copy = arena.Take<BFloat16>((padded_keys_ - keys.tile_begin) * depth_);
     keys.last_tile = {copy, depth_};
@@ -197,7 +206,7 @@ class TileProducts {
 
   // Products in strips of 32, each over what its keys or queries see.
   // to [keys, queries] = rows [keys, depth], from `key` on, times columns, given in pairs.
-  void ScoresInto(const ScoreBlock& block, const KeyRows<BFloat16>& keys, int64_t key, const uint32_t* pairs, float* to,
+  void ScoresInto(const ScoreBlock& block, const KeyRows& keys, int64_t key, const uint32_t* pairs, float* to,
                   RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
       const int64_t first = block.FirstQuery(j) / kTileUnit * kTileUnit;
@@ -237,7 +246,7 @@ class TileProducts {
   const int64_t depth_, padded_keys_;
   const bool backward_;
   int64_t known_keys_ = 0;  // to blocks before this one
-  KeyRows<BFloat16> k_, v_;
+  KeyRows k_, v_;
   BFloat16 *copied_k_, *copied_v_, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr;
   BFloat16 *rounded_ = nullptr, *rounded_grads_ = nullptr;
   uint32_t *q_pairs_, *q_pairs_of_queries_, *score_pairs_, *grad_out_pairs_ = nullptr, *grad_out_pairs_of_queries_ = nullptr;
