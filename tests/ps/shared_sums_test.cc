@@ -2,7 +2,7 @@
 #include "ps/shared_sums.h"
 
 #include <algorithm>
-#include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,7 +34,7 @@ Call MakeCall(uint64_t seed, const std::vector<size_t>& lengths, bool weighted) 
   if (weighted) {
     const std::vector<float> weights = MakeValues(seed, call.ids.size());
     call.weights.resize(1 + weights.size() * sizeof(float));
-    std::memcpy(call.weights.data() + 1, weights.data(), weights.size() * sizeof(float));
+    std::copy_n(reinterpret_cast<const char*>(weights.data()), weights.size() * sizeof(float), call.weights.data() + 1);
   }
   return call;
 }
