@@ -37,7 +37,7 @@ struct Received {
   rpc::SplitMessage split;  // counts, weights, ids and, of a push, gradients
   std::vector<SegmentBags> segments;
   size_t num_values = 0;  // f32 numbers of all bags
-  std::vector<std::shared_ptr<Buffer>> memory;  // for rows of ids
+  std::vector<std::shared_ptr<Buffer>> memory;  // for gradients of ids
 };
 
 // Takes `size` bytes off the front; false if there are not so many.

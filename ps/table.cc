@@ -134,22 +134,19 @@ bool Table::BringsUpWhenPulled() const { return missed_.matter() && missed_.exac
 
 bool Table::ShowsDecayed() const { return !missed_.exact() && missed_.remembers_rates(); }
 
-bool Table::FindToPull(absl::Span<const uint64_t> ids, bool create, uint64_t* numbers) {
-  if (rows_.FindNumbers(ids, numbers) == 0) return true;
-  if (!create) return false;
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (numbers[i] == IdIndex::kNone) numbers[i] = rows_.NumberOf(FindOrCreate(ids[i]));  // an id may come again
-  }
-  return true;
-}
-
-template <class Shown>
-void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Shown& show) {
+template <class Visit>
+void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Visit& show) {
   // A trainer will push gradients of what it pulls.
   uint64_t* const kept = step == 0 ? nullptr : pulled_.Add(ids);
   if (kept == nullptr) numbers_.resize(ids.size());
   uint64_t* const numbers = kept == nullptr ? numbers_.data() : kept;
-  const bool all_there = FindToPull(ids, create, numbers);
+  bool all_there = rows_.FindNumbers(ids, numbers) == 0;
+  if (!all_there && create) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (numbers[i] == IdIndex::kNone) numbers[i] = rows_.NumberOf(FindOrCreate(ids[i]));  // an id may come again
+    }
+    all_there = true;
+  }
   show(absl::Span<const uint64_t>(numbers, ids.size()), all_there);
   // Another pull may create those that are not there.
   if (kept != nullptr && !all_there) pulled_.DropLast();

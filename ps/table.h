@@ -122,11 +122,10 @@ class Table {
   // The number of each id's row, or IdIndex::kNone, until the next call. All of a call are found before the first is looked at: lines of the
   // index that come again are in a cache then, which rows between them would drive out.
   absl::Span<const uint64_t> FindNumbers(absl::Span<const uint64_t> ids);
-  // The number of each id's row, which it creates if it may; or IdIndex::kNone, and then it returns false.
-  bool FindToPull(absl::Span<const uint64_t> ids, bool create, uint64_t* numbers);
-  // show(numbers, all_there) with what FindToPull says, which it keeps for the step's pushes.
-  template <class Shown>
-  void PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Shown& show);
+  // show(numbers, all_there) with the number of each id's row, which it creates if it may, or IdIndex::kNone. Keeps them for the step's
+  // pushes.
+  template <class Visit>
+  void PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Visit& show);
   // What Pull says of rows that it has found, all of them or not. Row i goes to rows[i], or rows[positions[i]].
   void Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const uint64_t> numbers, bool all_there, char* rows,
             absl::Span<const uint32_t> positions, WireFormat format);

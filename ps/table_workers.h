@@ -32,8 +32,8 @@ class TableWorkers {
     uint32_t read_bound = 0;
     // Of the whole segment, for each id: which of `gradients` is its, instead of the one at its place; ids may then repeat.
     const uint32_t* row_of = nullptr;
-    // Of a pull that adds up rows (AddSums), ids of which may repeat: a sole worker adds owned.ids[i], times weights[i] (f32 at any
-    // alignment; null: 1), to the one of `sums` that owned.positions[i] says; several do it together.
+    // Of a pull that adds up rows (AddSums), ids of which may repeat: a sole worker adds the row of owned.ids[i], times weights[i] (f32 at
+    // any alignment; null: 1), to the one of `sums` that owned.positions[i] says; several do it together.
     float* sums = nullptr;
     const void* weights = nullptr;
     std::shared_ptr<SharedSums> shared_sums = nullptr;
