@@ -96,6 +96,14 @@ TEST_F(BenchPullPushTest, RowsMayTravelRounded) {
   RunAndCheck({"--mode", "pull_push", "hybrid", "--wire", "bf16"}, {{"pull_push", "grpc", "bf16"}, {"hybrid", "grpc", "bf16"}});
 }
 
+TEST_F(BenchPullPushTest, AStepMayHaveSeveralParts) {  // about 20,000 distinct ids
+  const auto bench = Start({"--mode", "pull_push", "--path", "all", "--wire", "f32", "--servers", "2", "--rows", "50000", "--dim", "2",
+                            "--batch", "1000", "--ids", "uniform", "--steps", "3", "--repetitions", "1"});
+  const support::Ended ended = bench->Wait(kDeadlineSeconds);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
+  EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
+}
+
 TEST_F(BenchPullPushTest, StepsOfPullsAndPushesMayBeUnderWayAtOnce) {
   RunAndCheck({"--mode", "push", "pull", "--path", "all", "--wire", "f32", "--permits", "2"},
               {{"push", "grpc", "f32", 2}, {"push", "shm", "f32", 2}, {"pull", "grpc", "f32", 2}, {"pull", "shm", "f32", 2}});

@@ -24,6 +24,8 @@ namespace {
 
 constexpr uint32_t kTable = 1;
 constexpr uint64_t kMaxRowsPerFirstPush = uint64_t{1} << 17;
+// Of a part. Its rows are 4 MB of dim 64: still in caches when gradients are made of them.
+constexpr size_t kPartIds = 16384;
 constexpr size_t kSampledRows = 512;  // compared with the tally
 constexpr absl::Duration kRawDuration = absl::Milliseconds(150);
 
@@ -103,7 +105,7 @@ absl::Status PullPushClient::MakeRows() {
       StartPull(0, &lookup_);
       RETURN_IF_ERROR(Wait(lookup_.pulled));
     } else {
-      RETURN_IF_ERROR(Push(gradients_.data(), [] {}));
+      RETURN_IF_ERROR(Wait(CommitBehind({Accumulate(lookup_.ids, gradients_.data())})));
     }
   }
   return absl::OkStatus();
@@ -155,9 +157,9 @@ void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
   }
 }
 
-void PullPushClient::MakeGradients() {
+void PullPushClient::MakeGradients(size_t begin, size_t end) {
   const size_t dim = bench_.dim();
-  for (size_t i = 0; i < lookup_.ids.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     const float count = static_cast<float>(std::min(lookup_.counts[i], kMostCounted));
     const float *row = lookup_.rows.data() + i * dim, *pattern = pattern_.data() + lookup_.ids[i] % 4;
     float* gradient = gradients_.data() + i * dim;
@@ -167,21 +169,22 @@ void PullPushClient::MakeGradients() {
 
 void PullPushClient::StartPull(uint64_t step, Lookup* lookup) {
   lookup->rows.resize(IdsPerStep(bench_) * bench_.dim());
-  lookup->pulled = client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = lookup->ids, .rows = lookup->rows.data()}});
+  lookup->pulled.clear();
+  for (size_t begin = 0; begin < lookup->ids.size(); begin += kPartIds) {
+    lookup->pulled.push_back(client_->Pull(step, /*create=*/true,
+                                           {{.table = kTable,
+                                             .ids = absl::MakeConstSpan(lookup->ids).subspan(begin, kPartIds),
+                                             .rows = lookup->rows.data() + begin * bench_.dim()}}));
+  }
 }
 
-PullPushClient::Calls PullPushClient::CommitBehind(rpc::Future<rpc::Done> push) {
-  return {std::move(push), client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}})};
+rpc::Future<rpc::Done> PullPushClient::Accumulate(absl::Span<const uint64_t> ids, const float* gradients) {
+  return client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients}});
 }
 
-PullPushClient::Calls PullPushClient::StartPush(absl::Span<const uint64_t> ids, const float* gradients) {
-  return CommitBehind(client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients}}));
-}
-
-absl::Status PullPushClient::Push(const float* gradients, absl::FunctionRef<void()> meanwhile) {
-  const Calls pushed = StartPush(lookup_.ids, gradients);
-  meanwhile();
-  return Wait(pushed);
+PullPushClient::Calls PullPushClient::CommitBehind(Calls pushes) {
+  pushes.push_back(client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}}));
+  return pushes;
 }
 
 absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetition* times) {
@@ -193,9 +196,10 @@ absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetiti
     Lookup& lookup = pulls_[num_steps_ % bench_.permits()];
     lookup.ids = batch;
     StartPull(next_step_, &lookup);
-    under_way_.push_back({lookup.pulled});
+    under_way_.push_back(lookup.pulled);
   } else {
-    under_way_.push_back(StartPush(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)].data()));
+    const float* gradients = ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)].data();
+    under_way_.push_back(CommitBehind({Accumulate(batch, gradients)}));
   }
   while (under_way_.size() >= (another_follows ? bench_.permits() : 1)) {
     RETURN_IF_ERROR(Wait(under_way_.front()));
@@ -222,8 +226,41 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
   times->set_pull_seconds(times->pull_seconds() + watch.Lap());
   times->set_pull_bytes(times->pull_bytes() + bytes);
   const float* gradients = ready_gradients_[PushSign(num_steps_) < 0 ? 1 : 0].data();
-  RETURN_IF_ERROR(Wait(CommitBehind(client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients))));
+  RETURN_IF_ERROR(Wait(CommitBehind({client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients)})));
   times->set_push_seconds(times->push_seconds() + watch.Lap());
+  times->set_push_bytes(times->push_bytes() + bytes);
+  ++num_steps_;
+  return absl::OkStatus();
+}
+
+absl::Status PullPushClient::StepInParts(bool another_follows, PullPushRepetition* times) {
+  Stopwatch watch;
+  if (!pulled_ahead_) Merge(batches_[num_steps_ % kNumBatches], &lookup_);
+  const double bytes = RowBytes(bench_, lookup_.ids.size());
+  watch.Lap();
+  if (!pulled_ahead_) StartPull(next_step_, &lookup_);
+  double pulling = 0, pushing = 0;
+  Calls pushes;
+  for (size_t begin = 0; begin < lookup_.ids.size(); begin += kPartIds) {
+    RETURN_IF_ERROR(Wait(lookup_.pulled[begin / kPartIds]));
+    pulling += watch.Lap();
+    const auto ids = absl::MakeConstSpan(lookup_.ids).subspan(begin, kPartIds);
+    MakeGradients(begin, begin + ids.size());
+    watch.Lap();
+    pushes.push_back(Accumulate(ids, gradients_.data() + begin * bench_.dim()));
+    pushing += watch.Lap();
+  }
+  const Calls pushed = CommitBehind(std::move(pushes));
+  pulled_ahead_ = another_follows;
+  if (another_follows) {
+    Merge(batches_[(num_steps_ + 1) % kNumBatches], &next_);
+    StartPull(next_step_, &next_);
+  }
+  RETURN_IF_ERROR(Wait(pushed));
+  if (another_follows) std::swap(lookup_, next_);
+  times->set_pull_seconds(times->pull_seconds() + pulling);
+  times->set_pull_bytes(times->pull_bytes() + bytes);
+  times->set_push_seconds(times->push_seconds() + pushing + watch.Lap());
   times->set_push_bytes(times->push_bytes() + bytes);
   ++num_steps_;
   return absl::OkStatus();
@@ -232,28 +269,8 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
 absl::Status PullPushClient::Step(bool another_follows, PullPushRepetition* times) {
   if (IsHybrid(bench_)) return replica_->Step(another_follows, times);
   if (bench_.mode() == PullPushCase::POOLED) return StepPooled(times);
-  if (bench_.mode() != PullPushCase::PULL_PUSH) return StepUnderWay(another_follows, times);
-  Stopwatch watch;
-  if (!pulled_ahead_) Merge(batches_[num_steps_ % kNumBatches], &lookup_);
-  const double bytes = RowBytes(bench_, lookup_.ids.size());
-  watch.Lap();
-  if (!pulled_ahead_) StartPull(next_step_, &lookup_);
-  RETURN_IF_ERROR(Wait(lookup_.pulled));
-  times->set_pull_seconds(times->pull_seconds() + watch.Lap());
-  times->set_pull_bytes(times->pull_bytes() + bytes);
-  MakeGradients();
-  watch.Lap();
-  pulled_ahead_ = another_follows;
-  RETURN_IF_ERROR(Push(gradients_.data(), [&] {
-    if (!pulled_ahead_) return;
-    Merge(batches_[(num_steps_ + 1) % kNumBatches], &next_);
-    StartPull(next_step_, &next_);
-  }));
-  if (pulled_ahead_) std::swap(lookup_, next_);
-  times->set_push_seconds(times->push_seconds() + watch.Lap());
-  times->set_push_bytes(times->push_bytes() + bytes);
-  ++num_steps_;
-  return absl::OkStatus();
+  if (bench_.mode() == PullPushCase::PULL_PUSH) return StepInParts(another_follows, times);
+  return StepUnderWay(another_follows, times);
 }
 
 // Warms up, and lets client 0 say how many steps a repetition has.

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "proto/bench.pb.h"
 #include "ps/client_remote.h"
@@ -39,25 +38,25 @@ class PullPushClient {
   struct Lookup {
     std::vector<uint64_t> ids;  // distinct
     std::vector<uint32_t> counts;
-    std::vector<float> rows;    // [ids.size(), dim] and room for more
-    rpc::Future<rpc::Done> pulled;
+    std::vector<float> rows;                     // [ids.size(), dim] and room for more
+    std::vector<rpc::Future<rpc::Done>> pulled;  // of each part of the ids
   };
 
   // The distinct ids of a batch, ascending, and how often each occurs.
   void Merge(const std::vector<uint64_t>& batch, Lookup* lookup);
-  void MakeGradients();
-  // Sends the pull for step `step` of the tables.
+  // For lookup_.ids from `begin` to `end`.
+  void MakeGradients(size_t begin, size_t end);
+  // Sends the pulls for step `step` of the tables.
   void StartPull(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
-  // Commits the step whose push this is.
-  Calls CommitBehind(rpc::Future<rpc::Done> push);
-  // Pushes gradients for `ids` and commits.
-  Calls StartPush(absl::Span<const uint64_t> ids, const float* gradients);
-  // Pushes gradients for lookup_.ids and commits; `meanwhile` runs before the wait for both.
-  absl::Status Push(const float* gradients, absl::FunctionRef<void()> meanwhile);
+  rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const float* gradients);
+  // Commits the step whose pushes these are.
+  Calls CommitBehind(Calls pushes);
   // PULL and PUSH: one behind others that are under way. Waits until there is room for the next or, where none follows, for all.
   absl::Status StepUnderWay(bool another_follows, PullPushRepetition* times);
   absl::Status StepPooled(PullPushRepetition* times);
+  // PULL_PUSH: while a part's gradients are made and pushed the rows of those behind it are on their way.
+  absl::Status StepInParts(bool another_follows, PullPushRepetition* times);
   // One timed step of the mode; adds to `times`. Where another follows its rows are pulled behind this step's commit, as the training
   // loop does: the servers hold the pull back until the commit is applied.
   absl::Status Step(bool another_follows, PullPushRepetition* times);

@@ -1,0 +1,89 @@
+// The rows of the bare loops: what a store takes at least. Ids 1 to kNumRows, in lines of four slots that are looked up and fetched ahead
+// in two stages; rows of 64 f32 in huge pages, in an order of their own. Nothing is checked, created or moved.
+// Thread rule: finding and fetching from any thread; rows follow their user's rule.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/base/buffer.h"
+#include "kernels/base/random.h"
+
+namespace tandem::bare {
+
+inline constexpr uint64_t kNumRows = 1000000;
+inline constexpr size_t kDim = 64, kRowBytes = kDim * sizeof(float), kCacheLine = 64;
+inline constexpr size_t kAhead = 16;  // ids from one stage to the next
+
+class Rows {
+ public:
+  Rows()
+      : index_(Buffer::Allocate(kLines * sizeof(Line))),
+        rows_(Buffer::Allocate(kNumRows * kRowBytes)),
+        lines_(static_cast<Line*>(index_->data())),
+        values_(static_cast<float*>(rows_->data())) {
+    std::fill(lines_, lines_ + kLines, Line{});
+    std::fill(values_, values_ + kNumRows * kDim, 0.0f);
+    std::vector<uint32_t> order(kNumRows);
+    for (uint32_t i = 0; i < kNumRows; ++i) order[i] = i;
+    for (uint32_t i = kNumRows - 1; i > 0; --i) std::swap(order[i], order[RandomBelow({1, 1}, 0, i, i + 1)]);
+    for (uint64_t id = 1; id <= kNumRows; ++id) Insert(id, order[id - 1]);
+  }
+
+  void FetchIndex(uint64_t id) const { __builtin_prefetch(&lines_[LineOf(id)]); }
+  // REQUIRES: 1 <= id <= kNumRows.
+  uint32_t Find(uint64_t id) const {
+    for (size_t line = LineOf(id);; line = (line + 1) % kLines) {
+      uint64_t found = 0;  // from 1 on; the slots of a line are compared without a branch
+      for (const Slot& slot : lines_[line].slots) found |= slot.id == id ? slot.number + 1 : 0;
+      if (found != 0) return static_cast<uint32_t>(found - 1);
+    }
+  }
+  void Fetch(uint32_t number) const {
+    const char* const from = reinterpret_cast<const char*>(row(number));
+#pragma GCC unroll 4
+    for (size_t byte = 0; byte < kRowBytes; byte += kCacheLine) __builtin_prefetch(from + byte);
+  }
+  float* row(uint32_t number) const { return values_ + size_t{number} * kDim; }
+
+ private:
+  static constexpr size_t kLines = size_t{1} << 19;  // 0.48 full
+  struct Slot {
+    uint64_t id, number;
+  };
+  struct alignas(kCacheLine) Line {
+    Slot slots[4];
+  };
+
+  static size_t LineOf(uint64_t id) { return (id * 0x9e3779b97f4a7c15ULL) >> 45; }
+  void Insert(uint64_t id, uint32_t number) {
+    for (size_t line = LineOf(id);; line = (line + 1) % kLines) {
+      for (Slot& slot : lines_[line].slots) {
+        if (slot.id != 0) continue;
+        slot = {id, number};
+        return;
+      }
+    }
+  }
+
+  const std::shared_ptr<Buffer> index_, rows_;
+  Line* const lines_;
+  float* const values_;
+};
+
+// Calls visit(i) for i from 0 to count - 1, after index and row of ids[i] were asked for ahead; numbers[i] is then the row's.
+template <class Visit>
+void ForEachFound(const Rows& rows, const uint64_t* ids, size_t count, uint32_t* numbers, const Visit& visit) {
+  for (size_t i = 0; i < count + 2 * kAhead; ++i) {
+    if (i < count) rows.FetchIndex(ids[i]);
+    if (i >= kAhead && i - kAhead < count) {
+      numbers[i - kAhead] = rows.Find(ids[i - kAhead]);
+      rows.Fetch(numbers[i - kAhead]);
+    }
+    if (i >= 2 * kAhead) visit(i - 2 * kAhead);
+  }
+}
+
+}  // namespace tandem::bare
