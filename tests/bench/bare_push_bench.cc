@@ -3,6 +3,7 @@
 // the ids up and subtracts the rows where they came from those of its own. No checks, versions, exactly-once or steps. A client and a server
 // process; at the end the rows add up to what was sent.
 // Usage: tandem_bare_push_bench
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,16 +13,19 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/cpu/vectorise.h"
+#include "ps/wire_rows.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 #include "tests/bench/bare_rows.h"
+#include "trainer/cli/bench_figures.h"
+#include "trainer/cli/bench_raw_bytes.h"
 
 namespace tandem::bare {
 namespace {
@@ -32,64 +36,32 @@ constexpr double kSeconds = 0.3;
 constexpr int kRepetitions = 9, kWindows[] = {1, 4, 8};
 constexpr absl::Duration kPatience = absl::Seconds(60);
 
-// Of a message that lies in several pieces, from its begin to its end.
-class Reader {
- public:
-  explicit Reader(const rpc::Payload& message) : slices_(message.slices()) {}
-
-  // The next bytes: where they are or, if slices share them, at `spare`.
-  const char* Take(size_t size, char* spare) {
-    while (at_ == slices_[slice_].size) ++slice_, at_ = 0;
-    if (slices_[slice_].size - at_ >= size) return slices_[slice_].data + std::exchange(at_, at_ + size);
-    for (size_t taken = 0; taken < size;) {
-      if (at_ == slices_[slice_].size) ++slice_, at_ = 0;
-      const size_t piece = std::min(size - taken, slices_[slice_].size - at_);
-      std::memcpy(spare + taken, slices_[slice_].data + at_, piece);
-      taken += piece;
-      at_ += piece;
-    }
-    return spare;
-  }
-
- private:
-  const std::vector<rpc::Payload::Slice>& slices_;
-  size_t slice_ = 0, at_ = 0;
-};
-
-void CopyOut(const rpc::Payload& message) {
-  const auto target = Buffer::Allocate(message.size());
-  char* next = static_cast<char*>(target->data());
-  for (const rpc::Payload::Slice& slice : message.slices()) {
-    std::memcpy(next, slice.data, slice.size);
-    next += slice.size;
-  }
-}
-
 void Subtract(const Rows& rows, const rpc::Payload& message) {
-  std::vector<uint64_t> ids(kPerMessage);
+  std::vector<std::string_view> pieces;
+  for (const rpc::Payload::Slice& slice : message.slices()) pieces.emplace_back(slice.data, slice.size);
+  ps::PieceReader reader(pieces);
+  std::vector<uint64_t> ids(kPerMessage), scratch(kPerMessage);
+  std::memcpy(ids.data(), reader.Next(kIdBytes, reinterpret_cast<char*>(scratch.data())), kIdBytes);
   std::vector<uint32_t> numbers(kPerMessage);
-  alignas(kCacheLine) char spare[kRowBytes];
-  Reader reader(message);
-  std::vector<char> spare_ids(kIdBytes);
-  std::memcpy(ids.data(), reader.Take(kIdBytes, spare_ids.data()), kIdBytes);
+  char cut[kRowBytes];  // a row that two pieces share
   kernels::Vectorised([&] {
     ForEachFound(rows, ids.data(), ids.size(), numbers.data(), [&](size_t i) {
-      const char* const from = reader.Take(kRowBytes, spare);
       float gradient[kDim];
-      std::memcpy(gradient, from, kRowBytes);
+      std::memcpy(gradient, reader.Next(kRowBytes, cut), kRowBytes);
       float* const row = rows.row(numbers[i]);
       for (size_t column = 0; column < kDim; ++column) row[column] -= gradient[column];
     });
   });
 }
 
-// Writes its address to `pipe`, and serves until its parent is gone.
-void Serve(int pipe) {
+// Writes its address to `pipe`, and serves until it is killed, by its parent or with it.
+[[noreturn]] void Serve(int pipe) {
+  TANDEM_CHECK_EQ(prctl(PR_SET_PDEATHSIG, SIGKILL), 0);
   const Rows rows;
   uint64_t num_rows = 0;
   rpc::Server server;
   server.Handle(kService, "Copy", rpc::MethodKind::STREAM, [](rpc::Payload message, rpc::Reply reply) {
-    CopyOut(message);
+    cli::RawMemory::Take(message);
     reply(rpc::Payload());
   });
   server.Handle(kService, "Subtract", rpc::MethodKind::STREAM, [&](rpc::Payload message, rpc::Reply reply) {
@@ -108,7 +80,7 @@ void Serve(int pipe) {
   TANDEM_CHECK(server.Start("127.0.0.1:0").ok());
   const std::string address = server.address() + "\n";
   TANDEM_CHECK_EQ(write(pipe, address.data(), address.size()), static_cast<ssize_t>(address.size()));
-  while (getppid() != 1) absl::SleepFor(absl::Milliseconds(50));
+  while (true) pause();
 }
 
 class Client {
@@ -164,11 +136,6 @@ std::string ReadLine(int pipe) {
   return line;
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 }  // namespace
 }  // namespace tandem::bare
 
@@ -178,10 +145,7 @@ int main() {
   TANDEM_CHECK_EQ(pipe(pipe_ends), 0);
   const pid_t server = fork();  // before any thread of gRPC
   TANDEM_CHECK_GE(server, 0);
-  if (server == 0) {
-    Serve(pipe_ends[1]);
-    _exit(0);
-  }
+  if (server == 0) Serve(pipe_ends[1]);
   Client client(ReadLine(pipe_ends[0]));
   for (const int window : kWindows) {
     std::vector<double> copied, subtracted;
@@ -190,8 +154,8 @@ int main() {
       subtracted.push_back(client.Measure("Subtract", window));
     }
     std::printf("%d on their way: copied out %.2f GB/s, looked up and subtracted %.2f GB/s (%.1f M rows/s), %.2f of it\n", window,
-                Median(copied) * 1e-9, Median(subtracted) * 1e-9, Median(subtracted) / (kRowBytes + sizeof(uint64_t)) * 1e-6,
-                Median(subtracted) / Median(copied));
+                tandem::cli::Median(copied) * 1e-9, tandem::cli::Median(subtracted) * 1e-9, tandem::cli::Median(subtracted) / (kRowBytes + sizeof(uint64_t)) * 1e-6,
+                tandem::cli::Median(subtracted) / tandem::cli::Median(copied));
     std::fflush(stdout);
   }
   client.Finish();

@@ -17,6 +17,14 @@ inline constexpr uint64_t kNumRows = 1000000;
 inline constexpr size_t kDim = 64, kRowBytes = kDim * sizeof(float), kCacheLine = 64;
 inline constexpr size_t kAhead = 16;  // ids from one stage to the next
 
+// Any of 2^bits places for an id.
+inline size_t Spread(uint64_t id, int bits) { return (id * 0x9e3779b97f4a7c15ULL) >> (64 - bits); }
+
+inline void FetchRow(const float* row) {
+#pragma GCC unroll 4
+  for (size_t column = 0; column < kDim; column += kCacheLine / sizeof(float)) __builtin_prefetch(row + column);
+}
+
 class Rows {
  public:
   Rows()
@@ -32,24 +40,21 @@ class Rows {
     for (uint64_t id = 1; id <= kNumRows; ++id) Insert(id, order[id - 1]);
   }
 
-  void FetchIndex(uint64_t id) const { __builtin_prefetch(&lines_[LineOf(id)]); }
+  void FetchIndex(uint64_t id) const { __builtin_prefetch(&lines_[Spread(id, kLineBits)]); }
   // REQUIRES: 1 <= id <= kNumRows.
   uint32_t Find(uint64_t id) const {
-    for (size_t line = LineOf(id);; line = (line + 1) % kLines) {
+    for (size_t line = Spread(id, kLineBits);; line = (line + 1) % kLines) {
       uint64_t found = 0;  // from 1 on; the slots of a line are compared without a branch
       for (const Slot& slot : lines_[line].slots) found |= slot.id == id ? slot.number + 1 : 0;
       if (found != 0) return static_cast<uint32_t>(found - 1);
     }
   }
-  void Fetch(uint32_t number) const {
-    const char* const from = reinterpret_cast<const char*>(row(number));
-#pragma GCC unroll 4
-    for (size_t byte = 0; byte < kRowBytes; byte += kCacheLine) __builtin_prefetch(from + byte);
-  }
+  void Fetch(uint32_t number) const { FetchRow(row(number)); }
   float* row(uint32_t number) const { return values_ + size_t{number} * kDim; }
 
  private:
-  static constexpr size_t kLines = size_t{1} << 19;  // 0.48 full
+  static constexpr int kLineBits = 19;  // 0.48 full
+  static constexpr size_t kLines = size_t{1} << kLineBits;
   struct Slot {
     uint64_t id, number;
   };
@@ -57,9 +62,8 @@ class Rows {
     Slot slots[4];
   };
 
-  static size_t LineOf(uint64_t id) { return (id * 0x9e3779b97f4a7c15ULL) >> 45; }
   void Insert(uint64_t id, uint32_t number) {
-    for (size_t line = LineOf(id);; line = (line + 1) % kLines) {
+    for (size_t line = Spread(id, kLineBits);; line = (line + 1) % kLines) {
       for (Slot& slot : lines_[line].slots) {
         if (slot.id != 0) continue;
         slot = {id, number};

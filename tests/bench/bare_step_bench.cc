@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
@@ -48,7 +49,11 @@ class Count {
       if (value_.load(std::memory_order_acquire) >= wanted) return;
     }
     ++sleepers_;
-    for (uint32_t value; (value = value_.load()) < wanted;) rpc::FutexWait(value_, value, kPatience);
+    const absl::Time deadline = absl::Now() + kPatience;
+    for (uint32_t value; (value = value_.load()) < wanted;) {
+      TANDEM_CHECK(absl::Now() < deadline) << "another process has ended or hangs";
+      rpc::FutexWait(value_, value, kPatience);
+    }
     --sleepers_;
   }
 
@@ -165,10 +170,7 @@ class Server {
         for (size_t i = 0; i < size + kAhead; ++i) {
           if (i < size) {
             rows.Fetch(numbers[mine[i]]);
-#pragma GCC unroll 4
-            for (size_t column = 0; column < kDim; column += kCacheLine / sizeof(float)) {
-              __builtin_prefetch(gradients + mine[i] * kDim + column);
-            }
+            FetchRow(gradients + mine[i] * kDim);
             __builtin_prefetch(others + numbers[mine[i]]);
           }
           if (i < kAhead) continue;
@@ -251,7 +253,7 @@ class Client {
     std::fill(seen_.begin(), seen_.end(), 0);
     its_.count = 0;
     for (const uint64_t id : batch) {
-      size_t slot = (id * 0x9e3779b97f4a7c15ULL) >> (64 - kSeenBits);
+      size_t slot = Spread(id, kSeenBits);
       while (seen_[slot] != 0 && seen_[slot] != id) slot = (slot + 1) % seen_.size();
       if (seen_[slot] == 0) its_.ids[its_.count++] = seen_[slot] = id;
     }

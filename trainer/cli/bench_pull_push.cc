@@ -204,9 +204,9 @@ void PrintHead(const std::vector<PullPushCase>& plan) {
       "A row: an id looked up, pulled and (unless the mode is pull) its gradient pushed once, over all clients. GB/s: 8 bytes of id and what\n"
       "the row travels as for each pull and for each push of a distinct id, over the whole step. wait+own+wait: a client's step is the wait for\n"
       "rows, work of its own (in hybrid modes the dense net and its all-reduce) and the wait for pushes and the commit; pull_push works in parts\n"
-      "of its ids, so that rows of some are on their way while gradients of others are made and pushed. raw: streams of 1 MB messages gathered\n"
-      "in pieces of 256 bytes and copied out, on the same path between the same processes; its share: our GB/s while clients wait for pulls or\n"
-      "pushes, of raw. permits: steps of a client that may be under way. %u repetitions, medians.\n"
+      "of its ids: rows of some are on their way while gradients of others are made and pushed. raw: streams of 1 MB messages gathered in pieces\n"
+      "of 256 bytes and copied out, on the same path between the same processes; its share: our GB/s while clients wait for pulls or pushes, of\n"
+      "raw (of pull_push, where one goes on during the other, the whole share tells most). permits: steps of a client that may be under way. %u repetitions, medians.\n"
       "%-13s %7s %7s %7s %7s %4s %7s %4s %4s %10s %7s %9s %9s %14s %8s %6s %6s %6s\n",
       plan[0].repetitions(), "mode", "clients", "servers", "threads", "permits", "dim", "ids", "path", "wire", "M rows/s", "GB/s", "p50 ms",
       "p99 ms", "wait+own+wait", "raw GB/s", "share", "pull", "push");

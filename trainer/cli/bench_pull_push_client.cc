@@ -102,8 +102,7 @@ absl::Status PullPushClient::MakeRows() {
       for (uint32_t column = 0; column < bench_.dim(); ++column) gradients_.push_back(-FirstWeight(row + 1, column));
     }
     if (IsHybrid(bench_)) {
-      StartPull(0, &lookup_);
-      RETURN_IF_ERROR(Wait(lookup_.pulled));
+      RETURN_IF_ERROR(Wait(Pull(0, 0, lookup_.ids.size(), &lookup_)));
     } else {
       RETURN_IF_ERROR(Wait(CommitBehind({Accumulate(lookup_.ids, gradients_.data())})));
     }
@@ -167,15 +166,15 @@ void PullPushClient::MakeGradients(size_t begin, size_t end) {
   }
 }
 
-void PullPushClient::StartPull(uint64_t step, Lookup* lookup) {
+rpc::Future<rpc::Done> PullPushClient::Pull(uint64_t step, size_t begin, size_t count, Lookup* lookup) {
   lookup->rows.resize(IdsPerStep(bench_) * bench_.dim());
+  const auto ids = absl::MakeConstSpan(lookup->ids).subspan(begin, count);
+  return client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = ids, .rows = lookup->rows.data() + begin * bench_.dim()}});
+}
+
+void PullPushClient::PullParts(uint64_t step, Lookup* lookup) {
   lookup->pulled.clear();
-  for (size_t begin = 0; begin < lookup->ids.size(); begin += kPartIds) {
-    lookup->pulled.push_back(client_->Pull(step, /*create=*/true,
-                                           {{.table = kTable,
-                                             .ids = absl::MakeConstSpan(lookup->ids).subspan(begin, kPartIds),
-                                             .rows = lookup->rows.data() + begin * bench_.dim()}}));
-  }
+  for (size_t begin = 0; begin < lookup->ids.size(); begin += kPartIds) lookup->pulled.push_back(Pull(step, begin, kPartIds, lookup));
 }
 
 rpc::Future<rpc::Done> PullPushClient::Accumulate(absl::Span<const uint64_t> ids, const float* gradients) {
@@ -195,8 +194,7 @@ absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetiti
   if (pull) {
     Lookup& lookup = pulls_[num_steps_ % bench_.permits()];
     lookup.ids = batch;
-    StartPull(next_step_, &lookup);
-    under_way_.push_back(lookup.pulled);
+    under_way_.push_back({Pull(next_step_, 0, batch.size(), &lookup)});
   } else {
     const float* gradients = ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)].data();
     under_way_.push_back(CommitBehind({Accumulate(batch, gradients)}));
@@ -238,7 +236,7 @@ absl::Status PullPushClient::StepInParts(bool another_follows, PullPushRepetitio
   if (!pulled_ahead_) Merge(batches_[num_steps_ % kNumBatches], &lookup_);
   const double bytes = RowBytes(bench_, lookup_.ids.size());
   watch.Lap();
-  if (!pulled_ahead_) StartPull(next_step_, &lookup_);
+  if (!pulled_ahead_) PullParts(next_step_, &lookup_);
   double pulling = 0, pushing = 0;
   Calls pushes;
   for (size_t begin = 0; begin < lookup_.ids.size(); begin += kPartIds) {
@@ -254,7 +252,7 @@ absl::Status PullPushClient::StepInParts(bool another_follows, PullPushRepetitio
   pulled_ahead_ = another_follows;
   if (another_follows) {
     Merge(batches_[(num_steps_ + 1) % kNumBatches], &next_);
-    StartPull(next_step_, &next_);
+    PullParts(next_step_, &next_);
   }
   RETURN_IF_ERROR(Wait(pushed));
   if (another_follows) std::swap(lookup_, next_);

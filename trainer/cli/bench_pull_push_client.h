@@ -39,15 +39,17 @@ class PullPushClient {
     std::vector<uint64_t> ids;  // distinct
     std::vector<uint32_t> counts;
     std::vector<float> rows;                     // [ids.size(), dim] and room for more
-    std::vector<rpc::Future<rpc::Done>> pulled;  // of each part of the ids
+    std::vector<rpc::Future<rpc::Done>> pulled;  // PULL_PUSH: of each part of the ids
   };
 
   // The distinct ids of a batch, ascending, and how often each occurs.
   void Merge(const std::vector<uint64_t>& batch, Lookup* lookup);
   // For lookup_.ids from `begin` to `end`.
   void MakeGradients(size_t begin, size_t end);
-  // Sends the pulls for step `step` of the tables.
-  void StartPull(uint64_t step, Lookup* lookup);
+  // Sends a pull of the lookup's ids from `begin`, at most `count`, for step `step` of the tables.
+  rpc::Future<rpc::Done> Pull(uint64_t step, size_t begin, size_t count, Lookup* lookup);
+  // One of each part.
+  void PullParts(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
   rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const float* gradients);
   // Commits the step whose pushes these are.
