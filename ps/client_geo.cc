@@ -184,7 +184,7 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
       Delta& delta = (*deltas)[servers.rates.size()];
       servers.rates.push_back({number, 1});
       if (ends_window) table.TakeDeltas(options_.num_trainers, &delta.ids, &delta.gradients);
-      if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data()});
+      if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data(), deltas});
       copies_->rows_pushed += delta.ids.size();
     }
     if (ends_window) {

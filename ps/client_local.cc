@@ -87,8 +87,13 @@ rpc::Future<rpc::Done> LocalClient::Push(const PushPlace& place, const std::vect
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   ConcurrentSpan span = TraceCall(trainer_, SpanKind::PUSH, "push", place.step);
+  struct Kept {
+    std::shared_ptr<Buffer> copies;
+    std::vector<std::shared_ptr<const void>> owners;
+  };
+  const auto kept = std::make_shared<Kept>();
   std::vector<size_t> sizes;
-  size_t total = 0;
+  size_t to_copy = 0;
   for (const PushSegment& segment : segments) {
     const auto dim = host_.Dim(segment.table);
     if (!dim.ok()) {
@@ -97,18 +102,22 @@ rpc::Future<rpc::Done> LocalClient::Push(const PushPlace& place, const std::vect
       return future;
     }
     sizes.push_back(segment.ids.size() * *dim * sizeof(float));
-    total += sizes.back();
+    if (segment.owner == nullptr) to_copy += sizes.back();
+    else kept->owners.push_back(segment.owner);
     span.AddBytes(static_cast<double>(CallBytes(segment.ids.size(), *dim)));
   }
-  const auto copy = Buffer::Allocate(total);
-  char* next = static_cast<char*>(copy->data());
+  kept->copies = Buffer::Allocate(to_copy);
+  char* next = static_cast<char*>(kept->copies->data());
   std::vector<PushPart> parts;
   for (size_t i = 0; i < segments.size(); ++i) {
-    if (sizes[i] != 0) std::memcpy(next, segments[i].gradients, sizes[i]);
-    parts.push_back({segments[i].table, segments[i].ids.size(), segments[i].ids.data(), next});
-    next += sizes[i];
+    const void* gradients = segments[i].gradients;
+    if (segments[i].owner == nullptr) {
+      if (sizes[i] != 0) std::memcpy(next, gradients, sizes[i]);
+      gradients = std::exchange(next, next + sizes[i]);
+    }
+    parts.push_back({segments[i].table, segments[i].ids.size(), segments[i].ids.data(), gradients});
   }
-  host_.Accumulate(place, parts, copy, SetDone(pending, span), span.trace_id());
+  host_.Accumulate(place, parts, kept, SetDone(pending, span), span.trace_id());
   pushes_.push_back(future);
   return future;
 }

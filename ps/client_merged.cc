@@ -304,7 +304,7 @@ void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
   for (size_t group = 0; group < num_groups; ++group) {
     std::vector<PushSegment> segments;
     for (const MergedRows& rows : *merged) {
-      if (!rows.ids(group).empty()) segments.push_back({rows.table(), rows.ids(group), rows.gradients(group)});
+      if (!rows.ids(group).empty()) segments.push_back({rows.table(), rows.ids(group), rows.gradients(group), merged});
     }
     if (segments.empty()) continue;
     // The client's commit waits for it, and fails with it.

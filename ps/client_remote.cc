@@ -39,6 +39,9 @@ using rpc::Payload;
 constexpr char kService[] = "/tandem.EmbeddingService/";
 // Sets the random bits of gradients apart from those of weights.
 constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
+constexpr size_t kAlignment = 64;  // of a Buffer
+// Rows that stay in a server's memory: below what one stream's receiver may hold of it (rpc/shared_link.h).
+constexpr size_t kMostInPlaceBytes = size_t{30} << 20;
 // A checksum is taken of so much at a time.
 constexpr size_t kChecksumBytes = size_t{12} << 10;
 
@@ -189,11 +192,28 @@ class Residuals {
   std::vector<Key> open_;
 };
 
+uint32_t Crc32cOf(uint32_t crc, const Payload& payload) {
+  for (const Payload::Slice& slice : payload.slices()) crc = Crc32c(crc, slice.data, slice.size);
+  return crc;
+}
+
+// The message's gradients as they are and where they are; empty if some must be rounded or put together first, or do not stay.
+Payload GradientsInPlace(const Plan& plan, const CutMessage& message, const std::vector<PushSegment>& segments) {
+  Payload gradients;
+  for (const IdRange& range : message.ranges) {
+    const PushSegment& segment = segments[range.segment];
+    const OwnedIds& owned = plan.split[range.segment][static_cast<size_t>(message.server)];
+    if (plan.wire != WIRE_F32 || segment.owner == nullptr || !owned.positions.empty()) return {};
+    gradients.Append(segment.gradients + range.begin * plan.dims[range.segment],
+                     (range.end - range.begin) * plan.row_bytes[range.segment], segment.owner);
+  }
+  return gradients;
+}
+
 // The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
 // them, unless `crc` is null. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
-std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw,
-                                        const std::vector<PushSegment>& segments, Residuals& residuals, ResendingStream& stream,
-                                        uint32_t* crc) {
+Payload GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw, const std::vector<PushSegment>& segments,
+                        Residuals& residuals, ResendingStream& stream, uint32_t* crc) {
   auto gradients = stream.Allocate(message.row_bytes);
   char* next = static_cast<char*>(gradients->data());
   const char* summed = next;  // up to here `crc` is taken: in pieces that the nearest cache still has
@@ -219,20 +239,22 @@ std::shared_ptr<Buffer> GatherGradients(const Plan& plan, const CutMessage& mess
     }
   }
   sum_up();
-  return gradients;
+  Payload payload;
+  payload.Append(gradients->data(), gradients->num_bytes(), gradients);
+  return payload;
 }
 
-Payload EncodePush(const PushRequest& request, const GatheredIds& ids, const std::shared_ptr<Buffer>& gradients) {
+Payload EncodePush(const PushRequest& request, const GatheredIds& ids, const Payload& gradients) {
   Payload payload(request.SerializeAsString());
   rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
-  rpc::AppendBytesField(payload, 15, gradients->data(), gradients->num_bytes(), gradients);
+  rpc::AppendBytesField(payload, 15, gradients);
   return payload;
 }
 
 // What encodes the push with its checksum.
-std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, std::shared_ptr<Buffer> gradients) {
+std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, Payload gradients) {
   return [request = std::move(request), ids = std::move(ids), gradients = std::move(gradients)]() mutable {
-    request.set_payload_crc32c(Crc32c(Crc32c(0, ids.buffer->data(), ids.num_bytes), gradients->data(), gradients->num_bytes()));
+    request.set_payload_crc32c(Crc32cOf(Crc32c(0, ids.buffer->data(), ids.num_bytes), gradients));
     return EncodePush(request, ids, gradients);
   };
 }
@@ -325,6 +347,22 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
     }
   }
   return absl::OkStatus();
+}
+
+// All rows of the message: where they came, if that is one place, or put together.
+absl::StatusOr<ArrivedRows> RowsInPlace(const CutMessage& message, Payload reply) {
+  std::vector<std::string_view> pieces;
+  if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
+  if (const size_t answered = TotalBytes(pieces); answered != message.row_bytes) {
+    return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", message.row_bytes));
+  }
+  if (pieces.size() == 1 && reinterpret_cast<uintptr_t>(pieces[0].data()) % kAlignment == 0) {
+    return ArrivedRows(std::make_shared<Payload>(std::move(reply)), reinterpret_cast<const float*>(pieces[0].data()));
+  }
+  const auto memory = Buffer::Allocate(message.row_bytes);
+  char* next = static_cast<char*>(memory->data());
+  for (const std::string_view piece : pieces) next = std::copy(piece.begin(), piece.end(), next);
+  return ArrivedRows(memory, static_cast<const float*>(memory->data()));
 }
 
 // The messages of a call with bags, and what a pull's brought back.
@@ -476,6 +514,10 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
     }
   }
 
+  // Looks at the answer to a message of a pull.
+  using TakeRows = std::function<absl::Status(const Plan&, const CutMessage&, const std::vector<PullSegment>&, Payload)>;
+  Future<Done> Pull(const ConcurrentSpan& span, uint64_t step, bool create, std::vector<PullSegment> segments, size_t message_bytes,
+                    const TakeRows& take);
   template <class SegmentType>
   absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments, size_t message_bytes);
   std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
@@ -717,18 +759,18 @@ ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t
   return Client::TraceCall(core_->header.sender().rank(), kind, name, step);
 }
 
-Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
-  const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull", step);
-  const auto made = core_->MakePlan(segments, core_->options.message_bytes);
+Future<Done> RemoteClient::Core::Pull(const ConcurrentSpan& span, uint64_t step, bool create, std::vector<PullSegment> segments,
+                                      size_t message_bytes, const TakeRows& take) {
+  const auto made = MakePlan(segments, message_bytes);
   if (!made.ok()) return Future<Done>::Ready(made.status());
   const std::shared_ptr<const Plan> plan = *made;
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan, span);
+  const auto operation = Start(absl::StrCat("pull for step ", step), *plan, span);
   const auto targets = std::make_shared<const std::vector<PullSegment>>(std::move(segments));
   const bool changed_only = HaveVersions(*targets);
   for (const CutMessage& message : plan->messages) {
     PullRequest request;
-    *request.mutable_header() = core_->HeaderOf(span);
+    *request.mutable_header() = HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
     request.set_rows_format(plan->wire);
@@ -737,16 +779,43 @@ Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegm
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 15, ids.buffer->data(), ids.num_bytes, ids.buffer);
     if (changed_only) rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
-    Core::Send(*core_->pulls[static_cast<size_t>(message.server)], std::move(payload), operation, message.server,
-               [plan, targets, changed_only, &message](Payload answer) {
-                 return (changed_only ? ScatterChanged : ScatterRows)(*plan, message, *targets, std::move(answer));
-               });
+    Send(*pulls[static_cast<size_t>(message.server)], std::move(payload), operation, message.server,
+         [plan, targets, take, &message](Payload answer) { return take(*plan, message, *targets, std::move(answer)); });
   }
   return operation->future();
 }
 
+Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
+  const auto take = HaveVersions(segments) ? ScatterChanged : ScatterRows;
+  return core_->Pull(TraceCall(SpanKind::PULL, "pull", step), step, create, std::move(segments), core_->options.message_bytes, take);
+}
+
+Future<ArrivedRows> RemoteClient::PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim) {
+  const bool stay = core_->pulls.size() == 1 && core_->options.wire == WIRE_F32 && core_->pulls[0]->shares_memory() && !ids.empty() &&
+                    CallBytes(ids.size(), dim) <= kMostInPlaceBytes;
+  if (!stay) return Client::PullRows(step, create, table, ids, dim);
+  const auto rows = std::make_shared<ArrivedRows>();
+  const auto take = [rows](const Plan&, const CutMessage& message, const std::vector<PullSegment>&, Payload answer) {
+    auto taken = RowsInPlace(message, std::move(answer));
+    if (taken.ok()) *rows = *std::move(taken);
+    return taken.status();
+  };
+  const SharedPromise<ArrivedRows> promise;
+  core_->Pull(TraceCall(SpanKind::PULL, "pull", step), step, create, {{table, ids}}, kMostInPlaceBytes, take)
+      .OnReady([rows, promise](const absl::StatusOr<Done>& done) {
+        if (done.ok()) promise.Set(std::move(*rows));
+        else promise.Set(done.status());
+      });
+  return promise.future();
+}
+
 PushName RemoteClient::NamePush() {
   return {core_->header.sender().rank(), core_->header.sender().incarnation(), next_sequence_++};
+}
+
+std::shared_ptr<Buffer> RemoteClient::AllocateGradients(size_t num_bytes) {
+  const bool travels_there = core_->pushes.size() == 1 && core_->options.wire == WIRE_F32;
+  return travels_there ? core_->pushes[0]->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
 }
 
 Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
@@ -784,8 +853,13 @@ Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector
     ResendingStream& stream = *core_->pushes[server];
     const bool checked = !stream.shares_memory();
     uint32_t crc = checked ? Crc32c(0, ids.buffer->data(), ids.num_bytes) : 0;
-    const auto gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, core_->residuals, stream,
-                                           checked ? &crc : nullptr);
+    Payload gradients = GradientsInPlace(**plan, message, segments);
+    if (gradients.size() == 0) {
+      gradients = GatherGradients(**plan, message, step ^ uint64_t{slice} << 32, segments, core_->residuals, stream,
+                                  checked ? &crc : nullptr);
+    } else if (checked) {
+      crc = Crc32cOf(crc, gradients);
+    }
     if (checked) request.set_payload_crc32c(crc);
     Payload payload = EncodePush(request, ids, gradients);
     Core::Send(stream, std::move(payload), operation, message.server, TakeNothing,

@@ -63,12 +63,19 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const PullPushCase& bench, const rp
                                                                     .shared_memory = bench.path() == PullPushCase::SHM});
 }
 
-absl::Status Wait(const rpc::Future<rpc::Done>& future) {
-  return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status();
+template <class T>
+absl::StatusOr<T> Await(const rpc::Future<T>& future) {
+  return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1));
 }
+absl::Status Wait(const rpc::Future<rpc::Done>& future) { return Await(future).status(); }
 absl::Status Wait(const std::vector<rpc::Future<rpc::Done>>& calls) {
   for (const auto& call : calls) RETURN_IF_ERROR(Wait(call));
   return absl::OkStatus();
+}
+
+std::shared_ptr<const float> Share(std::vector<float> values) {
+  const auto shared = std::make_shared<const std::vector<float>>(std::move(values));
+  return {shared, shared->data()};
 }
 
 }  // namespace
@@ -96,15 +103,15 @@ absl::Status PullPushClient::MakeRows() {
   const uint64_t num_rows = std::min(kMaxRowsPerFirstPush, static_cast<uint64_t>(IdsPerStep(bench_)));
   for (uint64_t done = 0; done < share; done += num_rows) {
     lookup_.ids.clear();
-    gradients_.clear();
+    std::vector<float> gradients;
     for (uint64_t row = begin + done; row < std::min(end, begin + done + num_rows); ++row) {
       lookup_.ids.push_back(row + 1);
-      for (uint32_t column = 0; column < bench_.dim(); ++column) gradients_.push_back(-FirstWeight(row + 1, column));
+      for (uint32_t column = 0; column < bench_.dim(); ++column) gradients.push_back(-FirstWeight(row + 1, column));
     }
     if (IsHybrid(bench_)) {
-      RETURN_IF_ERROR(Wait(Pull(0, 0, lookup_.ids.size(), &lookup_)));
+      RETURN_IF_ERROR(Await(Pull(0, lookup_.ids)).status());
     } else {
-      RETURN_IF_ERROR(Wait(CommitBehind({Accumulate(lookup_.ids, gradients_.data())})));
+      RETURN_IF_ERROR(Wait(CommitBehind({Accumulate(lookup_.ids, Share(std::move(gradients)))})));
     }
   }
   return absl::OkStatus();
@@ -113,19 +120,21 @@ absl::Status PullPushClient::MakeRows() {
 void PullPushClient::MakeReadyGradients() {
   if (bench_.mode() == PullPushCase::POOLED) {
     for (size_t offset = 0; offset <= IdsPerStep(bench_); offset += kSampleIds) offsets_.push_back(offset);
-    lookup_.rows.resize(bench_.batch() * bench_.dim());
+    pooled_.resize(bench_.batch() * bench_.dim());
     for (const float sign : {1.0f, -1.0f}) {
-      auto& ready = ready_gradients_.emplace_back();
+      std::vector<float> ready;
       for (size_t i = 0; i < bench_.batch() * bench_.dim(); ++i) ready.push_back(sign * pattern_[i % bench_.dim()]);
+      ready_gradients_.push_back(Share(std::move(ready)));
     }
   }
   if (bench_.mode() != PullPushCase::PUSH) return;
   for (const auto& batch : batches_) {
     for (const float sign : {1.0f, -1.0f}) {
-      auto& ready = ready_gradients_.emplace_back();
+      std::vector<float> ready;
       for (const uint64_t id : batch) {
         for (uint32_t column = 0; column < bench_.dim(); ++column) ready.push_back(sign * pattern_[id % 4 + column]);
       }
+      ready_gradients_.push_back(Share(std::move(ready)));
     }
   }
 }
@@ -156,29 +165,33 @@ void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
   }
 }
 
-void PullPushClient::MakeGradients(size_t begin, size_t end) {
+PullPushClient::Gradients PullPushClient::MakeGradients(size_t begin, size_t end, const float* row) {
   const size_t dim = bench_.dim();
+  const auto memory = client_->AllocateGradients((end - begin) * dim * sizeof(float));
+  auto* gradient = static_cast<float*>(memory->data());
+  const Gradients gradients(memory, gradient);
   for (size_t i = begin; i < end; ++i) {
     const float count = static_cast<float>(std::min(lookup_.counts[i], kMostCounted));
-    const float *row = lookup_.rows.data() + i * dim, *pattern = pattern_.data() + lookup_.ids[i] % 4;
-    float* gradient = gradients_.data() + i * dim;
+    const float* const pattern = pattern_.data() + lookup_.ids[i] % 4;
     for (size_t column = 0; column < dim; ++column) gradient[column] = std::copysign(count * pattern[column], row[column]);
+    row += dim;
+    gradient += dim;
   }
+  return gradients;
 }
 
-rpc::Future<rpc::Done> PullPushClient::Pull(uint64_t step, size_t begin, size_t count, Lookup* lookup) {
-  lookup->rows.resize(IdsPerStep(bench_) * bench_.dim());
-  const auto ids = absl::MakeConstSpan(lookup->ids).subspan(begin, count);
-  return client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = ids, .rows = lookup->rows.data() + begin * bench_.dim()}});
+rpc::Future<ps::ArrivedRows> PullPushClient::Pull(uint64_t step, absl::Span<const uint64_t> ids) {
+  return client_->PullRows(step, /*create=*/true, kTable, ids, bench_.dim());
 }
 
 void PullPushClient::PullParts(uint64_t step, Lookup* lookup) {
-  lookup->pulled.clear();
-  for (size_t begin = 0; begin < lookup->ids.size(); begin += kPartIds) lookup->pulled.push_back(Pull(step, begin, kPartIds, lookup));
+  lookup->rows.clear();
+  const auto ids = absl::MakeConstSpan(lookup->ids);
+  for (size_t begin = 0; begin < ids.size(); begin += kPartIds) lookup->rows.push_back(Pull(step, ids.subspan(begin, kPartIds)));
 }
 
-rpc::Future<rpc::Done> PullPushClient::Accumulate(absl::Span<const uint64_t> ids, const float* gradients) {
-  return client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients}});
+rpc::Future<rpc::Done> PullPushClient::Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients) {
+  return client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
 }
 
 PullPushClient::Calls PullPushClient::CommitBehind(Calls pushes) {
@@ -188,20 +201,19 @@ PullPushClient::Calls PullPushClient::CommitBehind(Calls pushes) {
 
 absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetition* times) {
   const bool pull = bench_.mode() == PullPushCase::PULL;
-  const size_t number = num_steps_ % kNumBatches;
+  const size_t number = num_steps_ % kNumBatches, most_under_way = another_follows ? bench_.permits() - 1 : 0;
   const std::vector<uint64_t>& batch = batches_[number];
   Stopwatch watch;
   if (pull) {
-    Lookup& lookup = pulls_[num_steps_ % bench_.permits()];
-    lookup.ids = batch;
-    under_way_.push_back({Pull(next_step_, 0, batch.size(), &lookup)});
+    pulls_under_way_.push_back(Pull(next_step_, batch));
   } else {
-    const float* gradients = ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)].data();
-    under_way_.push_back(CommitBehind({Accumulate(batch, gradients)}));
+    pushes_under_way_.push_back(CommitBehind({Accumulate(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)])}));
   }
-  while (under_way_.size() >= (another_follows ? bench_.permits() : 1)) {
-    RETURN_IF_ERROR(Wait(under_way_.front()));
-    under_way_.pop_front();
+  for (; pulls_under_way_.size() > most_under_way; pulls_under_way_.pop_front()) {
+    ASSIGN_OR_RETURN(last_pulled_, Await(pulls_under_way_.front()));
+  }
+  for (; pushes_under_way_.size() > most_under_way; pushes_under_way_.pop_front()) {
+    RETURN_IF_ERROR(Wait(pushes_under_way_.front()));
   }
   const double seconds = watch.Lap(), bytes = RowBytes(bench_, batch.size());
   if (pull) {
@@ -220,10 +232,10 @@ absl::Status PullPushClient::StepPooled(PullPushRepetition* times) {
   const ps::Bags bags{.table = kTable, .ids = batch, .offsets = offsets_};
   const double bytes = PooledBytes(bench_);
   Stopwatch watch;
-  RETURN_IF_ERROR(Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), lookup_.rows.data())));
+  RETURN_IF_ERROR(Wait(client_->PullPooled(next_step_, /*create=*/true, bags, bench_.dim(), pooled_.data())));
   times->set_pull_seconds(times->pull_seconds() + watch.Lap());
   times->set_pull_bytes(times->pull_bytes() + bytes);
-  const float* gradients = ready_gradients_[PushSign(num_steps_) < 0 ? 1 : 0].data();
+  const float* gradients = ready_gradients_[PushSign(num_steps_) < 0 ? 1 : 0].get();
   RETURN_IF_ERROR(Wait(CommitBehind({client_->PushPooled(next_step_, /*slice=*/0, bags, bench_.dim(), gradients)})));
   times->set_push_seconds(times->push_seconds() + watch.Lap());
   times->set_push_bytes(times->push_bytes() + bytes);
@@ -240,12 +252,13 @@ absl::Status PullPushClient::StepInParts(bool another_follows, PullPushRepetitio
   double pulling = 0, pushing = 0;
   Calls pushes;
   for (size_t begin = 0; begin < lookup_.ids.size(); begin += kPartIds) {
-    RETURN_IF_ERROR(Wait(lookup_.pulled[begin / kPartIds]));
+    ASSIGN_OR_RETURN(ps::ArrivedRows rows, Await(std::exchange(lookup_.rows[begin / kPartIds], {})));
     pulling += watch.Lap();
     const auto ids = absl::MakeConstSpan(lookup_.ids).subspan(begin, kPartIds);
-    MakeGradients(begin, begin + ids.size());
+    const Gradients gradients = MakeGradients(begin, begin + ids.size(), rows.get());
+    rows = nullptr;  // whoever keeps them for us may need the room
     watch.Lap();
-    pushes.push_back(Accumulate(ids, gradients_.data() + begin * bench_.dim()));
+    pushes.push_back(Accumulate(ids, gradients));
     pushing += watch.Lap();
   }
   const Calls pushed = CommitBehind(std::move(pushes));
@@ -340,7 +353,7 @@ std::vector<uint64_t> PullPushClient::SampleIds() const {
 // What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded what was pushed: of a
 // sample; in PULL, where no gradient shows what was pulled, of the last pull too.
 absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
-  const auto compare = [this](const std::vector<uint64_t>& ids, const std::vector<float>& rows) -> std::string {
+  const auto compare = [this](const std::vector<uint64_t>& ids, const float* rows) -> std::string {
     if (bench_.wire() == WIRE_INT8) return "";
     std::vector<float> expected = ExpectedRows(bench_, ids, num_steps_);
     RoundAsPulled(absl::MakeSpan(expected));
@@ -352,13 +365,13 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
     return "";
   };
   if (bench_.mode() == PullPushCase::PULL) {
-    const Lookup& last = pulls_[(num_steps_ - 1) % bench_.permits()];
-    if (std::string wrong = compare(last.ids, last.rows); !wrong.empty()) return wrong;
+    const auto& last_batch = batches_[(num_steps_ - 1) % kNumBatches];
+    if (std::string wrong = compare(last_batch, last_pulled_.get()); !wrong.empty()) return wrong;
   }
   const std::vector<uint64_t> sampled = SampleIds();
   std::vector<float> rows(sampled.size() * bench_.dim());
   RETURN_IF_ERROR(Wait(client_->Pull(0, /*create=*/false, {{.table = kTable, .ids = sampled, .rows = rows.data()}})));
-  return compare(sampled, rows);
+  return compare(sampled, rows.data());
 }
 
 absl::StatusOr<std::string> PullPushClient::FindDifference() {
@@ -378,8 +391,6 @@ absl::StatusOr<PullPushFigures> PullPushClient::Run() {
   batches_ = MakeBatches(bench_, rank_);
   MakeReadyGradients();
   if (IsHybrid(bench_)) RETURN_IF_ERROR(MakeReplica());
-  gradients_.resize(IdsPerStep(bench_) * bench_.dim());
-  if (bench_.mode() == PullPushCase::PULL) pulls_.resize(bench_.permits());
   PullPushFigures figures;
   figures.set_ids_per_step(IdsPerStep(bench_));
   RETURN_IF_ERROR(Meet());

@@ -38,20 +38,19 @@ class PullPushClient {
   struct Lookup {
     std::vector<uint64_t> ids;  // distinct
     std::vector<uint32_t> counts;
-    std::vector<float> rows;                     // [ids.size(), dim] and room for more
-    std::vector<rpc::Future<rpc::Done>> pulled;  // PULL_PUSH: of each part of the ids
+    std::vector<rpc::Future<ps::ArrivedRows>> rows;  // of each part of the ids
   };
 
   // The distinct ids of a batch, ascending, and how often each occurs.
   void Merge(const std::vector<uint64_t>& batch, Lookup* lookup);
-  // For lookup_.ids from `begin` to `end`.
-  void MakeGradients(size_t begin, size_t end);
-  // Sends a pull of the lookup's ids from `begin`, at most `count`, for step `step` of the tables.
-  rpc::Future<rpc::Done> Pull(uint64_t step, size_t begin, size_t count, Lookup* lookup);
-  // One of each part.
+  using Gradients = std::shared_ptr<const float>;  // [ids, dim]
+  // Of lookup_.ids from `begin` to `end`, whose rows these are.
+  Gradients MakeGradients(size_t begin, size_t end, const float* row);
+  // For step `step` of the tables.
+  rpc::Future<ps::ArrivedRows> Pull(uint64_t step, absl::Span<const uint64_t> ids);
   void PullParts(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
-  rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const float* gradients);
+  rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients);
   // Commits the step whose pushes these are.
   Calls CommitBehind(Calls pushes);
   // PULL and PUSH: one behind others that are under way. Waits until there is room for the next or, where none follows, for all.
@@ -85,14 +84,15 @@ class PullPushClient {
   uint64_t next_step_ = 1;  // of the tables
   uint64_t num_steps_ = 0;  // of this case, warm-up included
   std::vector<std::vector<uint64_t>> batches_;
-  std::vector<std::vector<float>> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1; POOLED: of any batch's bags
-  std::vector<uint64_t> offsets_;                    // POOLED
+  std::vector<Gradients> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1; POOLED: of any batch's bags
+  std::vector<uint64_t> offsets_;           // POOLED
   std::vector<uint64_t> sorted_, scratch_;
   Lookup lookup_, next_;
-  std::vector<Lookup> pulls_;    // PULL: of `permits` steps, in turn
-  std::deque<Calls> under_way_;  // PULL and PUSH: of each step
-  bool pulled_ahead_ = false;     // lookup_ is on its way
-  std::vector<float> gradients_;  // [lookup_.ids.size(), dim] and room for more
+  bool pulled_ahead_ = false;                                 // lookup_ is on its way
+  std::deque<rpc::Future<ps::ArrivedRows>> pulls_under_way_;  // PULL: of each step
+  ps::ArrivedRows last_pulled_;                               // PULL
+  std::deque<Calls> pushes_under_way_;                        // PUSH: of each step
+  std::vector<float> pooled_;                                 // POOLED: [bags, dim]
 };
 
 }  // namespace tandem::cli

@@ -7,8 +7,9 @@ DistAutogradContext::~DistAutogradContext() {
   for (Pushed& pushed : pushes_) pushed.done.Wait(absl::InfiniteFuture()).IgnoreError();
 }
 
-void DistAutogradContext::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients) {
+void DistAutogradContext::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays) {
   ps::PushSegment segment{table, *ids, gradients.data<float>()};
+  if (stays) segment.owner = std::make_shared<const Tensor>(gradients);
   pushes_.push_back({std::move(ids), std::move(gradients), client_->Accumulate(step_, slice_, {segment})});
 }
 

@@ -20,8 +20,9 @@ class DistAutogradContext {
   ~DistAutogradContext();
 
   uint64_t step() const { return step_; }
-  // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged.
-  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients);
+  // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged. `stays`: nobody writes to the gradients' memory
+  // again as long as anybody has the tensor, so that they may be used later where they lie.
+  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays);
   // Sends gradients [bags, dim] of bags whose arrays `owner` keeps alive.
   void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
   // Waits until every push is acknowledged; the first failure fails the context.

@@ -76,7 +76,7 @@ Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, DistAutograd
   context.Fail(values.status());
   Variable leaf = Variable::Leaf(values.ok() ? *values : context.Empty(rows.shape_, DType::F32), "rows");
   leaf.leaf().set_hook([this, node = &leaf.leaf(), ids = rows.ids(), &autograd, last_pass, pass = 0](Context& c) mutable {
-    if (pass++ == last_pass && node->has_gradient()) autograd.Push(table_, ids, node->gradient().ToHost(c.stream()));
+    if (pass++ == last_pass && node->has_gradient()) autograd.Push(table_, ids, node->gradient().ToHost(c.stream()), /*stays=*/true);
   });
   return leaf;
 }

@@ -170,7 +170,7 @@ void RemoteParameters::Push(Context& context, const Table& table, size_t bucket)
     finite_ = false;
     return;
   }
-  autograd_->Push(table.number, ids, gradients);
+  autograd_->Push(table.number, ids, gradients, /*stays=*/false);  // the next step fills the bucket again
 }
 
 void RemoteParameters::Finish(Context& context) {
