@@ -34,9 +34,13 @@ class ResumeTest : public testing::TestWithParam<Case> {
   template <class Reached>
   int BreakOff(const std::string& out, const Arguments& arguments, int signal, const Reached& reached) {
     const auto launch = job_.Start("launch", out, arguments);
-    EXPECT_TRUE(support::Eventually(kDeadlineSeconds, reached));
+    bool has_reached = false;
+    const auto settled = [&] { return (has_reached = reached()) || launch->HasEnded(); };
+    EXPECT_TRUE(support::Eventually(kDeadlineSeconds, settled));
     kill(launch->pid(), signal);
-    return launch->Wait(kDeadlineSeconds).exit_code;
+    const support::Ended ended = launch->Wait(kDeadlineSeconds);
+    EXPECT_TRUE(has_reached) << "it ended before it had got so far, with " << ended.exit_code << ": " << ended.err;
+    return ended.exit_code;
   }
 
   SmallJob job_{GetParam().kind};

@@ -82,6 +82,12 @@ Process::~Process() {
   if (!reaped_) Wait(0);
 }
 
+bool Process::HasEnded() const {
+  TANDEM_CHECK(!reaped_);
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+}
+
 Ended Process::Wait(double deadline_seconds) {
   TANDEM_CHECK(!reaped_);
   Ended ended;

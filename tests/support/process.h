@@ -28,6 +28,8 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
+  // Of one that has ended, Wait returns at once. REQUIRES: before Wait.
+  bool HasEnded() const;
   // How it ended. One that still runs after `deadline_seconds` is killed and has timed out.
   Ended Wait(double deadline_seconds);
 
