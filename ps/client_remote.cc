@@ -39,7 +39,6 @@ using rpc::Payload;
 constexpr char kService[] = "/tandem.EmbeddingService/";
 // Sets the random bits of gradients apart from those of weights.
 constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
-constexpr size_t kAlignment = 64;  // of a Buffer
 // Rows that stay in a server's memory: below what one stream's receiver may hold of it (rpc/shared_link.h).
 constexpr size_t kMostInPlaceBytes = size_t{30} << 20;
 // A checksum is taken of so much at a time.
@@ -327,13 +326,19 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
   return absl::OkStatus();
 }
 
-absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
-                         Payload reply) {
+// The pieces of all the rows that the message asked for.
+absl::StatusOr<std::vector<std::string_view>> FindRows(const CutMessage& message, Payload& reply) {
   std::vector<std::string_view> pieces;
   if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
   if (const size_t answered = TotalBytes(pieces); answered != message.row_bytes) {
     return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", message.row_bytes));
   }
+  return pieces;
+}
+
+absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
+                         Payload reply) {
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, FindRows(message, reply));
   PieceReader rows(pieces);
   std::vector<char> joined;
   for (const IdRange& range : message.ranges) {
@@ -351,12 +356,8 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
 
 // All rows of the message: where they came, if that is one place, or put together.
 absl::StatusOr<ArrivedRows> RowsInPlace(const CutMessage& message, Payload reply) {
-  std::vector<std::string_view> pieces;
-  if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
-  if (const size_t answered = TotalBytes(pieces); answered != message.row_bytes) {
-    return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", message.row_bytes));
-  }
-  if (pieces.size() == 1 && reinterpret_cast<uintptr_t>(pieces[0].data()) % kAlignment == 0) {
+  ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, FindRows(message, reply));
+  if (pieces.size() == 1 && reinterpret_cast<uintptr_t>(pieces[0].data()) % alignof(float) == 0) {
     return ArrivedRows(std::make_shared<Payload>(std::move(reply)), reinterpret_cast<const float*>(pieces[0].data()));
   }
   const auto memory = Buffer::Allocate(message.row_bytes);
