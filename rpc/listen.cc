@@ -9,7 +9,6 @@
 #include <cstring>
 #include <memory>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 
@@ -44,7 +43,9 @@ absl::StatusOr<int> PortOf(int fd) {
 
 }  // namespace
 
-absl::StatusOr<std::string> TryListen(const std::string& listen) {
+HeldAddress::~HeldAddress() { close(socket_); }
+
+absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::Hold(const std::string& listen) {
   ASSIGN_OR_RETURN(const HostPort address, SplitHostPort(listen));
   const auto refused = [&](const char* why) {
     return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", listen, ": ", why));
@@ -59,15 +60,16 @@ absl::StatusOr<std::string> TryListen(const std::string& listen) {
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
   const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
   if (fd < 0) return refused(std::strerror(errno));
-  const absl::Cleanup close_socket = [fd] { close(fd); };
+  std::unique_ptr<HeldAddress> held(new HeldAddress(fd));
+  // Linux lets two sockets have one port if both say so and at most one listens; it picks such a port for nobody.
   const int one = 1;
-  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 ||
-      ::listen(fd, 1) != 0) {
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
     if (errno == EADDRINUSE) return absl::UnavailableError(absl::StrCat("port in use: ", listen));
     return refused(std::strerror(errno));
   }
   ASSIGN_OR_RETURN(const int port, PortOf(fd));
-  return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  held->text_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  return held;
 }
 
 }  // namespace tandem::rpc

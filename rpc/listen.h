@@ -1,14 +1,32 @@
-// Whether a server could listen on an address, asked without one: gRPC does not say why it cannot, and logs where users do not want it.
+// An address to listen on, had before the server that will: gRPC does not say why it cannot listen, and logs where users do not want it.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 
 namespace tandem::rpc {
 
-// Listens on `listen` ("host:port", port 0 picks a free one) for a moment. Returns "host:port" with the real port, which somebody else
-// may take at any time. Unavailable if the port is taken, InvalidArgument for another reason; both name it.
-absl::StatusOr<std::string> TryListen(const std::string& listen);
+// While it lives, the system gives the port to nobody who asks for any free one, a server of whatever process that asks for this very
+// one can have it, and who connects before that is refused.
+class HeldAddress {
+ public:
+  // `listen` is "host:port", port 0 picks a free one. Unavailable if somebody listens there, InvalidArgument for another reason; both
+  // name it.
+  static absl::StatusOr<std::unique_ptr<HeldAddress>> Hold(const std::string& listen);
+  ~HeldAddress();
+  HeldAddress(const HeldAddress&) = delete;
+  HeldAddress& operator=(const HeldAddress&) = delete;
+
+  // "host:port" with the real port.
+  const std::string& text() const { return text_; }
+
+ private:
+  explicit HeldAddress(int socket) : socket_(socket) {}
+
+  const int socket_;  // bound, not listening
+  std::string text_;
+};
 
 }  // namespace tandem::rpc

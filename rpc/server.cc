@@ -231,7 +231,7 @@ void Server::Handle(const std::string& service, const std::string& method, Metho
 
 absl::Status Server::Start(const std::string& listen) {
   TANDEM_CHECK(state_->server == nullptr) << "a server starts once";
-  if (const auto free = TryListen(listen); !free.ok()) return free.status();
+  if (const auto held = HeldAddress::Hold(listen); !held.ok()) return held.status();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -240,7 +240,7 @@ absl::Status Server::Start(const std::string& listen) {
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   for (auto& [name, service] : state_->services) builder.RegisterService(&service);
   state_->server = builder.BuildAndStart();
-  if (state_->server == nullptr || port == 0) {  // taken since TryListen
+  if (state_->server == nullptr || port == 0) {  // taken since then
     state_->server = nullptr;
     return absl::UnavailableError(absl::StrCat("port in use: ", listen));
   }

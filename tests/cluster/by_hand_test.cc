@@ -3,6 +3,7 @@
 
 #include <csignal>
 
+#include "rpc/listen.h"
 #include "tests/cluster/small_job.h"
 
 namespace tandem::cluster {
@@ -18,7 +19,8 @@ class ByHandTest : public testing::Test {
   }
 
   SmallJob job_;
-  const std::string master_ = support::FreeAddress();
+  const std::unique_ptr<rpc::HeldAddress> held_ = rpc::HeldAddress::Hold("127.0.0.1:0").value();
+  const std::string master_ = held_->text();
 };
 
 TEST_F(ByHandTest, RolesInAnyOrderTrainAsUnderLaunch) {

@@ -1,7 +1,13 @@
 // Any process of a job killed or stopped in mid-training: the job ends within 15 s, says which one it was, and leaves nothing.
 #include <gtest/gtest.h>
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <filesystem>
 
 #include "tests/cluster/small_job.h"
 
@@ -93,6 +99,34 @@ TEST(LaunchTest, SigtermStopsTheJobInOrder) {
     EXPECT_NE(running.job.Summary("run", "steps"), "0");
     running.job.ExpectNothingLeft();
   }
+}
+
+// The addresses that a process' sockets are bound to, of those on 127.0.0.1.
+std::vector<std::string> BoundAddresses(pid_t pid) {
+  std::vector<std::string> bound;
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+    const int fd = static_cast<int>(syscall(SYS_pidfd_getfd, process, std::stoi(entry.path().filename()), 0));
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 && address.sin_family == AF_INET) {
+      bound.push_back("127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+    }
+    close(fd);
+  }
+  close(process);
+  return bound;
+}
+
+// Otherwise whoever asks for a free port before the master has started may get the master's, and be taken for it.
+TEST(LaunchTest, HoldsItsMastersPortAsLongAsItRuns) {
+  if (!support::HasProc()) GTEST_SKIP() << "without /proc a process' sockets cannot be found";
+  LongJob running(kTwoByTwo);
+  const std::string master = running.job.Role("master-0").ValueOf("--master");
+  EXPECT_EQ(BoundAddresses(running.pid()), std::vector<std::string>{master});
+  kill(running.pid(), SIGTERM);
+  EXPECT_EQ(running.Wait().exit_code, 128 + SIGTERM);
+  running.job.ExpectNothingLeft();
 }
 
 TEST(LaunchTest, ItsRolesDieWithIt) {

@@ -1,22 +1,48 @@
 #include "rpc/listen.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include "rpc/server.h"
+#include "tests/support/loopback.h"
 
 namespace tandem::rpc {
 namespace {
 
-// What it refuses, and how, is tested with the server, which asks it first.
-TEST(ListenTest, PicksAFreePortThatAServerCanTake) {
-  const auto picked = TryListen("127.0.0.1:0");
-  ASSERT_TRUE(picked.ok()) << picked.status();
-  EXPECT_TRUE(picked->starts_with("127.0.0.1:")) << *picked;
-  EXPECT_NE(*picked, "127.0.0.1:0");
-  Server server;
-  ASSERT_TRUE(server.Start(*picked).ok());
-  EXPECT_EQ(server.address(), *picked);
-  EXPECT_EQ(TryListen(*picked).status().message(), "port in use: " + *picked);
+int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
+
+// 0, or the error of somebody who wants the port for himself.
+int ErrorOfTaking(const std::string& address) {
+  const sockaddr_in wanted = support::Loopback(PortOf(address));
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int error = bind(fd, reinterpret_cast<const sockaddr*>(&wanted), sizeof wanted) == 0 ? 0 : errno;
+  close(fd);
+  return error;
+}
+
+// What cannot be had, and how it is said, is tested with the server, which asks first.
+TEST(HeldAddressTest, IsKeptForTheServerThatNamesIt) {
+  auto held = HeldAddress::Hold("127.0.0.1:0");
+  ASSERT_TRUE(held.ok()) << held.status();
+  const std::string address = (*held)->text();
+  EXPECT_TRUE(address.starts_with("127.0.0.1:")) << address;
+  EXPECT_NE(PortOf(address), 0);
+  EXPECT_EQ(ErrorOfTaking(address), EADDRINUSE);
+  {
+    Server server;
+    ASSERT_TRUE(server.Start(address).ok());
+    EXPECT_EQ(server.address(), address);
+    EXPECT_EQ(HeldAddress::Hold(address).status().message(), "port in use: " + address);
+  }
+  Server again;
+  EXPECT_TRUE(again.Start(address).ok());
+  again.Shutdown(0);
+  held->reset();
+  EXPECT_EQ(ErrorOfTaking(address), 0);
 }
 
 }  // namespace

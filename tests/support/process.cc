@@ -156,8 +156,6 @@ ListeningPort::~ListeningPort() { close(socket_); }
 
 std::string ListeningPort::address() const { return absl::StrCat("127.0.0.1:", port_); }
 
-std::string FreeAddress() { return ListeningPort().address(); }
-
 bool SomebodyListens(const std::string& address) {
   const size_t colon = address.rfind(':');
   TANDEM_CHECK(colon != std::string::npos) << address;

@@ -72,9 +72,6 @@ class ListeningPort {
   int port_ = 0;
 };
 
-// An address on 127.0.0.1 that was free a moment ago.
-std::string FreeAddress();
-
 // Whether somebody accepts connections at 127.0.0.1:PORT.
 bool SomebodyListens(const std::string& address);
 

@@ -30,9 +30,7 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   return arguments;
 }
 
-absl::Status StartRoles(const RunOptions& options, Supervisor& supervisor) {
-  // Asked before any role starts: if another master has the port, the roles would find that one first.
-  ASSIGN_OR_RETURN(const std::string master, rpc::TryListen(options.master.empty() ? "127.0.0.1:0" : options.master));
+absl::Status StartRoles(const RunOptions& options, const std::string& master, Supervisor& supervisor) {
   RETURN_IF_ERROR(supervisor.Start("master-0", RoleArguments("master", options, master, -1)));
   for (int i = 0; i < options.num_ps; ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments("ps", options, master, i)));
@@ -55,8 +53,11 @@ int Launch(const RunOptions& options) {
   if (!job.ok()) return ReportError(job.status());
   if (const auto place = loop::DeviceOf(*job, 0, options.num_trainers); !place.ok()) return ReportError(place.status());
   const Stopwatch watch;
+  // Had before any role starts and held until all have ended: roles would take whoever else has the port for their master.
+  const auto master = rpc::HeldAddress::Hold(options.master.empty() ? "127.0.0.1:0" : options.master);
+  if (!master.ok()) return ReportError(master.status());
   Supervisor supervisor;
-  if (absl::Status status = StartRoles(options, supervisor); !status.ok()) return ReportError(status);
+  if (absl::Status status = StartRoles(options, (*master)->text(), supervisor); !status.ok()) return ReportError(status);
   const Supervisor::Outcome outcome = supervisor.Run();
   if (outcome.exit_code == 0) return 0;
   std::fprintf(stderr, "%s%s\n", kOwnFailure, outcome.cause.c_str());
