@@ -60,8 +60,8 @@ inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uin
 #endif
       made = RoundingBlocks::Make(folded_key, step, (first + done) / 8);
     // A block's words side by side, stored as wide as they are loaded next: a load of what lies in several stores waits for all of them.
-    const Blocks pairs[2] = {__builtin_shuffle(made.words, made.more_words, Blocks{0, 8, 1, 9, 2, 10, 3, 11}),
-                             __builtin_shuffle(made.words, made.more_words, Blocks{4, 12, 5, 13, 6, 14, 7, 15})};
+    const Blocks pairs[2] = {__builtin_shufflevector(made.words, made.more_words, 0, 8, 1, 9, 2, 10, 3, 11),
+                             __builtin_shufflevector(made.words, made.more_words, 4, 12, 5, 13, 6, 14, 7, 15)};
     std::memcpy(bits, pairs, sizeof(pairs));
   }
 }

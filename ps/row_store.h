@@ -110,7 +110,7 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
     // Some at a time: where each fetch waits for a walk of pages, those in straight succession wait together. Into the first cache fewer,
     // for there they take room.
     const size_t ahead = RecordsAhead(near, bytes), run = near ? 8 : 32;
-    size_t fetched = 0;
+    size_t fetched = size() == 0 ? numbers.size() : 0;  // an empty store has no memory to fetch
     const auto fetch_to = [&](size_t end) __attribute__((always_inline)) {
       for (end = std::min(end, numbers.size()); fetched < end; ++fetched) fetch(numbers[fetched]);
     };
