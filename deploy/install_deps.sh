@@ -10,7 +10,7 @@ packages=(
   libgrpc++-dev protobuf-compiler-grpc  # Debian's gRPCConfig.cmake insists on the plugins
   libabsl-dev libdnnl-dev libcli11-dev libisal-dev
 )
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev python3-grpcio python3-protobuf clang-14)
 
 fail() {
   echo "install_deps: $1" >&2

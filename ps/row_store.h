@@ -61,9 +61,9 @@ class RowStore {
   size_t FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
   // visit(i, record or null) for each number, in order, while the memory of those that follow is on its way: `bytes` of a record from
   // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled for the widest vectors (vectorise.h),
-  // the visit included, which is copied, but for what it calls out of line.
+  // the visit included, which is copied, but for what it calls out of line. `visits_fetch`: visits ask for memory ahead of their own.
   template <class Visit>
-  void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit);
+  void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit, bool visits_fetch = false);
   // Copies `bytes` of each number's record, from `offset` on, to `rows`, in few instructions a record: that of numbers[i] to place i, or
   // positions[i] if there are any. REQUIRES: no IdIndex::kNone among the numbers.
   void CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
@@ -99,7 +99,7 @@ class RowStore {
 };
 
 template <class Visit>
-void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit) {
+void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit, bool visits_fetch) {
   const bool near = FetchesNear();
   kernels::Vectorised([=, this, lines = LineFetch(stride_, offset, bytes)](auto) {
     const auto fetch = [&](uint64_t number) __attribute__((always_inline)) {
@@ -107,9 +107,9 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
       if (near) lines.Into<LineFetch::kFirstCache>(from);
       else lines.Into<LineFetch::kSecondCache>(from);
     };
-    // Some at a time: where each fetch waits for a walk of pages, those in straight succession wait together. Into the first cache fewer,
-    // for there they take room.
-    const size_t ahead = RecordsAhead(near, bytes), run = near ? 8 : 32;
+    // Some at a time: where each fetch waits for a walk of pages, those in straight succession wait together. Into the first cache fewer
+    // where they share its room with what visits fetch.
+    const size_t ahead = RecordsAhead(near, bytes), run = near && visits_fetch ? 8 : 32;
     size_t fetched = size() == 0 ? numbers.size() : 0;  // an empty store has no memory to fetch
     const auto fetch_to = [&](size_t end) __attribute__((always_inline)) {
       for (end = std::min(end, numbers.size()); fetched < end; ++fetched) fetch(numbers[fetched]);

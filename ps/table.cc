@@ -448,7 +448,7 @@ void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) 
       const RowView row = layout_.View(record);
       Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, reinterpret_cast<const float*>(gradient.bytes), scale}, 1, step,
               learning_rate);
-    });
+    }, /*visits_fetch=*/true);
     Flush(step, learning_rate);
   } else if (spec_.non_finite() != TableSpec::REJECT) {
     // Whoever skips a step wants to know whose gradients were at fault.

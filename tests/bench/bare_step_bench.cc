@@ -170,7 +170,7 @@ class Server {
         for (size_t i = 0; i < size + kAhead; ++i) {
           if (i < size) {
             rows.Fetch(numbers[mine[i]]);
-            FetchRow(gradients + mine[i] * kDim);
+            FetchRow<kDim>(gradients + mine[i] * kDim);
             __builtin_prefetch(others + numbers[mine[i]]);
           }
           if (i < kAhead) continue;

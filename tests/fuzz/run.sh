@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-60}
 targets=("${@:2}")
-command -v clang++-14 >/dev/null || { echo "run.sh: no clang++-14: apt-get install clang-14" >&2; exit 2; }
+command -v clang++-14 >/dev/null || { echo "run.sh: no clang++-14: run deploy/install_deps.sh --tests" >&2; exit 2; }
 
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz
