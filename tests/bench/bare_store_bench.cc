@@ -1,13 +1,14 @@
 // What `tandem bench store --dim 64` can reach at most on a machine: the same number of rows and ids a call, one thread, by bare loops that
 // check, count and create nothing. Rows whose numbers are known, then rows whose numbers are found: all of a call before the first is visited,
-// or in turns with the visits. Each way with rows fetched several distances ahead, into either cache; the best counts. At the end rows
-// are compared with what was done to them.
+// or in turns with the visits. Each way with rows fetched several distances ahead, into either cache; the best counts. Passes of one kind
+// follow each other: where a host unmaps what looks idle, only the first of them finds an index that was left alone, and it is not the best.
+// At the end rows are compared with what was done to them.
 // Usage: tandem_bare_store_bench
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "kernels/base/buffer.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Whether clang can still read all that fuzz targets are built from: every other build is g++'s, which knows more builtins. Configures the
-# preset `fuzz` in a folder that it removes and has each source parsed, not compiled: a minute on two cores instead of three.
+# preset `fuzz` in a folder that it removes and has each source parsed, not compiled: half of the time.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 command -v clang++-14 >/dev/null || { echo "clang_reads.sh: no clang++-14: run deploy/install_deps.sh --tests" >&2; exit 2; }
