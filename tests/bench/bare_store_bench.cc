@@ -57,19 +57,19 @@ class StoreBench {
   }
 
   void Run(const char* ids) {
-    std::vector<double> known[4], at_once[4], in_turns;
-    const auto add_all = [&](std::vector<double>* rates, bool find) {
-      rates[0].push_back(Rate([=, this](size_t call) { VisitCall<16, 3>(call, find); }));
-      rates[1].push_back(Rate([=, this](size_t call) { VisitCall<32, 3>(call, find); }));
-      rates[2].push_back(Rate([=, this](size_t call) { VisitCall<32, 2>(call, find); }));
-      rates[3].push_back(Rate([=, this](size_t call) { VisitCall<64, 2>(call, find); }));
+    std::vector<double> known[4], at_once[4], in_turns;  // seconds of calls
+    const auto add_all = [&](std::vector<double>* seconds, bool find) {
+      Pass(seconds[0], [=, this](size_t call) { VisitCall<16, 3>(call, find); });
+      Pass(seconds[1], [=, this](size_t call) { VisitCall<32, 3>(call, find); });
+      Pass(seconds[2], [=, this](size_t call) { VisitCall<32, 2>(call, find); });
+      Pass(seconds[3], [=, this](size_t call) { VisitCall<64, 2>(call, find); });
     };
     for (int repetition = 0; repetition < kRepetitions; ++repetition) {
       add_all(known, /*find=*/false);
       add_all(at_once, /*find=*/true);
-      in_turns.push_back(Rate([this](size_t call) { FindInTurns(call); }));
+      Pass(in_turns, [this](size_t call) { FindInTurns(call); });
     }
-    const double best = BestMedian(known), found = BestMedian(at_once), turns = cli::Median(in_turns);
+    const double best = BestRate(known), found = BestRate(at_once), turns = RateOf(in_turns);
     std::printf("%-8s %8s %9.2f %13.2f %5.2f %13.2f %5.2f\n", Operation::kName, ids, best * 1e-6, found * 1e-6, found / best, turns * 1e-6,
                 turns / best);
     std::fflush(stdout);
@@ -81,15 +81,18 @@ class StoreBench {
   static float FirstOf(uint64_t id) { return Operation::kFloats == kDim ? static_cast<float>(id) : 0; }
 
   template <class Call>
-  double Rate(const Call& call) {
-    const Stopwatch watch;
-    for (size_t i = 0; i < kCalls; ++i) call(i);
+  void Pass(std::vector<double>& seconds, const Call& call) {
+    for (size_t i = 0; i < kCalls; ++i) {
+      const Stopwatch watch;
+      call(i);
+      seconds.push_back(watch.Seconds());
+    }
     ++passes_;
-    return static_cast<double>(ids_.size()) / watch.Seconds();
   }
-  static double BestMedian(const std::vector<double> (&rates)[4]) {
+  static double RateOf(const std::vector<double>& seconds) { return static_cast<double>(kIdsOfCall) / cli::Median(seconds); }
+  static double BestRate(const std::vector<double> (&seconds)[4]) {
     double best = 0;
-    for (const auto& of_way : rates) best = std::max(best, cli::Median(of_way));
+    for (const auto& of_way : seconds) best = std::max(best, RateOf(of_way));
     return best;
   }
 
@@ -146,7 +149,8 @@ void RunBoth() {
 }  // namespace tandem::bare
 
 int main() {
-  std::printf("M rows/s of 64 f32, one thread, %zu ids a call, medians of %d, and what they are of known rows'\n%-8s %8s %9s %19s %19s\n",
+  std::printf("M rows/s of 64 f32, one thread, %zu ids a call, medians of the calls of %d passes, and what they are of known rows'\n"
+              "%-8s %8s %9s %19s %19s\n",
               tandem::bare::kIdsOfCall, tandem::bare::kRepetitions, "op", "ids", "known", "found, then visited", "found in turns");
   tandem::bare::RunBoth<tandem::bare::Gather>();
   tandem::bare::RunBoth<tandem::bare::Adagrad>();
