@@ -83,13 +83,6 @@ lastfm_rows_by_epoch() {
   done
 }
 
-# lastfm_row WHAT KEY LOW HIGH: the mean over the seeds.
-lastfm_row() {
-  local value
-  value=$(cat "$work"/lastfm-*/summary.json | json_field "$2" | mean 5)
-  row "LastFM $1, mean of 5 seeds" "$3 - $4" "$value" "$(verdict within "$value" "$3" "$4")"
-}
-
 # The folder of LastFM's files; nothing without them, which a row says.
 lastfm_folder() {
   local folder
@@ -104,6 +97,32 @@ lastfm_run() {
   "$tandem" launch "$job" --ps 2 --trainers 2 --out "$work/$name" --set data.path="$folder/LastFM.txt" \
     --set data.negatives_path="$folder/LastFM_sample.txt" "$@" >"$work/lastfm.txt" 2>&1 ||
     row "LastFM, $name" "exit code 0" "$(tail -1 "$work/lastfm.txt")" MISS
+}
+
+# lastfm_seeds NAME ARGUMENTS...: the runs of seeds 1 to 5, into $work/NAME-SEED.
+lastfm_seeds() {
+  local name=$1 seed seconds
+  shift
+  rm -rf "$work/$name"-*
+  for seed in 1 2 3 4 5; do
+    lastfm_run examples/sequence_rec/lastfm.textproto "$name-$seed" --set seed=$seed "$@"
+    seconds=$(field "$work/$name-$seed" seconds)
+    printf '   %s, seed %s: %s s\n' "$name" "$seed" "${seconds%.*}" >&2
+  done
+}
+
+# lastfm_of_seeds NAME KEY: of the summary of each run of lastfm_seeds NAME.
+lastfm_of_seeds() { cat "$work/$1"-*/summary.json | json_field "$2"; }
+
+# lastfm_bands NAME WHAT: the means over the runs of lastfm_seeds NAME in the published bands, which are of five seeds.
+lastfm_bands() {
+  local figures=("HR@10, 99 negatives|test/sampled_hr@10|.44|.50" "NDCG@10, 99 negatives|test/sampled_ndcg@10|.245|.295"
+    "HR@10, full ranking|test/hr@10|.055|.085") figure what key low high value
+  for figure in "${figures[@]}"; do
+    IFS='|' read -r what key low high <<<"$figure"
+    value=$(lastfm_of_seeds "$1" "$key" | mean 5)
+    row "$2, $what, mean of 5 seeds" "$low - $high" "$value" "$(verdict within "$value" "$low" "$high")"
+  done
 }
 
 # Whether LastFM is there; a row says that it is not.
@@ -136,17 +155,9 @@ accept_densetables() {
 }
 
 accept_lastfm() {
-  local seed seconds=()
   lastfm_is_there || return
-  rm -rf "$work"/lastfm-*
-  for seed in 1 2 3 4 5; do
-    lastfm_run examples/sequence_rec/lastfm.textproto "lastfm-$seed" --set seed=$seed
-    seconds+=("$(field "$work/lastfm-$seed" seconds | awk '{ printf "%.0f", $1 }')")
-    printf '   seed %s: %s s\n' "$seed" "${seconds[-1]}" >&2
-  done
-  lastfm_row "HR@10, 99 negatives" test/sampled_hr@10 .44 .50
-  lastfm_row "NDCG@10, 99 negatives" test/sampled_ndcg@10 .245 .295
-  lastfm_row "HR@10, full ranking" test/hr@10 .055 .085
+  lastfm_seeds lastfm
+  lastfm_bands lastfm LastFM
   lastfm_rows_by_epoch
-  row "LastFM seconds of each seed, 2 PS x 2 trainers" "" "${seconds[*]}" -
+  row "LastFM seconds of each seed, 2 PS x 2 trainers" "" "$(lastfm_of_seeds lastfm seconds | xargs printf '%.0f\n' | xargs)" -
 }
