@@ -51,9 +51,9 @@ resumed_rows() {
 }
 
 lastfm_arguments() {
-  local folder=$data/data/lastfm
-  [[ -f $folder/LastFM.txt ]] || folder=$data/lastfm
-  [[ -f $folder/LastFM.txt ]] || return
+  local folder
+  folder=$(lastfm_folder)
+  [[ -n $folder ]] || return
   echo "examples/sequence_rec/lastfm.textproto --set data.path=$folder/LastFM.txt --set data.negatives_path=$folder/LastFM_sample.txt"
 }
 

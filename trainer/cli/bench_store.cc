@@ -185,8 +185,8 @@ class StoreBench {
   // Medians of calls: what a host takes a processor away for is in few of them, and in the p99. The two kinds take turns call by call, so
   // that both see the same moments of the machine, and neither the index nor the rows are left alone for as long as a host takes to unmap
   // what looks idle. The known rows are those of another call, half a pass away: long gone from every cache.
-  template <class FoundPass, class KnownPass>
-  StoreFigures Measure(const FoundPass& found, const KnownPass& known) {
+  template <class FoundCall, class KnownCall>
+  StoreFigures Measure(const FoundCall& found, const KnownCall& known) {
     versions_.clear();
     for (const char* place : places_) versions_.push_back(reinterpret_cast<const ps::RowHeader*>(place)->version);
     std::vector<double> call_seconds, known_seconds[std::size(kKnown)];
@@ -271,7 +271,8 @@ void PrintHead(const BenchStoreOptions& options) {
   std::printf(
       "One thread. known: the same rows, found beforehand, in the same run. GB/s: f32 weights read by gather, weights and slots read and\n"
       "written by updates. A call has %u ids; of grow, which creates rows with bf16 weights and a row-wise Adagrad, %zu. Rates: of grow all\n"
-      "the time it took, of others medians over all calls of %u repetitions. bytes: of memory a row, index included, and the sum of its fields.\n%-8s %8s %5s %11s %9s %9s %6s %7s %8s %8s %9s %7s %7s\n",
+      "the time it took, of others medians over all calls of %u repetitions. bytes: of memory a row, index included, and the sum of its fields.\n"
+      "%-8s %8s %5s %11s %9s %9s %6s %7s %8s %8s %9s %7s %7s\n",
       options.batch, kIdsOfInsert, options.repetitions, "op", "ids", "dim", "rows", "M rows/s", "known", "ratio", "GB/s", "p50 us", "p99 us",
       "max us", "bytes", "fields");
   std::fflush(stdout);
