@@ -195,7 +195,7 @@ absl::StatusOr<uint32_t> TableHost::Dim(uint32_t table) const {
   return spec->dim();
 }
 
-void TableHost::PostPull(ParkedPull pull) {
+void TableHost::PostPull(ParkedPull pull, TableWorkers::Posted* posted) {
   ++counts_.pulls;
   workers_.PostToOwners(
       std::move(pull.shares),
@@ -207,15 +207,18 @@ void TableHost::PostPull(ParkedPull pull) {
         else table.PullChanged(step, ids, create, share.read_bound, share.versions, share.rows, positions, share.format);
       },
       [done = std::move(pull.done)] { done(absl::OkStatus()); },
-      WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id));
+      WorkSpan(SpanKind::PULL, "gather_rows", pull.step, pull.trace_id), posted);
 }
 
 void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool create, const std::vector<PullPart>& parts,
                      Done done, uint64_t trace_id) {
+  TableWorkers::Posted posted;
   absl::Status refused = [&]() -> absl::Status {
+    size_t num_bytes = 0;
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
+      num_bytes += CallBytes(part.count, spec->dim());
       if (part.row_of != nullptr) {
         RETURN_IF_ERROR(workers_.AddSums(*spec, part.ids, part.count, part.row_of, part.weights, static_cast<float*>(part.rows),
                                          &pull.shares));
@@ -228,11 +231,12 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
     ASSIGN_OR_RETURN(const StepGate::PullVerdict verdict, gate_.AdmitPull(caller, step));
-    if (verdict == StepGate::PullVerdict::NOW) PostPull(std::move(pull));
+    if (verdict == StepGate::PullVerdict::NOW) PostPull(std::move(pull), num_bytes <= kShortCallBytes ? &posted : nullptr);
     else RETURN_IF_ERROR(Park(std::move(pull)));
     return absl::OkStatus();
   }();
   if (!refused.ok()) done(refused);
+  posted.Run();
 }
 
 absl::Status TableHost::Park(ParkedPull pull) {
@@ -260,13 +264,16 @@ absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPla
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
   bool answered = false;
+  TableWorkers::Posted posted;
   absl::Status refused = [&]() -> absl::Status {
     TableWorkers::Shares shares(workers_.size());
+    size_t num_bytes = 0;
     ShardSet touched;
     std::shared_ptr<const TableSpec> rejects;  // whose part has a gradient that is not finite, of this id
     uint64_t wrong_id = 0;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
+      num_bytes += CallBytes(part.count, spec->dim());
       const TableWorkers::Share values{.gradients = part.gradients, .row_of = part.row_of};
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &shares, &touched));
       if (rejects != nullptr || spec->non_finite() != TableSpec::REJECT) continue;
@@ -287,19 +294,22 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     // Trainer and sequence share the 64 bits that order pushes within a slice.
     const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
     if (!gate_.sums_trainers()) {
-      held_.Add(place.trainer, place.step, {place.slice, order, std::move(shares), std::move(owner)});
+      held_.Add(place.trainer, place.step, {place.slice, order, std::move(shares), num_bytes, std::move(owner)});
       answered = true;
       return absl::OkStatus();
     }
+    pending_bytes_ += num_bytes;
     workers_.PostToOwners(
         std::move(shares),
         [slice = place.slice, order, owner = std::move(owner)](Table& table, const TableWorkers::Share& share) {
           table.Accumulate(slice, order, share.owned.ids, share.gradients, owner, share.owned.positions);
         },
-        [done] { done(absl::OkStatus()); }, WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id));
+        [done] { done(absl::OkStatus()); }, WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id),
+        num_bytes <= kShortCallBytes ? &posted : nullptr);
     return absl::OkStatus();
   }();
   if (answered || !refused.ok()) done(refused);
+  posted.Run();
 }
 
 void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done, uint64_t trace_id) {
@@ -377,6 +387,7 @@ void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
 
 void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, uint64_t trace_id) {
   Callbacks later;
+  TableWorkers::Posted posted;
   {
     absl::MutexLock lock(&mutex_);
     absl::Status refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
@@ -389,12 +400,12 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
         return absl::OkStatus();
       }
       if (!gate_.sums_trainers()) {
-        PostCommitOf(caller.trainer, args, done, trace_id);
+        PostCommitOf(caller.trainer, args, done, trace_id, &posted);
         return absl::OkStatus();
       }
       waiting_commits_.push_back(done);
       if (trace_id != 0) commit_trace_id_ = trace_id;
-      if (verdict == StepGate::RoundVerdict::COMPLETE) PostCommit(args, &later);
+      if (verdict == StepGate::RoundVerdict::COMPLETE) PostCommit(args, &later, &posted);
       return absl::OkStatus();
     }();
     if (!refused.ok()) later.push_back([done, refused] { done(refused); });
@@ -405,16 +416,18 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
     }
   }
   for (auto& callback : later) callback();
+  posted.Run();
 }
 
-void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
+void TableHost::PostCommit(const CommitArgs& args, Callbacks* later, TableWorkers::Posted* posted) {
   ++counts_.commits;
   workers_.PostToAll(
       [args](TableWorker& worker) { CommitPending(args, worker); },
       [waiting = std::move(waiting_commits_)] {
         for (const Done& done : waiting) done(absl::OkStatus());
       },
-      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, std::exchange(commit_trace_id_, 0)));
+      WorkSpan(SpanKind::COMMIT, "apply_step", args.step, std::exchange(commit_trace_id_, 0)),
+      std::exchange(pending_bytes_, 0) <= kShortCallBytes ? posted : nullptr);
   waiting_commits_.clear();
   if (!norm_posted_) {
     for (WaitingNorm& waiting : waiting_norms_) {
@@ -431,14 +444,18 @@ void TableHost::PostCommit(const CommitArgs& args, Callbacks* later) {
   PostParkedPulls();
 }
 
-void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id) {
+void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id, TableWorkers::Posted* posted) {
   ++counts_.commits;
+  StepPushes pushes = held_.Take(trainer, args.step);
+  size_t num_bytes = 0;
+  for (const auto& push : pushes) num_bytes += push->num_bytes;
   workers_.PostToAll(
-      [args, pushes = held_.Take(trainer, args.step)](TableWorker& worker) {
+      [args, pushes = std::move(pushes)](TableWorker& worker) {
         AccumulateHeld(pushes, worker);
         CommitPending(args, worker);
       },
-      [done = std::move(done)] { done(absl::OkStatus()); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id));
+      [done = std::move(done)] { done(absl::OkStatus()); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id),
+      num_bytes <= kShortCallBytes ? posted : nullptr);
   PostParkedPulls();
 }
 

@@ -2,8 +2,8 @@
 // workers' mailboxes under one short lock; mailboxes are first in, first out, and that alone orders a step: whatever was
 // posted before a commit is part of it, and a pull posted after it sees it. Who waits for whom is StepGate's. In BSP a push goes to
 // the workers as it comes, in other modes when its trainer commits (HeldPushes).
-// Thread rule: any thread calls; nothing blocks. Every callback runs exactly once, on a worker or on the caller's thread, and
-// never under the host's lock. Refused input changes nothing.
+// Thread rule: any thread calls, without a lock that callbacks take; nothing blocks, but a short call may be worked on before it returns.
+// Every callback runs exactly once, on a worker's or on a caller's thread, and never under the host's lock. Refused input changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -69,6 +69,9 @@ class TableHost {
   using Done = std::function<void(absl::Status)>;
   // Of a trainer, that wait for their step; a client has at most some dozens on their way.
   static constexpr size_t kMaxParkedPulls = 1024;
+  // Of ids and rows. A pull, push or commit of no more is short: half a millisecond, in which to wake a thread for it shows. Longer ones
+  // gain more by what their caller's thread does meanwhile, which is to receive the next.
+  static constexpr size_t kShortCallBytes = size_t{2} << 20;
 
   explicit TableHost(int num_workers) : workers_(num_workers) {}
   size_t num_workers() const { return workers_.size(); }
@@ -140,7 +143,7 @@ class TableHost {
   // REQUIRES: no row differs.
   absl::Status AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done);
   absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void PostPull(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostPull(ParkedPull pull, TableWorkers::Posted* posted = nullptr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // ResourceExhausted if its trainer has as many that wait as one may have.
   absl::Status Park(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Those that need to wait no more.
@@ -149,10 +152,11 @@ class TableHost {
   absl::Status Reject(const TableSpec& spec, uint64_t id, const PushPlace& place, const ShardSet& shards)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostNorm(uint64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostCommit(const CommitArgs& args, Callbacks* later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostCommit(const CommitArgs& args, Callbacks* later, TableWorkers::Posted* posted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of one trainer alone.
   void PostNormOf(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id, TableWorkers::Posted* posted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishNorm(uint64_t step, absl::uint128 norm);
   void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<LoadedTables>>> loaded, const Done& done);
 
@@ -165,6 +169,7 @@ class TableHost {
   std::map<uint32_t, ValueGuardStatistics> rejected_ ABSL_GUARDED_BY(mutex_);  // by table number
   std::vector<ParkedPull> parked_pulls_ ABSL_GUARDED_BY(mutex_);
   // Of BSP, where trainers wait for each other:
+  size_t pending_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // of the open step's pushes
   std::vector<Done> waiting_commits_ ABSL_GUARDED_BY(mutex_);
   std::vector<WaitingNorm> waiting_norms_ ABSL_GUARDED_BY(mutex_);
   bool norm_posted_ ABSL_GUARDED_BY(mutex_) = false;             // of the open step

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "kernels/base/trace.h"
-
 namespace tandem::ps {
 
 TableWorker::~TableWorker() {
@@ -17,23 +15,51 @@ TableWorker::~TableWorker() {
 void TableWorker::Post(std::function<void()> task) {
   absl::MutexLock lock(&mutex_);
   mailbox_.push_back(std::move(task));
+  woken_ = true;
+}
+
+void TableWorker::PostQuietly(std::function<void()> task) {
+  absl::MutexLock lock(&mutex_);
+  mailbox_.push_back(std::move(task));
+}
+
+void TableWorker::RunPosted() {
+  Mailbox task;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (running_ || woken_ || mailbox_.size() > 1) {  // others' come first, which may be long
+      woken_ = !mailbox_.empty();
+      return;
+    }
+    if (mailbox_.empty()) return;
+    running_ = true;
+    task.swap(mailbox_);
+  }
+  RunTasks(std::move(task));
+}
+
+void TableWorker::RunTasks(Mailbox tasks) {
+  while (!tasks.empty()) {
+    tasks.front()();
+    tasks.pop_front();  // at once: a task may keep a receive buffer alive
+  }
+  absl::MutexLock lock(&mutex_);
+  running_ = false;
 }
 
 void TableWorker::Run() {
-  NameThisThread(absl::StrCat("rows ", number_));
   while (true) {
-    std::deque<std::function<void()>> tasks;
+    Mailbox tasks;
     {
       absl::MutexLock lock(&mutex_);
-      auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_ || !mailbox_.empty(); };
+      auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !running_ && (woken_ || stopping_); };
       mutex_.Await(absl::Condition(&ready));
-      if (mailbox_.empty()) return;
+      if (mailbox_.empty() && stopping_) return;
+      running_ = true;
+      woken_ = false;
       tasks.swap(mailbox_);
     }
-    while (!tasks.empty()) {
-      tasks.front()();
-      tasks.pop_front();  // at once: a task may keep a receive buffer alive
-    }
+    RunTasks(std::move(tasks));
   }
 }
 

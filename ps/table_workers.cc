@@ -29,7 +29,10 @@ class Countdown {
 }  // namespace
 
 TableWorkers::TableWorkers(int count) : router_(Router::RoundRobin(count)) {
-  for (int i = 0; i < count; ++i) workers_.push_back(std::make_unique<TableWorker>(i, count));
+  for (int i = 0; i < count; ++i) {
+    trace_rows_.push_back(tracer_.MakeRow(absl::StrCat("rows ", i)));
+    workers_.push_back(std::make_unique<TableWorker>(i, count));
+  }
 }
 
 absl::StatusOr<std::vector<OwnedIds>> TableWorkers::Split(const TableSpec& spec, const void* ids, size_t count, ShardSet* touched,
@@ -87,30 +90,36 @@ void TableWorkers::KeepShards(const ShardSet& kept, Shares* shares) {
   }
 }
 
-void TableWorkers::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span) {
+void TableWorkers::Post(TableWorker& worker, std::function<void()> task, Posted* posted) {
+  if (posted == nullptr || posted->worker_ != nullptr) return worker.Post(std::move(task));
+  posted->worker_ = &worker;
+  worker.PostQuietly(std::move(task));
+}
+
+void TableWorkers::PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span, Posted* posted) {
   auto countdown = std::make_shared<Countdown>(static_cast<int>(workers_.size()), std::move(then));
   for (auto& worker : workers_) {
-    worker->Post([this, span, task, countdown, worker = worker.get()] {
+    Post(*worker, [this, span, task, countdown, worker = worker.get()] {
       {
-        const TraceSpan recorded(TracerFor(span), span);
+        const TraceSpan recorded = SpanOf(*worker, span);
         task(*worker);
       }
       countdown->Arrive();
-    });
+    }, posted);
   }
 }
 
 void TableWorkers::PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
-                                const Span& span) {
+                                const Span& span, Posted* posted) {
   int busy = 0;
   for (const auto& of_worker : shares) busy += !of_worker.empty();
   // A call without rows still waits its turn, at the first worker.
   auto countdown = std::make_shared<Countdown>(std::max(busy, 1), std::move(then));
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (shares[i].empty() && (busy > 0 || i > 0)) continue;
-    workers_[i]->Post([this, span, task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
+    Post(*workers_[i], [this, span, task, countdown, worker = workers_[i].get(), mine = std::move(shares[i])] {
       {
-        TraceSpan recorded(TracerFor(span), span);
+        TraceSpan recorded = SpanOf(*worker, span);
         for (const Share& share : mine) {
           Table& table = *worker->tables().at(share.table);
           task(table, share);
@@ -118,7 +127,7 @@ void TableWorkers::PostToOwners(Shares shares, std::function<void(Table&, const 
         }
       }
       countdown->Arrive();
-    });
+    }, posted);
   }
 }
 

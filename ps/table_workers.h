@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -40,6 +41,18 @@ class TableWorkers {
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
+  // What a call has posted without waking all for it. Whoever gives one runs it when he holds no lock any more.
+  class Posted {
+   public:
+    void Run() {
+      if (worker_ != nullptr) std::exchange(worker_, nullptr)->RunPosted();
+    }
+
+   private:
+    friend class TableWorkers;
+    TableWorker* worker_ = nullptr;
+  };
+
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
@@ -54,19 +67,24 @@ class TableWorkers {
   // Takes the ids of all other virtual shards away.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
-  // has a trace_id.
-  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {});
+  // has a trace_id. With `posted`, one worker is not woken.
+  void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {}, Posted* posted = nullptr);
   void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
-                    const Span& span);
+                    const Span& span, Posted* posted = nullptr);
 
   Tracer& tracer() { return tracer_; }
 
  private:
   absl::StatusOr<std::vector<OwnedIds>> Split(const TableSpec& spec, const void* ids, size_t count, ShardSet* touched,
                                               bool distinct) const;
-  Tracer* TracerFor(const Span& span) { return span.trace_id == 0 ? nullptr : &tracer_; }
+  TraceSpan SpanOf(const TableWorker& worker, const Span& span) {
+    return TraceSpan(span.trace_id == 0 ? nullptr : &tracer_, span, trace_rows_[static_cast<size_t>(worker.number())]);
+  }
+  // The first worker that is posted to is the one not woken.
+  static void Post(TableWorker& worker, std::function<void()> task, Posted* posted);
 
   Tracer tracer_{rpc::kMaxServerSpans};
+  std::vector<uint32_t> trace_rows_;  // by worker
   const Router router_;
   std::vector<std::unique_ptr<TableWorker>> workers_;
 };

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,8 +85,8 @@ class TraceSpan {
     span_ = {name, kind, 0, MonotonicNanoseconds(), 0, flops, bytes};
     span_.other_flops = other_flops;
   }
-  // `what` says all but the times.
-  TraceSpan(Tracer* tracer, const Span& what) : tracer_(tracer) {
+  // `what` says all but the times. On a row of the tracer's (MakeRow) instead of the thread's.
+  TraceSpan(Tracer* tracer, const Span& what, uint32_t row) : tracer_(tracer), row_(row) {
     if (tracer_ == nullptr) return;
     span_ = what;
     span_.begin_ns = MonotonicNanoseconds();
@@ -93,7 +94,8 @@ class TraceSpan {
   ~TraceSpan() {
     if (tracer_ == nullptr) return;
     span_.end_ns = MonotonicNanoseconds();
-    tracer_->Add(span_);
+    if (row_.has_value()) tracer_->AddToRow(*row_, span_);
+    else tracer_->Add(span_);
   }
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
@@ -102,6 +104,7 @@ class TraceSpan {
 
  private:
   Tracer* tracer_;
+  std::optional<uint32_t> row_;
   Span span_;
 };
 

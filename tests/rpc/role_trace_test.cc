@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <thread>
 
 #include "absl/time/clock.h"
 #include "rpc/server.h"
@@ -14,18 +13,17 @@ namespace {
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
 
-TEST(RoleTraceTest, EverySpanArrivesWithItsNamesTimesAndThread) {
+TEST(RoleTraceTest, EverySpanArrivesWithItsNamesTimesAndRow) {
   auto tracer = std::make_shared<Tracer>(2);
-  std::thread([&] {
-    NameThisThread("rows 0");
+  {
     Span what;
     what.name = "gather_rows";
     what.kind = SpanKind::PULL;
     what.trace_id = ~uint64_t{0};
     what.step = 12;
-    TraceSpan span(tracer.get(), what);
+    TraceSpan span(tracer.get(), what, tracer->MakeRow("rows 0"));
     span.AddBytes(100);
-  }).join();
+  }
   ConcurrentSpan(tracer, CallSpan("Heartbeat", 5)).End();
   { const TraceSpan dropped(tracer.get(), SpanKind::GEMM, "gemm"); }
 
