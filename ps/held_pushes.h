@@ -20,7 +20,7 @@ struct HeldPush {
   uint32_t slice = 0;
   uint64_t order = 0;  // within the slice
   TableWorkers::Shares shares;
-  size_t num_bytes = 0;  // CallBytes
+  size_t num_bytes = 0;  // of ids and rows
   std::shared_ptr<const void> owner;  // keeps the gradients alive
 };
 using StepPushes = std::vector<std::shared_ptr<const HeldPush>>;

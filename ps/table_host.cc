@@ -62,6 +62,12 @@ std::optional<uint64_t> FindWrongId(const PushPart& part, uint32_t dim) {
   return id;
 }
 
+// By which a call on so many rows is short or not.
+size_t WorkBytes(const TableSpec& spec, size_t count) {
+  const size_t num_bytes = CallBytes(count, spec.dim());
+  return spec.mode() == TableSpec::DENSE_EQUIVALENT ? std::max(num_bytes, TableHost::kShortCallBytes + 1) : num_bytes;
+}
+
 // Elsewhere a step is no one update of all rows, whose place a zero gradient could take.
 absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
   for (const TableSpec& spec : tables) {
@@ -218,7 +224,7 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      num_bytes += CallBytes(part.count, spec->dim());
+      num_bytes += WorkBytes(*spec, part.count);
       if (part.row_of != nullptr) {
         RETURN_IF_ERROR(workers_.AddSums(*spec, part.ids, part.count, part.row_of, part.weights, static_cast<float*>(part.rows),
                                          &pull.shares));
@@ -273,7 +279,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
     uint64_t wrong_id = 0;
     for (const PushPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      num_bytes += CallBytes(part.count, spec->dim());
+      num_bytes += WorkBytes(*spec, part.count);
       const TableWorkers::Share values{.gradients = part.gradients, .row_of = part.row_of};
       RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &shares, &touched));
       if (rejects != nullptr || spec->non_finite() != TableSpec::REJECT) continue;

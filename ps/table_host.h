@@ -2,7 +2,7 @@
 // workers' mailboxes under one short lock; mailboxes are first in, first out, and that alone orders a step: whatever was
 // posted before a commit is part of it, and a pull posted after it sees it. Who waits for whom is StepGate's. In BSP a push goes to
 // the workers as it comes, in other modes when its trainer commits (HeldPushes).
-// Thread rule: any thread calls, without a lock that callbacks take; nothing blocks, but a short call may be worked on before it returns.
+// Thread rule: any thread calls, without a lock that anybody's callbacks take; nothing blocks, but a short call may be worked on before it returns.
 // Every callback runs exactly once, on a worker's or on a caller's thread, and never under the host's lock. Refused input changes nothing.
 #pragma once
 
@@ -70,7 +70,8 @@ class TableHost {
   // Of a trainer, that wait for their step; a client has at most some dozens on their way.
   static constexpr size_t kMaxParkedPulls = 1024;
   // Of ids and rows. A pull, push or commit of no more is short: half a millisecond, in which to wake a thread for it shows. Longer ones
-  // gain more by what their caller's thread does meanwhile, which is to receive the next.
+  // gain more by what their caller's thread does meanwhile, which is to receive the next. Those of DENSE_EQUIVALENT tables, whose rows go
+  // through every step that they have missed, are never short.
   static constexpr size_t kShortCallBytes = size_t{2} << 20;
 
   explicit TableHost(int num_workers) : workers_(num_workers) {}

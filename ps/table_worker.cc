@@ -21,12 +21,14 @@ void TableWorker::Post(std::function<void()> task) {
 void TableWorker::PostQuietly(std::function<void()> task) {
   absl::MutexLock lock(&mutex_);
   mailbox_.push_back(std::move(task));
+  ++num_quiet_;
 }
 
 void TableWorker::RunPosted() {
   Mailbox task;
   {
     absl::MutexLock lock(&mutex_);
+    --num_quiet_;
     if (running_ || woken_ || mailbox_.size() > 1) {  // others' come first, which may be long
       woken_ = !mailbox_.empty();
       return;
@@ -52,9 +54,9 @@ void TableWorker::Run() {
     Mailbox tasks;
     {
       absl::MutexLock lock(&mutex_);
-      auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !running_ && (woken_ || stopping_); };
+      auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !running_ && (woken_ || (stopping_ && num_quiet_ == 0)); };
       mutex_.Await(absl::Condition(&ready));
-      if (mailbox_.empty() && stopping_) return;
+      if (mailbox_.empty() && stopping_ && num_quiet_ == 0) return;
       running_ = true;
       woken_ = false;
       tasks.swap(mailbox_);

@@ -21,7 +21,7 @@ using TableMap = std::map<uint32_t, std::unique_ptr<Table>>;  // by number
 class TableWorker {
  public:
   TableWorker(int number, int num_workers) : number_(number), num_workers_(num_workers), thread_([this] { Run(); }) {}
-  // Runs what is in the mailbox, then ends.
+  // Runs what is in the mailbox, waits for each RunPosted that is to follow, then ends.
   ~TableWorker();
   TableWorker(const TableWorker&) = delete;
   TableWorker& operator=(const TableWorker&) = delete;
@@ -47,6 +47,7 @@ class TableWorker {
   TableMap tables_;
   absl::Mutex mutex_;
   Mailbox mailbox_ ABSL_GUARDED_BY(mutex_);
+  int num_quiet_ ABSL_GUARDED_BY(mutex_) = 0;     // PostQuietly without its RunPosted
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;    // its thread shall run what is there
   bool running_ ABSL_GUARDED_BY(mutex_) = false;  // tasks, on whatever thread
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

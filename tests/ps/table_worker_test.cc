@@ -87,13 +87,23 @@ TEST(TableWorkerTest, WhatATaskPostsRunsAfterIt) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
-TEST(TableWorkerTest, DestructionRunsWhatWasPostedQuietly) {
-  std::atomic<bool> ran{false};
-  {
-    TableWorker worker(0, 1);
-    worker.PostQuietly([&] { ran = true; });
-  }
-  EXPECT_TRUE(ran);
+// A task may be answered, and all that waited for it gone, before its poster comes to RunPosted.
+TEST(TableWorkerTest, DestructionWaitsForWhoeverHasPostedQuietly) {
+  auto worker = std::make_unique<TableWorker>(0, 1);
+  TableWorker& still_there = *worker;
+  absl::Notification ran;
+  std::atomic<bool> destroyed{false};
+  still_there.PostQuietly([&] { ran.Notify(); });
+  still_there.Post([] {});  // wakes the thread, which runs both
+  ASSERT_TRUE(ran.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  std::thread destroyer([&] {
+    worker = nullptr;
+    destroyed = true;
+  });
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_FALSE(destroyed);
+  still_there.RunPosted();
+  destroyer.join();
 }
 
 // Without a lock: tasks are one thread's at a time, whichever it is.
