@@ -56,7 +56,7 @@ void TableWorker::Run() {
       absl::MutexLock lock(&mutex_);
       auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !running_ && (woken_ || (stopping_ && num_quiet_ == 0)); };
       mutex_.Await(absl::Condition(&ready));
-      if (mailbox_.empty() && stopping_ && num_quiet_ == 0) return;
+      if (mailbox_.empty()) return;  // woken, there is something
       running_ = true;
       woken_ = false;
       tasks.swap(mailbox_);
