@@ -24,6 +24,7 @@
 #include "kernels/cpu/vectorise.h"
 #include "ps/wire_rows.h"
 #include "rpc/channel.h"
+#include "rpc/process.h"
 #include "rpc/server.h"
 #include "tests/bench/bare_rows.h"
 #include "trainer/cli/bench_figures.h"
@@ -225,6 +226,7 @@ std::string ReadLine(int pipe) {
 
 int main() {
   using namespace tandem::bare;
+  tandem::rpc::PrepareProcess();
   int pipe_ends[2];
   TANDEM_CHECK_EQ(pipe(pipe_ends), 0);
   const pid_t server = fork();  // before any thread of gRPC

@@ -1,11 +1,9 @@
 #include "trainer/cli/command_line.h"
 
-#include <malloc.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include "absl/synchronization/mutex.h"
+#include "rpc/process.h"
 #include "trainer/cli/commands.h"
 
 namespace tandem::cli {
@@ -101,22 +99,10 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--index", options.index, "")->group("");
 }
 
-// gRPC takes and frees a few hundred KB for whatever a socket delivers. By default such blocks go back to the system at once, and
-// come again page by page, until by chance a larger one has been freed: the limits that glibc then finds are set from the start.
-void KeepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 64 << 20);
-}
-
-// Debian's Abseil is built to look for deadlocks: a thread that takes a lock notes it among those that it and others hold. Unit
-// tests keep that; here it would cost pulls and pushes up to 4 %.
-void TakeLocksPlainly() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
-
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
-  KeepFreedMemory();
-  TakeLocksPlainly();
+  rpc::PrepareProcess();
   CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
