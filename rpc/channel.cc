@@ -225,9 +225,11 @@ class Channel::State::Stream : public LiveCall,
     Outgoing outgoing;
     ToByteBuffer(message, &outgoing.message);
     Future<Payload> future = outgoing.promise.future();
-    absl::MutexLock lock(&mutex_);
-    if (failure_.has_value()) return Future<Payload>::Ready(*failure_);
-    queue_.push_back(std::move(outgoing));
+    {
+      absl::MutexLock lock(&mutex_);
+      if (failure_.has_value()) return Future<Payload>::Ready(*failure_);
+      queue_.push_back(std::move(outgoing));
+    }
     Pump();
     return future;
   }
@@ -251,15 +253,13 @@ class Channel::State::Stream : public LiveCall,
 
   void OnWriteDone(bool ok) override {
     ReactionScope scope;
-    ByteBuffer written;  // let go of outside the mutex
-    absl::MutexLock lock(&mutex_);
-    written.Swap(&writing_message_);
-    writing_ = false;
-    if (ok) {
-      Pump();
-    } else {
-      BreakLocked();
+    writing_message_.Clear();
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+      if (!ok) BreakLocked();
     }
+    Pump();
   }
   void OnReadDone(bool ok) override {
     ReactionScope scope;
@@ -280,8 +280,8 @@ class Channel::State::Stream : public LiveCall,
       promise = std::move(unanswered_.front());
       unanswered_.pop_front();
       StartRead(&reply_);
-      Pump();
     }
+    Pump();
     promise.Set(std::move(reply));
   }
   void OnDone(const grpc::Status& status) override {
@@ -299,13 +299,21 @@ class Channel::State::Stream : public LiveCall,
     Outgoing(Outgoing&& other) noexcept : promise(std::move(other.promise)) { message.Swap(&other.message); }
   };
 
-  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (broken_ || writing_ || queue_.empty() || unanswered_.size() >= static_cast<size_t>(window_)) return;
-    writing_ = true;
-    writing_message_.Swap(&queue_.front().message);
-    unanswered_.push_back(std::move(queue_.front().promise));
-    queue_.pop_front();
+  // A write is begun outside the mutex: it may last until the socket has taken a large message, and meanwhile replies come. Its own hold
+  // lets it begin though the stream breaks.
+  void Pump() {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (broken_ || writing_ || queue_.empty() || unanswered_.size() >= static_cast<size_t>(window_)) return;
+      writing_ = true;
+      writing_message_.Swap(&queue_.front().message);
+      unanswered_.push_back(std::move(queue_.front().promise));
+      queue_.pop_front();
+      AddHold();
+    }
+    const std::shared_ptr<Stream> self = shared_from_this();
     StartWrite(&writing_message_);
+    RemoveHold();
   }
   void Break() {
     absl::MutexLock lock(&mutex_);
@@ -354,7 +362,7 @@ class Channel::State::Stream : public LiveCall,
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // nothing is started any more
   std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);  // once gRPC is done with the stream
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  ByteBuffer writing_message_ ABSL_GUARDED_BY(mutex_);
+  ByteBuffer writing_message_;  // being written while writing_, else under the mutex
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
   std::deque<Promise<Payload>> unanswered_ ABSL_GUARDED_BY(mutex_);  // sent, in order
 };

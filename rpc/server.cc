@@ -67,7 +67,6 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
   static StreamCall* Start(std::shared_ptr<const Handler> handler) {
     auto call = std::make_shared<StreamCall>(std::move(handler));
     call->self_ = call;
-    absl::MutexLock lock(&call->mutex_);
     call->Advance();
     return call.get();
   }
@@ -78,27 +77,33 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
       absl::MutexLock lock(&mutex_);
       reading_ = false;
       all_read_ |= !ok;  // the client has sent all it wants to send, or is gone
-      if (!ok) return Advance();
-      handling_ = true;
-      number = answers_.Expect();
+      handling_ = ok;
+      if (ok) number = answers_.Expect();
     }
+    if (!ok) return Advance();
     ReactionScope scope;
     Payload message = FromByteBuffer(request_);
     request_.Clear();
     (*handler_)(std::move(message), MakeReply(std::make_shared<Message>(shared_from_this(), number)));
-    absl::MutexLock lock(&mutex_);
-    handling_ = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      handling_ = false;
+    }
     Advance();
   }
   void OnWriteDone(bool ok) override {
-    absl::MutexLock lock(&mutex_);
-    writing_ = false;
-    if (!ok) End(absl::CancelledError("the client is gone"));
+    {
+      absl::MutexLock lock(&mutex_);
+      writing_ = false;
+      if (!ok) End(absl::CancelledError("the client is gone"));
+    }
     Advance();
   }
   void OnCancel() override {
-    absl::MutexLock lock(&mutex_);
-    End(absl::CancelledError("the stream was cancelled"));
+    {
+      absl::MutexLock lock(&mutex_);
+      End(absl::CancelledError("the stream was cancelled"));
+    }
     Advance();
   }
   void OnDone() override { std::shared_ptr<StreamCall> last = std::move(self_); }
@@ -108,8 +113,10 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
    public:
     Message(std::shared_ptr<StreamCall> stream, uint64_t number) : stream_(std::move(stream)), number_(number) {}
     void Answer(absl::StatusOr<Payload> answer) override {
-      absl::MutexLock lock(&stream_->mutex_);
-      stream_->answers_.Give(number_, std::move(answer));
+      {
+        absl::MutexLock lock(&stream_->mutex_);
+        stream_->answers_.Give(number_, std::move(answer));
+      }
       stream_->Advance();
     }
 
@@ -122,37 +129,49 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     if (!end_.has_value()) end_ = std::move(status);
   }
 
-  // Starts what can be started. Under the mutex, so that no operation can start after Finish; gRPC runs no reaction
-  // inside these calls.
-  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (finished_) return;
+  // Starts what can be started. A write is begun outside the mutex, for it may last until the socket has taken a large reply, and while
+  // others go on reading: writing_ keeps Finish, after which no operation may start, behind it. The rest is begun under the mutex; gRPC
+  // runs no reaction inside these calls.
+  void Advance() {
+    bool write = false;
+    {
+      absl::MutexLock lock(&mutex_);
+      write = AdvanceLocked();
+    }
+    if (write) StartWrite(&reply_);
+  }
+
+  // Whether reply_ is to be written.
+  bool AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (finished_) return false;
+    bool write = false;
     if (!writing_ && !end_.has_value() && answers_.ready()) {
       const absl::StatusOr<Payload> answer = answers_.Take();
       if (answer.ok()) {
-        writing_ = true;
+        writing_ = write = true;
         reply_.Clear();
         ToByteBuffer(*answer, &reply_);
-        StartWrite(&reply_);
       } else {
         End(answer.status());
       }
     }
     if (all_read_ && answers_.size() == 0) End(absl::OkStatus());
     if (end_.has_value()) {
-      if (writing_) return;
+      if (writing_) return write;
       finished_ = true;
       Finish(ToGrpcStatus(*end_));
     } else if (!reading_ && !handling_ && !all_read_ && answers_.size() + (writing_ ? 1 : 0) < kMaxUnanswered) {
       reading_ = true;
       StartRead(&request_);
     }
+    return write;
   }
 
   std::shared_ptr<StreamCall> self_;  // gRPC's share
   const std::shared_ptr<const Handler> handler_;
   ByteBuffer request_;  // being read; reading alternates with handing over
+  ByteBuffer reply_;    // being written while writing_, else under the mutex
   absl::Mutex mutex_;
-  ByteBuffer reply_ ABSL_GUARDED_BY(mutex_);  // being written
   OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // how the stream is to end
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
