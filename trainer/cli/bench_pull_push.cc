@@ -94,9 +94,14 @@ struct Repetition {
   double seconds = 0;
   double pull_bytes = 0, push_bytes = 0;
   double pull_rate = 0, push_rate = 0;  // bytes per second, while they wait for pulls or for pushes
-  double raw_pull_rate = 0, raw_push_rate = 0;
+  std::vector<double> raw_pull_rates, raw_push_rates;  // by the number of messages on their way
   double client_seconds = 0, pull_seconds = 0, push_seconds = 0;  // of all clients together
 };
+
+void AddEach(const google::protobuf::RepeatedField<double>& added, std::vector<double>* sums) {
+  sums->resize(static_cast<size_t>(added.size()));
+  for (size_t i = 0; i < sums->size(); ++i) (*sums)[i] += added[static_cast<int>(i)];
+}
 
 Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
   Repetition all;
@@ -109,8 +114,8 @@ Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
     all.push_bytes += mine.push_bytes();
     if (mine.pull_seconds() > 0) all.pull_rate += mine.pull_bytes() / mine.pull_seconds();
     if (mine.push_seconds() > 0) all.push_rate += mine.push_bytes() / mine.push_seconds();
-    all.raw_pull_rate += mine.raw_pull();
-    all.raw_push_rate += mine.raw_push();
+    AddEach(mine.raw_pull(), &all.raw_pull_rates);
+    AddEach(mine.raw_push(), &all.raw_push_rates);
     all.client_seconds += mine.end() - mine.begin();
     all.pull_seconds += mine.pull_seconds();
     all.push_seconds += mine.push_seconds();
@@ -119,19 +124,35 @@ Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
   return all;
 }
 
+// What each repetition's raw streams carried with as many messages on their way as, by the medians, carry most. The best of each repetition
+// would be the luckiest of several short measurements, beside one of ours.
+std::vector<double> RawRates(const std::vector<Repetition>& repetitions, const std::vector<double> Repetition::*rates) {
+  std::vector<double> best(repetitions.size());
+  for (size_t window = 0; window < (repetitions[0].*rates).size(); ++window) {
+    std::vector<double> of_window;
+    for (const Repetition& repetition : repetitions) of_window.push_back((repetition.*rates)[window]);
+    if (Median(of_window) > Median(best)) best = of_window;
+  }
+  return best;
+}
+
 Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>& clients) {
   Measured m;
   m.bench = bench;
   std::vector<double> rows, bytes, steps, pull_ratios, push_ratios, ratios, raw, pulls, owns, pushes;
   const auto num_steps = static_cast<double>(clients[0].steps() * clients.size());
-  for (int i = 0; i < static_cast<int>(bench.repetitions()); ++i) {
-    const Repetition r = Together(clients, i);
+  std::vector<Repetition> repetitions;
+  for (int i = 0; i < static_cast<int>(bench.repetitions()); ++i) repetitions.push_back(Together(clients, i));
+  const std::vector<double> raw_pull_rates = RawRates(repetitions, &Repetition::raw_pull_rates);
+  const std::vector<double> raw_push_rates = RawRates(repetitions, &Repetition::raw_push_rates);
+  for (size_t i = 0; i < repetitions.size(); ++i) {
+    const Repetition& r = repetitions[i];
     rows.push_back(static_cast<double>(clients[0].ids_per_step()) * num_steps / r.seconds);
     bytes.push_back((r.pull_bytes + r.push_bytes) / r.seconds);
     const double pulling = r.pull_bytes > 0 ? r.pull_bytes / r.pull_rate : 0,
                  pushing = r.push_bytes > 0 ? r.push_bytes / r.push_rate : 0;
-    const double raw_pulling = r.pull_bytes > 0 ? r.pull_bytes / r.raw_pull_rate : 0;
-    const double raw_pushing = r.push_bytes > 0 ? r.push_bytes / r.raw_push_rate : 0;
+    const double raw_pulling = r.pull_bytes > 0 ? r.pull_bytes / raw_pull_rates[i] : 0;
+    const double raw_pushing = r.push_bytes > 0 ? r.push_bytes / raw_push_rates[i] : 0;
     pull_ratios.push_back(pulling > 0 ? raw_pulling / pulling : 0);
     push_ratios.push_back(pushing > 0 ? raw_pushing / pushing : 0);
     ratios.push_back((raw_pulling + raw_pushing) / (pulling + pushing));

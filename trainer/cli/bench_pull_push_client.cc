@@ -303,14 +303,13 @@ absl::StatusOr<uint64_t> PullPushClient::ChooseSteps() {
 
 absl::Status PullPushClient::MeasureRaw(PullPushRepetition* repetition) {
   using Direction = RawBytesClient::Direction;
-  for (const int window : {1, 4}) {  // which one is faster depends on how far caches reach
+  for (const int window : {1, 4}) {  // which one is faster depends on how far caches reach, and is seen over all repetitions
     for (const Direction direction : {Direction::PULL, Direction::PUSH}) {
       const bool pull = direction == Direction::PULL;
       if (bench_.mode() == (pull ? PullPushCase::PUSH : PullPushCase::PULL)) continue;
       RETURN_IF_ERROR(Meet());
       ASSIGN_OR_RETURN(const double rate, raw_->Measure(direction, window, kRawDuration));
-      if (pull) repetition->set_raw_pull(std::max(rate, repetition->raw_pull()));
-      else repetition->set_raw_push(std::max(rate, repetition->raw_push()));
+      (pull ? repetition->mutable_raw_pull() : repetition->mutable_raw_push())->Add(rate);
     }
   }
   return absl::OkStatus();
