@@ -81,6 +81,17 @@ rpc::Future<rpc::Done> Client::PushPooled(uint64_t step, uint32_t slice, const B
   return future;
 }
 
+rpc::Future<rpc::Done> Client::AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
+  const rpc::Future<rpc::Done> pushed = Accumulate(args.step, slice, std::move(segments)), committed = Commit(args);
+  const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
+  const auto future = promise->future();
+  pushed.OnReady([promise, committed](const absl::StatusOr<rpc::Done>& push) {
+    if (!push.ok()) return promise->Set(push);
+    committed.OnReady([promise](const absl::StatusOr<rpc::Done>& commit) { promise->Set(commit); });
+  });
+  return future;
+}
+
 void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to) {
   for (size_t bag = 0; bag < bags.size(); ++bag) {
     const auto factor = static_cast<float>(PoolingFactor(bags.pooling, bags.offsets[bag + 1] - bags.offsets[bag]));

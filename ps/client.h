@@ -159,6 +159,9 @@ class Client {
   // Completes when every server has applied the step, which in BSP needs the commit of every trainer. In the order of steps: not before
   // the last one has completed.
   virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
+  // The two together, of a step that is pushed at once: the one message of the classic push, where there is one server and one message
+  // holds it. Fails as either.
+  virtual rpc::Future<rpc::Done> AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args);
   // The sparse share of params_hash (core.md 9), summed over servers.
   virtual rpc::Future<HashResult> Hash() = 0;
   // What servers hold and have done, for all their callers, added up; with this client's OwnStatistics.

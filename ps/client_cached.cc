@@ -225,14 +225,14 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
     }
   }
   std::erase_if(segments, [](const PushSegment& segment) { return segment.ids.empty(); });
+  if (segments.empty()) return client().Commit(args);
+  // Each gradient has its own step's scale already, and a step that is skipped does not take back what others left.
   CommitArgs merged = args;
-  if (!segments.empty()) {
-    // Each gradient has its own step's scale already, and a step that is skipped does not take back what others left.
-    merged.gradient_scale = 1;
-    merged.skip = false;
-    client().Accumulate(args.step, /*slice=*/0, std::move(segments)).OnReady([due](const absl::StatusOr<Done>&) {});
-  }
-  return client().Commit(merged);
+  merged.gradient_scale = 1;
+  merged.skip = false;
+  const Future<Done> committed = client().AccumulateAndCommit(/*slice=*/0, std::move(segments), merged);
+  committed.OnReady([due](const absl::StatusOr<Done>&) {});
+  return committed;
 }
 
 Future<HashResult> CachedClient::Hash() {

@@ -35,6 +35,7 @@ class ForwardingClient : public Client {
   }
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override { return client_->GradientNorm(step); }
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override { return client_->Commit(args); }
+  // AccumulateAndCommit stays Client's, which goes by these two.
   rpc::Future<HashResult> Hash() override { return client_->Hash(); }
   rpc::Future<StatisticsReply> Statistics() override { return client_->Statistics(); }
   StatisticsReply OwnStatistics() const override { return client_->OwnStatistics(); }

@@ -192,10 +192,10 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
       copies_->has_updates = false;
     }
   }
-  if (!segments.empty()) {
-    client().Accumulate(args.step, /*slice=*/0, std::move(segments)).OnReady([deltas](const absl::StatusOr<Done>&) {});
-  }
-  return client().Commit(servers);
+  if (segments.empty()) return client().Commit(servers);
+  const Future<Done> committed = client().AccumulateAndCommit(/*slice=*/0, std::move(segments), servers);
+  committed.OnReady([deltas](const absl::StatusOr<Done>&) {});
+  return committed;
 }
 
 Future<HashResult> GeoClient::Hash() {

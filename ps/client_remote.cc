@@ -243,6 +243,16 @@ Payload GatherGradients(const Plan& plan, const CutMessage& message, uint64_t dr
   return payload;
 }
 
+void SetCommit(const CommitArgs& args, CommitRequest* request) {
+  request->set_gradient_scale(args.gradient_scale);
+  request->set_skip(args.skip);
+  for (const TableRateValue& rate : args.rates) {
+    TableRate* added = request->add_rates();
+    added->set_table(rate.table);
+    added->set_learning_rate(rate.learning_rate);
+  }
+}
+
 Payload EncodePush(const PushRequest& request, const GatheredIds& ids, const Payload& gradients) {
   Payload payload(request.SerializeAsString());
   rpc::AppendBytesField(payload, 14, ids.buffer->data(), ids.num_bytes, ids.buffer);
@@ -828,14 +838,14 @@ Future<Done> RemoteClient::AccumulateMerged(uint64_t step, const std::vector<Pus
 }
 
 Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
-                                const std::vector<PushName>& merged) {
+                                const std::vector<PushName>& merged, const CommitArgs* commit) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
   // A virtual shard's part of a merged push must not be cut.
   const size_t message_bytes = merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
   const auto plan = core_->MakePlan(segments, message_bytes);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
   if ((*plan)->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = core_->Start(absl::StrCat("push for step ", step), **plan, span);
+  const auto operation = core_->Start(absl::StrCat(commit == nullptr ? "push for step " : "push and commit of step ", step), **plan, span);
   for (const CutMessage& message : (*plan)->messages) {
     const size_t server = static_cast<size_t>(message.server);
     PushRequest request;
@@ -850,6 +860,7 @@ Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector
     request.set_step(step);
     request.set_slice(slice);
     request.set_gradients_format((*plan)->wire);
+    if (commit != nullptr) SetCommit(*commit, request.mutable_commit());
     const GatheredIds ids = GatherIds(**plan, message, segments, &request);
     ResendingStream& stream = *core_->pushes[server];
     const bool checked = !stream.shares_memory();
@@ -967,19 +978,37 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
   CommitRequest request;
   *request.mutable_header() = core_->HeaderOf(span);
   request.set_step(args.step);
-  request.set_gradient_scale(args.gradient_scale);
-  request.set_skip(args.skip);
-  for (const TableRateValue& rate : args.rates) {
-    TableRate* added = request.add_rates();
-    added->set_table(rate.table);
-    added->set_learning_rate(rate.learning_rate);
-  }
+  SetCommit(args, &request);
   const auto operation = core_->BeginAll(absl::StrCat("commit of step ", args.step), span);
   // Not before the last one, whose pushes may still be on their way while this one's are there.
   std::vector<Future<Done>> before = std::exchange(pushes_, {});
   before.push_back(commit_sent_);
   commit_sent_ = core_->SendAll(core_->commits, before, request.SerializeAsString(), operation, TakeNothing);
-  return operation->future();
+  return commit_done_ = operation->future();
+}
+
+bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const {
+  // A message on the stream of pushes overtakes none that is there, but may overtake a commit on the stream of those.
+  if (core_->pushes.size() > 1 || !pushes_.empty() || !commit_done_.ready()) return false;
+  size_t num_ids = 0, num_bytes = 0;
+  for (const PushSegment& segment : segments) {
+    const auto spec = core_->specs.find(segment.table);
+    if (spec == core_->specs.end()) return false;
+    num_ids += segment.ids.size();
+    num_bytes += segment.ids.size() * (sizeof(uint64_t) + WireBytes(core_->options.wire, spec->second.dim()));
+  }
+  return num_ids > 0 && num_bytes <= core_->options.message_bytes;
+}
+
+Future<Done> RemoteClient::AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
+  if (!CanCommitWith(segments)) return Client::AccumulateAndCommit(slice, std::move(segments), args);
+  const Future<Done> done = Push(args.step, slice, segments, {}, &args);
+  core_->residuals.EndStep(args.skip);
+  pushes_.clear();
+  SharedPromise<Done> sent;
+  done.OnReady([sent](const absl::StatusOr<Done>&) { sent.Set(Done()); });
+  commit_sent_ = sent.future();
+  return done;
 }
 
 Future<HashResult> RemoteClient::Hash() {

@@ -20,8 +20,8 @@ namespace tandem::ps {
 struct RemoteClientOptions {
   // How long any other operation may take, waiting for other trainers included.
   absl::Duration timeout = absl::Seconds(60);
-  // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h.
-  size_t message_bytes = size_t{1} << 20;
+  // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h. 1 MiB of rows of dim 32 or more and their ids.
+  size_t message_bytes = size_t{9} << 17;
   ConsistencySpec consistency = {};  // the job's
   // How rows and gradients travel. Ids travel as differences wherever they ascend.
   WireFormat wire = WIRE_F32;
@@ -55,6 +55,8 @@ class RemoteClient : public Client {
   // may be pushed and committed while those before it are on their way.
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
+  // One message where there is one server, one message holds all, and no other push or commit of this client's but such is on its way.
+  rpc::Future<rpc::Done> AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) override;
   rpc::Future<HashResult> Hash() override;
   rpc::Future<StatisticsReply> Statistics() override;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
@@ -68,17 +70,21 @@ class RemoteClient : public Client {
 
  private:
   ConcurrentSpan TraceCall(SpanKind kind, const char* name, uint64_t step);
-  // `merged`: of a push that covers others; empty: of one of this trainer alone.
+  // Whether a push of these goes in one message that may bring the commit.
+  bool CanCommitWith(const std::vector<PushSegment>& segments) const;
+  // `merged`: of a push that covers others; empty: of one of this trainer alone. `commit`: what goes with it, or null.
   rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
-                              const std::vector<PushName>& merged);
+                              const std::vector<PushName>& merged, const CommitArgs* commit = nullptr);
 
   struct Core;  // shared with what is in flight
   std::shared_ptr<Core> core_;
   const uint32_t num_trainers_;
   uint64_t next_sequence_ = 1;                  // of push messages, whatever their server
   std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
-  // Complete when the last commit was sent, or will not be.
+  // Complete when the last commit was sent, or will not be; of one that went with its push, when it is done.
   rpc::Future<rpc::Done> commit_sent_ = rpc::Future<rpc::Done>::Ready(rpc::Done());
+  // The last commit that went by itself.
+  rpc::Future<rpc::Done> commit_done_ = rpc::Future<rpc::Done>::Ready(rpc::Done());
 };
 
 }  // namespace tandem::ps

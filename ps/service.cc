@@ -36,6 +36,15 @@ TableHost::Done ReplyEmpty(rpc::Reply reply) {
 
 Caller CallerOf(const RequestHeader& header) { return {header.sender().rank(), header.sender().incarnation()}; }
 
+CommitArgs ArgsOf(const CommitRequest& request, uint64_t step) {
+  CommitArgs args;
+  args.step = step;
+  args.gradient_scale = request.gradient_scale();
+  args.skip = request.skip();
+  for (const TableRate& rate : request.rates()) args.rates.push_back({rate.table(), rate.learning_rate()});
+  return args;
+}
+
 // The rows of a message with so many bytes of ids, each of `width` numbers.
 absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
   const size_t count = ids_bytes / sizeof(uint64_t);
@@ -322,7 +331,12 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
   const Caller caller = CallerOf(request.header());
   PushPlace place{caller.trainer, request.step(), request.slice(), request.sequence(), caller.incarnation};
   for (const CoveredPush& push : request.covered()) place.covered.push_back({push.trainer(), push.incarnation(), push.sequence()});
-  host_.Accumulate(place, parts, received, ReplyEmpty(reply), request.header().trace_id());
+  if (request.has_commit()) {
+    const CommitArgs args = ArgsOf(request.commit(), request.step());
+    host_.AccumulateAndCommit(place, parts, received, args, ReplyEmpty(reply), request.header().trace_id());
+  } else {
+    host_.Accumulate(place, parts, received, ReplyEmpty(reply), request.header().trace_id());
+  }
   return absl::OkStatus();
 }
 
@@ -352,12 +366,7 @@ void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {
 void EmbeddingService::Commit(rpc::Payload payload, rpc::Reply reply) {
   const auto request = Decode<CommitRequest>(payload);
   if (!request.ok()) return reply(request.status());
-  CommitArgs args;
-  args.step = request->step();
-  args.gradient_scale = request->gradient_scale();
-  args.skip = request->skip();
-  for (const TableRate& rate : request->rates()) args.rates.push_back({rate.table(), rate.learning_rate()});
-  host_.Commit(CallerOf(request->header()), args, ReplyEmpty(std::move(reply)), request->header().trace_id());
+  host_.Commit(CallerOf(request->header()), ArgsOf(*request, request->step()), ReplyEmpty(std::move(reply)), request->header().trace_id());
 }
 
 void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {

@@ -267,55 +267,66 @@ absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPla
   return (counts ? rejected_[spec.number()] : ignored).NoteRejected(spec.name(), {id, place.trainer, place.step});
 }
 
+absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
+                                     const Done& done, uint64_t trace_id, TableWorkers::Posted* posted) {
+  TableWorkers::Shares shares(workers_.size());
+  size_t num_bytes = 0;
+  ShardSet touched;
+  std::shared_ptr<const TableSpec> rejects;  // whose part has a gradient that is not finite, of this id
+  uint64_t wrong_id = 0;
+  for (const PushPart& part : parts) {
+    ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
+    num_bytes += WorkBytes(*spec, part.count);
+    const TableWorkers::Share values{.gradients = part.gradients, .row_of = part.row_of};
+    RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &shares, &touched));
+    if (rejects != nullptr || spec->non_finite() != TableSpec::REJECT) continue;
+    const std::optional<uint64_t> wrong = FindWrongId(part, spec->dim());
+    if (wrong.has_value()) rejects = spec;
+    wrong_id = wrong.value_or(0);
+  }
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(failed_);
+  if (rejects != nullptr) return Reject(*rejects, wrong_id, place, touched);
+  const Caller caller{place.trainer, place.incarnation};
+  ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched, place.covered));
+  const bool known = fresh.none();  // it was accumulated when it came first
+  // A push without ids is new every time.
+  ++(known && touched.any() ? counts_.repeated_pushes : counts_.pushes);
+  if (known) return true;
+  if (fresh != touched) TableWorkers::KeepShards(fresh, &shares);
+  // Trainer and sequence share the 64 bits that order pushes within a slice.
+  const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
+  if (!gate_.sums_trainers()) {
+    held_.Add(place.trainer, place.step, {place.slice, order, std::move(shares), num_bytes, std::move(owner)});
+    return true;
+  }
+  pending_bytes_ += num_bytes;
+  workers_.PostToOwners(
+      std::move(shares),
+      [slice = place.slice, order, owner = std::move(owner)](Table& table, const TableWorkers::Share& share) {
+        table.Accumulate(slice, order, share.owned.ids, share.gradients, owner, share.owned.positions);
+      },
+      [done] { done(absl::OkStatus()); }, WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id),
+      num_bytes <= kShortCallBytes ? posted : nullptr);
+  return false;
+}
+
 void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& parts,
                            std::shared_ptr<const void> owner, Done done, uint64_t trace_id) {
-  bool answered = false;
   TableWorkers::Posted posted;
-  absl::Status refused = [&]() -> absl::Status {
-    TableWorkers::Shares shares(workers_.size());
-    size_t num_bytes = 0;
-    ShardSet touched;
-    std::shared_ptr<const TableSpec> rejects;  // whose part has a gradient that is not finite, of this id
-    uint64_t wrong_id = 0;
-    for (const PushPart& part : parts) {
-      ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
-      num_bytes += WorkBytes(*spec, part.count);
-      const TableWorkers::Share values{.gradients = part.gradients, .row_of = part.row_of};
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &shares, &touched));
-      if (rejects != nullptr || spec->non_finite() != TableSpec::REJECT) continue;
-      const std::optional<uint64_t> wrong = FindWrongId(part, spec->dim());
-      if (wrong.has_value()) rejects = spec;
-      wrong_id = wrong.value_or(0);
-    }
-    absl::MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(failed_);
-    if (rejects != nullptr) return Reject(*rejects, wrong_id, place, touched);
-    const Caller caller{place.trainer, place.incarnation};
-    ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched, place.covered));
-    answered = fresh.none();  // it was accumulated when it came first
-    // A push without ids is new every time.
-    ++(answered && touched.any() ? counts_.repeated_pushes : counts_.pushes);
-    if (answered) return absl::OkStatus();
-    if (fresh != touched) TableWorkers::KeepShards(fresh, &shares);
-    // Trainer and sequence share the 64 bits that order pushes within a slice.
-    const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
-    if (!gate_.sums_trainers()) {
-      held_.Add(place.trainer, place.step, {place.slice, order, std::move(shares), num_bytes, std::move(owner)});
-      answered = true;
-      return absl::OkStatus();
-    }
-    pending_bytes_ += num_bytes;
-    workers_.PostToOwners(
-        std::move(shares),
-        [slice = place.slice, order, owner = std::move(owner)](Table& table, const TableWorkers::Share& share) {
-          table.Accumulate(slice, order, share.owned.ids, share.gradients, owner, share.owned.positions);
-        },
-        [done] { done(absl::OkStatus()); }, WorkSpan(SpanKind::PUSH, "accumulate", place.step, trace_id),
-        num_bytes <= kShortCallBytes ? &posted : nullptr);
-    return absl::OkStatus();
-  }();
-  if (answered || !refused.ok()) done(refused);
+  const absl::StatusOr<bool> taken = Take(place, parts, std::move(owner), done, trace_id, &posted);
+  if (!taken.ok() || *taken) done(taken.status());
   posted.Run();
+}
+
+void TableHost::AccumulateAndCommit(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
+                                    const CommitArgs& args, Done done, uint64_t trace_id) {
+  // The commit runs behind the push, and alone can still be refused.
+  TableWorkers::Posted posted;
+  const absl::StatusOr<bool> taken = Take(place, parts, std::move(owner), [](const absl::Status&) {}, trace_id, &posted);
+  posted.Run();
+  if (!taken.ok()) return done(taken.status());
+  Commit({place.trainer, place.incarnation}, args, std::move(done), trace_id);
 }
 
 void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done, uint64_t trace_id) {

@@ -1,7 +1,10 @@
 // Both clients: evaluation pulls, refusals, aborts; and the remote one when servers are slow, gone or come back.
 #include <deque>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "ps/client_local.h"
 #include "tests/ps/cluster.h"
@@ -15,12 +18,14 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 std::vector<TableSpec> Specs() { return {MakeTableSpec(1, 4)}; }
 CommitArgs Args(uint64_t step) { return {step, {{1, 1.0f}}, 1, false}; }
 
-// Two trainers on two servers, or on one local host.
-class ClientTest : public testing::TestWithParam<bool> {
+enum class Tables { LOCAL, REMOTE, REMOTE_ALONE };  // on a host of this process, on two servers, on one with long messages
+
+// Two trainers.
+class ClientTest : public testing::TestWithParam<Tables> {
  protected:
   ClientTest() {
     for (uint32_t trainer = 0; trainer < 2; ++trainer) {
-      if (GetParam()) clients_.push_back(cluster_.MakeClient(trainer, 2, {absl::Seconds(30), 64}));
+      if (GetParam() != Tables::LOCAL) clients_.push_back(cluster_.MakeClient(trainer, 2, {absl::Seconds(30), alone_ ? 4096u : 64u}));
       else clients_.push_back(std::make_unique<LocalClient>(host_, trainer, 2));
       const absl::Status created = clients_.back()->CreateTables(Specs(), absl::Seconds(30));
       EXPECT_TRUE(created.ok()) << created;
@@ -30,7 +35,8 @@ class ClientTest : public testing::TestWithParam<bool> {
     return client.Pull(step, true, {{1, ids, rows}});
   }
 
-  PsCluster cluster_{2, 1};
+  const bool alone_ = GetParam() == Tables::REMOTE_ALONE;
+  PsCluster cluster_{alone_ ? 1 : 2, 1};
   TableHost host_{2};
   std::vector<std::unique_ptr<Client>> clients_;
   const std::vector<uint64_t> ids_ = MakeIds(1, 30);
@@ -63,6 +69,19 @@ TEST_P(ClientTest, CommitAfterARefusedPushFailsAndAppliesNothing) {
   std::vector<float> broken(120, std::nanf(""));
   clients_[0]->Accumulate(1, 0, {{1, ids_, broken.data()}});
   EXPECT_TRUE(absl::IsInvalidArgument(clients_[0]->Commit(Args(1)).Wait(Deadline()).status()));
+}
+
+TEST_P(ClientTest, PushAndCommitInOneFailAndApplyNothingWhereThePushIsRefused) {
+  std::vector<float> before(120), gradients(120, 1), broken(120, std::nanf(""));
+  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
+  const auto one = absl::MakeConstSpan(ids_).first(1);  // one message: of several, the last may be refused when those of the next call come
+  const auto refused = clients_[0]->AccumulateAndCommit(0, {{1, one, broken.data()}}, Args(1));
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.Wait(Deadline()).status()));
+  std::vector<rpc::Future<rpc::Done>> both;
+  for (const auto& client : clients_) both.push_back(client->AccumulateAndCommit(0, {{1, ids_, gradients.data()}}, Args(1)));
+  for (const auto& committed : both) ASSERT_TRUE(committed.Wait(Deadline()).ok()) << committed.Wait(Deadline()).status();
+  ASSERT_TRUE(Pull(*clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
+  for (size_t i = 0; i < 120; ++i) EXPECT_EQ(rows_[i], before[i] - 2);
 }
 
 TEST_P(ClientTest, CommitWaitsForTheOtherTrainerAndPullForTheCommit) {
@@ -121,8 +140,9 @@ TEST_P(ClientTest, EmptyCallsComplete) {
   EXPECT_TRUE(clients_[0]->Pull(1, true, {{1, {}, nullptr}}).Wait(Deadline()).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, ClientTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Remote" : "Local"; });
+INSTANTIATE_TEST_SUITE_P(All, ClientTest, testing::Values(Tables::LOCAL, Tables::REMOTE, Tables::REMOTE_ALONE), [](const auto& info) {
+  return std::string(info.param == Tables::LOCAL ? "Local" : info.param == Tables::REMOTE ? "Remote" : "RemoteAlone");
+});
 
 TEST(RemoteClientTest, PullThatIsNeverAnsweredEndsNamingTheServer) {
   PsCluster cluster(2, 1);
@@ -208,9 +228,9 @@ TEST(RemoteClientTest, DestructionCompletesWhatIsInFlight) {
 // before, whose pushes are acknowledged just then on another thread.
 TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
   constexpr uint64_t kSteps = 2000, kUnderWay = 4;
-  for (const bool shared_memory : {false, true}) {
-    SCOPED_TRACE(shared_memory);
-    PsCluster cluster(2, 1);
+  for (const auto& [shared_memory, num_servers] : {std::pair(false, 2), std::pair(true, 2), std::pair(false, 1), std::pair(true, 1)}) {
+    SCOPED_TRACE(absl::StrCat(num_servers, shared_memory ? " servers, shared memory" : " servers"));
+    PsCluster cluster(static_cast<size_t>(num_servers), 1);
     RemoteClientOptions options{.timeout = absl::Seconds(30), .message_bytes = 512, .shared_memory = shared_memory};
     options.consistency.set_mode(ConsistencySpec::PERMIT);
     options.consistency.set_staleness(kUnderWay);
@@ -223,8 +243,12 @@ TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
     std::deque<rpc::Future<rpc::Done>> commits;
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const auto few = absl::MakeConstSpan(ids).first(step % 3 == 0 ? 1 : 100);  // acknowledged earlier than the others
-      client->Accumulate(step, 0, {{1, few, gradients.data()}});
-      commits.push_back(client->Commit(Args(step)));
+      if (step % 4 < 2) {  // where there is one server, the few and their commit are one message
+        commits.push_back(client->AccumulateAndCommit(0, {{1, few, gradients.data()}}, Args(step)));
+      } else {
+        client->Accumulate(step, 0, {{1, few, gradients.data()}});
+        commits.push_back(client->Commit(Args(step)));
+      }
       if (commits.size() < kUnderWay) continue;
       const auto committed = commits.front().Wait(Deadline());
       ASSERT_TRUE(committed.ok()) << committed.status();

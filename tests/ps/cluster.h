@@ -57,6 +57,7 @@ class PsCluster {
   PsCluster(int num_servers, int num_workers, uint64_t job_epoch = kTestJobEpoch) : job_epoch_(job_epoch) {
     for (int i = 0; i < num_servers; ++i) servers_.push_back(std::make_unique<PsServer>(num_workers, job_epoch));
   }
+  size_t size() const { return servers_.size(); }
   PsServer& operator[](size_t i) { return *servers_[i]; }
 
   // `addresses`: where it finds the servers, if not where they listen.

@@ -111,7 +111,7 @@ absl::Status PullPushClient::MakeRows() {
     if (IsHybrid(bench_)) {
       RETURN_IF_ERROR(Await(Pull(0, lookup_.ids)).status());
     } else {
-      RETURN_IF_ERROR(Wait(CommitBehind({Accumulate(lookup_.ids, Share(std::move(gradients)))})));
+      RETURN_IF_ERROR(Wait(AccumulateAndCommit(lookup_.ids, Share(std::move(gradients)))));
     }
   }
   return absl::OkStatus();
@@ -194,8 +194,15 @@ rpc::Future<rpc::Done> PullPushClient::Accumulate(absl::Span<const uint64_t> ids
   return client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
 }
 
+rpc::Future<rpc::Done> PullPushClient::AccumulateAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients) {
+  return client_->AccumulateAndCommit(/*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
+                                      NextCommit());
+}
+
+ps::CommitArgs PullPushClient::NextCommit() { return {.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}}; }
+
 PullPushClient::Calls PullPushClient::CommitBehind(Calls pushes) {
-  pushes.push_back(client_->Commit({.step = next_step_++, .rates = {{.table = kTable, .learning_rate = 1}}}));
+  pushes.push_back(client_->Commit(NextCommit()));
   return pushes;
 }
 
@@ -207,7 +214,7 @@ absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetiti
   if (pull) {
     pulls_under_way_.push_back(Pull(next_step_, batch));
   } else {
-    pushes_under_way_.push_back(CommitBehind({Accumulate(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)])}));
+    pushes_under_way_.push_back(AccumulateAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
   }
   for (; pulls_under_way_.size() > most_under_way; pulls_under_way_.pop_front()) {
     ASSIGN_OR_RETURN(last_pulled_, Await(pulls_under_way_.front()));

@@ -51,6 +51,10 @@ class PullPushClient {
   void PullParts(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
   rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients);
+  // The whole step.
+  rpc::Future<rpc::Done> AccumulateAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients);
+  // Of the next step, which it begins.
+  ps::CommitArgs NextCommit();
   // Commits the step whose pushes these are.
   Calls CommitBehind(Calls pushes);
   // PULL and PUSH: one behind others that are under way. Waits until there is room for the next or, where none follows, for all.
@@ -91,7 +95,7 @@ class PullPushClient {
   bool pulled_ahead_ = false;                                 // lookup_ is on its way
   std::deque<rpc::Future<ps::ArrivedRows>> pulls_under_way_;  // PULL: of each step
   ps::ArrivedRows last_pulled_;                               // PULL
-  std::deque<Calls> pushes_under_way_;                        // PUSH: of each step
+  std::deque<rpc::Future<rpc::Done>> pushes_under_way_;       // PUSH: of each step
   std::vector<float> pooled_;                                 // POOLED: [bags, dim]
 };
 
