@@ -988,8 +988,9 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
 }
 
 bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const {
-  // A message on the stream of pushes overtakes none that is there, but may overtake a commit on the stream of those.
-  if (core_->pushes.size() > 1 || !pushes_.empty() || !commit_done_.ready()) return false;
+  // A message on the stream of pushes overtakes none that is there, but may overtake a commit on the stream of those: also one that has
+  // failed here, for it may still be on its way.
+  if (core_->pushes.size() > 1 || !pushes_.empty() || !commit_done_.Wait(absl::InfinitePast()).ok()) return false;
   size_t num_ids = 0, num_bytes = 0;
   for (const PushSegment& segment : segments) {
     const auto spec = core_->specs.find(segment.table);

@@ -214,9 +214,11 @@ bool StepGate::has_commits() const {
   return std::any_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) { return t.commit.has_value(); });
 }
 
+absl::Status StepGate::CheckCommit(const Caller& caller, uint64_t step) const { return CheckStep("commit", caller.trainer, step, 1); }
+
 absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(const Caller& caller, const CommitArgs& args) {
   const uint32_t trainer = caller.trainer;
-  RETURN_IF_ERROR(CheckStep("commit", trainer, args.step, 1));
+  RETURN_IF_ERROR(CheckCommit(caller, args.step));
   RETURN_IF_ERROR(Meet("commit", caller));
   begun_ = true;
   if (args.step <= clock(trainer)) return RoundVerdict::PAST;

@@ -69,6 +69,8 @@ class StepGate {
   absl::StatusOr<ShardSet> AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
                                      const std::vector<PushName>& covered = {});
   absl::StatusOr<RoundVerdict> AdmitNorm(const Caller& caller, uint64_t step);
+  // Whether the trainer's next commit may be of this step; InvalidArgument.
+  absl::Status CheckCommit(const Caller& caller, uint64_t step) const;
   // COMPLETE makes the step applied. If two trainers disagree (FailedPrecondition, naming both) the commits of the step
   // are forgotten: none of them can succeed.
   absl::StatusOr<RoundVerdict> AdmitCommit(const Caller& caller, const CommitArgs& args);

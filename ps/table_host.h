@@ -100,7 +100,8 @@ class TableHost {
   // shards that it had none of, these count; the ids of a shard must be those of the first time.
   void Accumulate(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner, Done done,
                   uint64_t trace_id = 0);
-  // The two together: a push that is refused commits nothing.
+  // The two together: a push that is refused commits nothing, and one is refused whose commit could not follow, by its step or its rates.
+  // A commit that another trainer's contradicts (BSP) still leaves the push.
   void AccumulateAndCommit(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
                            const CommitArgs& args, Done done, uint64_t trace_id = 0);
   void GradientNorm(const Caller& caller, uint64_t step, std::function<void(absl::StatusOr<absl::uint128>)> done,
@@ -147,9 +148,10 @@ class TableHost {
   // REQUIRES: no row differs.
   absl::Status AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done);
   absl::Status CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  // Takes a push, unless it is refused. True if that is all, for now; false if `done` is told when workers have it.
+  // Takes a push, which `commit` is to follow, if not null, unless it is refused. True if that is all, for now; false if `done` is told when
+  // workers have it.
   absl::StatusOr<bool> Take(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
-                            const Done& done, uint64_t trace_id, TableWorkers::Posted* posted);
+                            const CommitArgs* commit, const Done& done, uint64_t trace_id, TableWorkers::Posted* posted);
   void PostPull(ParkedPull pull, TableWorkers::Posted* posted = nullptr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // ResourceExhausted if its trainer has as many that wait as one may have.
   absl::Status Park(ParkedPull pull) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -76,9 +76,16 @@ class TableHostTest : public testing::TestWithParam<int> {
     host_.Accumulate(place, {{table, ids.size(), ids.data(), kept->data()}}, kept, answer.Callback());
     return answer;
   }
+  static CommitArgs Args(uint64_t step, float rate = 1) { return {step, {{1, rate}, {2, rate}}, 1, false}; }
   Status Commit(uint32_t trainer, uint64_t step, float rate = 1) {
     Status answer;
-    host_.Commit({trainer}, {step, {{1, rate}, {2, rate}}, 1, false}, answer.Callback());
+    host_.Commit({trainer}, Args(step, rate), answer.Callback());
+    return answer;
+  }
+  Status PushAndCommit(PushPlace place, const std::vector<uint64_t>& ids, const std::vector<float>& gradients, const CommitArgs& args) {
+    Status answer;
+    auto kept = std::make_shared<const std::vector<float>>(gradients);
+    host_.AccumulateAndCommit(place, {{1, ids.size(), ids.data(), kept->data()}}, kept, args, answer.Callback());
     return answer;
   }
   HashResult Hash() {
@@ -178,6 +185,26 @@ TEST_P(TableHostTest, StepsUnderWayKeepTheirPushesApart) {
   EXPECT_EQ(third[0], before[0] - 1) << "step 2 is not committed";
   ASSERT_TRUE(Commit(0, 2).Get().ok());
   EXPECT_EQ(Rows({7})[0], before[0] - 5);
+}
+
+TEST_P(TableHostTest, APushWhoseCommitCouldNotFollowIsRefusedWithIt) {
+  Create(1, ConsistencySpec::PERMIT, 4);
+  const auto before = Rows({7});
+  const std::vector<float> ones(4, 1), broken(4, std::nanf(""));
+  const Status early = PushAndCommit({0, 2, 0, 2}, {7}, ones, Args(2));
+  EXPECT_TRUE(absl::IsInvalidArgument(early.Get())) << early.Get();
+  const Status unknown_table = PushAndCommit({0, 1, 0, 3}, {7}, ones, {1, {{1, 1}, {9, 1}}, 1, false});
+  EXPECT_TRUE(absl::IsInvalidArgument(unknown_table.Get())) << unknown_table.Get();
+  const Status rejected = PushAndCommit({0, 1, 0, 4}, {7}, broken, Args(1));
+  EXPECT_TRUE(absl::IsInvalidArgument(rejected.Get())) << rejected.Get();
+  // Pushed anew they count once.
+  for (uint64_t step : {1, 2}) {
+    const Status committed = PushAndCommit({0, step, 0, 10 + step}, {7}, ones, Args(step));
+    EXPECT_TRUE(committed.Get().ok()) << committed.Get();
+  }
+  const Status again = PushAndCommit({0, 2, 0, 12}, {7}, ones, Args(2));
+  EXPECT_TRUE(again.Get().ok()) << again.Get();
+  EXPECT_EQ(Rows({7})[0], before[0] - 1 - 1);
 }
 
 TEST_P(TableHostTest, TheConsistencyOfAJobIsOne) {
