@@ -20,8 +20,9 @@ struct CallOptions {
   bool idempotent = false;  // safe to send twice
 };
 
-// One bidirectional call: Send messages, each answered by one reply, in order. At most `window` messages are on their
-// way at a time; more are queued. Futures of replies that come one upon another may complete on two threads at once. The stream breaks as a whole: then every unanswered Send completes with the reason.
+// One bidirectional call: Send messages, each answered by one reply, in order; futures of replies that come one upon another may complete
+// on two threads at once. At most `window` messages are on their way at a time; more are queued. The stream breaks as a whole: then every
+// unanswered Send completes with the reason.
 class ClientStream {
  public:
   virtual ~ClientStream() = default;  // cancels
