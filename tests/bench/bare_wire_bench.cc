@@ -125,10 +125,14 @@ class Client {
   }
 
   // Bytes a second, as all that follows.
-  double Raw(cli::RawBytesClient::Direction direction, int window) {
-    const absl::StatusOr<double> rate = raw_.Measure(direction, window, absl::Seconds(kSeconds));
-    TANDEM_CHECK(rate.ok());
-    return *rate;
+  std::vector<double> Raw(cli::RawBytesClient::Direction direction) {
+    std::vector<double> rates;
+    for (const int window : cli::kRawWindows) {
+      const absl::StatusOr<double> rate = raw_.Measure(direction, window, absl::Seconds(kSeconds));
+      TANDEM_CHECK(rate.ok());
+      rates.push_back(*rate);
+    }
+    return rates;
   }
   // `window` messages on their way.
   double Push(int window) {
@@ -236,13 +240,13 @@ int main() {
   for (const int window : kWindows) {
     for (const Direction direction : {Direction::PULL, Direction::PUSH}) {
       const bool pull = direction == Direction::PULL;
-      std::vector<double> raw_one, raw_four, rates, shares;
+      std::vector<std::vector<double>> by_window;
+      std::vector<double> rates, shares;
       for (int repetition = 0; repetition < kRepetitions; ++repetition) {
-        raw_one.push_back(client.Raw(direction, 1));
-        raw_four.push_back(client.Raw(direction, 4));
+        by_window.push_back(client.Raw(direction));
         rates.push_back(pull ? client.Pull(window) : client.Push(window));
       }
-      const std::vector<double>& raw = tandem::cli::Median(raw_one) > tandem::cli::Median(raw_four) ? raw_one : raw_four;
+      const std::vector<double> raw = tandem::cli::RatesOfBestWindow(by_window);
       for (size_t i = 0; i < rates.size(); ++i) shares.push_back(rates[i] / raw[i]);
       const double rate = tandem::cli::Median(rates);
       std::printf("%-6s %7d %8.2f %6.2f %5.2f %5.2f\n", pull ? "pulls" : "pushes", window, rate / (kRowBytes + sizeof(uint64_t)) * 1e-6,

@@ -81,6 +81,13 @@ class Tally {
   std::map<std::tuple<uint32_t, uint64_t, size_t>, int> sums_;
 };
 
+ConsistencySpec Permit(uint32_t steps) {
+  ConsistencySpec consistency;
+  consistency.set_mode(ConsistencySpec::PERMIT);
+  consistency.set_staleness(steps);
+  return consistency;
+}
+
 struct Outcome {
   std::vector<absl::uint128> norms;
   HashResult hash;
@@ -291,10 +298,7 @@ TEST_P(ExactlyOnceTest, EverythingAtOnce) {
 
 TEST_F(ExactlyOnceTest, ModesThatCommitEachTrainerByItselfCountPushesOnceToo) {
   Connect({.seed = 15, .drop_request = 20, .drop_reply = 20, .delay = 100, .duplicate = 150, .replay = 150}, /*max_cuts=*/4);
-  ConsistencySpec consistency;
-  consistency.set_mode(ConsistencySpec::PERMIT);
-  consistency.set_staleness(2);
-  TrainAndExpectTheUndisturbedResult(consistency);
+  TrainAndExpectTheUndisturbedResult(Permit(2));
   EXPECT_GT(Counts("Push").copies_accepted, 0u);
 }
 
@@ -309,10 +313,7 @@ TEST_F(ExactlyOnceTest, CommitsThatComeWithTheirPushCountOnceToo) {
 TEST_F(ExactlyOnceTest, CommitsOfOneTrainerThatComeWithTheirPushCountOnceToo) {
   UseOneServer();
   Connect({.seed = 18, .drop_request = 40, .drop_reply = 40, .delay = 100, .duplicate = 300, .replay = 300}, /*max_cuts=*/4);
-  ConsistencySpec consistency;
-  consistency.set_mode(ConsistencySpec::PERMIT);
-  consistency.set_staleness(2);
-  TrainAndExpectTheUndisturbedResult(consistency);
+  TrainAndExpectTheUndisturbedResult(Permit(2));
   EXPECT_GT(Counts("Push").copies_accepted, 0u);
 }
 

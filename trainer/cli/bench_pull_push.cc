@@ -18,6 +18,7 @@
 #include "rpc/server.h"
 #include "trainer/cli/bench_figures.h"
 #include "trainer/cli/bench_pull_push_roles.h"
+#include "trainer/cli/bench_raw_bytes.h"
 #include "trainer/cli/bench_batches.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
@@ -94,7 +95,7 @@ struct Repetition {
   double seconds = 0;
   double pull_bytes = 0, push_bytes = 0;
   double pull_rate = 0, push_rate = 0;  // bytes per second, while they wait for pulls or for pushes
-  std::vector<double> raw_pull_rates, raw_push_rates;  // by the number of messages on their way
+  std::vector<double> raw_pull_rates, raw_push_rates;  // by kRawWindows
   double client_seconds = 0, pull_seconds = 0, push_seconds = 0;  // of all clients together
 };
 
@@ -124,27 +125,19 @@ Repetition Together(const std::vector<PullPushFigures>& clients, int number) {
   return all;
 }
 
-// What each repetition's raw streams carried with as many messages on their way as, by the medians, carry most. The best of each repetition
-// would be the luckiest of several short measurements, beside one of ours.
-std::vector<double> RawRates(const std::vector<Repetition>& repetitions, const std::vector<double> Repetition::*rates) {
-  std::vector<double> best(repetitions.size());
-  for (size_t window = 0; window < (repetitions[0].*rates).size(); ++window) {
-    std::vector<double> of_window;
-    for (const Repetition& repetition : repetitions) of_window.push_back((repetition.*rates)[window]);
-    if (Median(of_window) > Median(best)) best = of_window;
-  }
-  return best;
-}
-
 Measured Summarise(const PullPushCase& bench, const std::vector<PullPushFigures>& clients) {
   Measured m;
   m.bench = bench;
   std::vector<double> rows, bytes, steps, pull_ratios, push_ratios, ratios, raw, pulls, owns, pushes;
   const auto num_steps = static_cast<double>(clients[0].steps() * clients.size());
   std::vector<Repetition> repetitions;
-  for (int i = 0; i < static_cast<int>(bench.repetitions()); ++i) repetitions.push_back(Together(clients, i));
-  const std::vector<double> raw_pull_rates = RawRates(repetitions, &Repetition::raw_pull_rates);
-  const std::vector<double> raw_push_rates = RawRates(repetitions, &Repetition::raw_push_rates);
+  std::vector<std::vector<double>> raw_pulls, raw_pushes;
+  for (int i = 0; i < static_cast<int>(bench.repetitions()); ++i) {
+    repetitions.push_back(Together(clients, i));
+    raw_pulls.push_back(repetitions.back().raw_pull_rates);
+    raw_pushes.push_back(repetitions.back().raw_push_rates);
+  }
+  const std::vector<double> raw_pull_rates = RatesOfBestWindow(raw_pulls), raw_push_rates = RatesOfBestWindow(raw_pushes);
   for (size_t i = 0; i < repetitions.size(); ++i) {
     const Repetition& r = repetitions[i];
     rows.push_back(static_cast<double>(clients[0].ids_per_step()) * num_steps / r.seconds);

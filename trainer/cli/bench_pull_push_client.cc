@@ -310,7 +310,7 @@ absl::StatusOr<uint64_t> PullPushClient::ChooseSteps() {
 
 absl::Status PullPushClient::MeasureRaw(PullPushRepetition* repetition) {
   using Direction = RawBytesClient::Direction;
-  for (const int window : {1, 4}) {  // which one is faster depends on how far caches reach, and is seen over all repetitions
+  for (const int window : kRawWindows) {
     for (const Direction direction : {Direction::PULL, Direction::PUSH}) {
       const bool pull = direction == Direction::PULL;
       if (bench_.mode() == (pull ? PullPushCase::PUSH : PullPushCase::PULL)) continue;

@@ -9,6 +9,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/cli/bench_figures.h"
 
 namespace tandem::cli {
 
@@ -65,6 +66,16 @@ void RawBytesService::Register(rpc::Server& server) {
     RawMemory::Take(request);
     reply(rpc::Payload());
   });
+}
+
+std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& rates) {
+  std::vector<double> best(rates.size());
+  for (size_t window = 0; window < rates[0].size(); ++window) {
+    std::vector<double> of_window;
+    for (const std::vector<double>& repetition : rates) of_window.push_back(repetition[window]);
+    if (Median(of_window) > Median(best)) best = of_window;
+  }
+  return best;
 }
 
 RawBytesClient::RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory)

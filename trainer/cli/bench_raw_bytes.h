@@ -42,6 +42,12 @@ class RawBytesService {
   RawMemory memory_;
 };
 
+// Messages on their way at a time. Which is faster depends on how far caches reach.
+inline constexpr int kRawWindows[] = {1, 4};
+// What each repetition's raw streams carried with the window that, by the medians, carries most, of rates [repetition][window]; 0 where none
+// was measured. The best of each repetition would be the luckiest of several short measurements, beside one of ours.
+std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& rates);
+
 class RawBytesClient {
  public:
   RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory);
