@@ -28,7 +28,8 @@ void* MakeQueue(int device);
 void DestroyQueue(void* queue);
 // Copies between any two places of host and device when the queue comes to it. Host memory that is not pinned must not change until then.
 absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue);
-absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue);
+// The same of one byte over and over; `device` is the queue's.
+absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, int device, void* queue);
 // How long the host waits for a device, which a kernel that never ends keeps for good: far longer than what a queue has room for takes.
 inline constexpr absl::Duration kDeviceTimeout = absl::Minutes(10);
 // Until all that was submitted so far has run; DeadlineExceeded if that takes longer than `timeout`.

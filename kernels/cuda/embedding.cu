@@ -177,7 +177,7 @@ void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView
 void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate, Stream& stream) {
   const int64_t count = index.num_elements(), num_rows = output.shape.num_rows(), columns = output.shape[-1];
   if (!accumulate && output.num_bytes() > 0 && stream.status().ok()) {
-    stream.Fail(tandem::cuda::SetBytesAsync(output.data, 0, output.num_bytes(), stream.queue()));
+    stream.Fail(tandem::cuda::SetBytesAsync(output.data, 0, output.num_bytes(), stream.device().index, stream.queue()));
   }
   if (count == 0 || columns == 0) return;
   const SortedIndex sorted = StableSort(index, num_rows, stream);

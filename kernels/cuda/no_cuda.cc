@@ -36,7 +36,7 @@ void FreePinnedMemory(void*) { Refuse("FreePinnedMemory"); }
 void* MakeQueue(int) { Refuse("MakeQueue"); }
 void DestroyQueue(void*) { Refuse("DestroyQueue"); }
 absl::Status CopyAsync(void*, const void*, size_t, void*) { Refuse("CopyAsync"); }
-absl::Status SetBytesAsync(void*, int, size_t, void*) { Refuse("SetBytesAsync"); }
+absl::Status SetBytesAsync(void*, int, size_t, int, void*) { Refuse("SetBytesAsync"); }
 absl::Status WaitForQueue(void*, absl::Duration) { Refuse("WaitForQueue"); }
 absl::Status AddTo(DType, void*, const void*, int64_t, int, void*) { Refuse("AddTo"); }
 

@@ -157,12 +157,9 @@ absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue
   return CudaStatus(cudaMemcpyAsync(to, from, num_bytes, cudaMemcpyDefault, AsStream(queue)), "copying ", num_bytes, " bytes");
 }
 
-absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
+absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, int device, void* queue) {
   if (num_bytes == 0) return absl::OkStatus();
-  const DeviceGuard outer = StandingAnywhere();
-  int device = 0;
-  RETURN_IF_ERROR(CudaStatus(cudaStreamGetDevice(AsStream(queue), &device), "asking a stream for its device"));
-  const DeviceGuard guard(device);  // unlike a copy it must be asked for on the stream's device
+  const DeviceGuard guard = Standing(device);
   return CudaStatus(cudaMemsetAsync(to, value, num_bytes, AsStream(queue)), "setting ", num_bytes, " bytes");
 }
 

@@ -155,7 +155,7 @@ absl::Status CopyAsync(void* to, const void* from, size_t num_bytes, void* queue
   if (!called.ok()) std::memset(to, 0xff, num_bytes);  // not by chance what an earlier run left there
   return called;
 }
-absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, void* queue) {
+absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, int /*device*/, void* queue) {
   WaitInTurn(queue);
   if (num_bytes > 0) QueueOf(queue).Give([=] { std::memset(to, value, num_bytes); });
   return absl::OkStatus();

@@ -36,7 +36,7 @@ class Gpt(nn.Module):
         x = self.tokens(inputs) + self.places(torch.arange(LENGTH, device=inputs.device))
         for block in self.blocks:
             x = block(x)
-        return F.cross_entropy(F.linear(self.norm(x), self.tokens.weight).view(-1, SYMBOLS), targets.view(-1))
+        return F.cross_entropy(F.linear(self.norm(x), self.tokens.weight).view(-1, SYMBOLS), targets.reshape(-1))
 
 
 def measure(name, compiled):
