@@ -49,7 +49,7 @@ else
   row "2 trainers beside 1, processes of one card, losses differ by" "$largest" "FAILED"
 fi
 if compute-sanitizer --version >/dev/null 2>&1; then
-  # Every kernel once; the large sizes would take an hour. Racecheck, thirty times as slow, leaves the library's products out.
+  # Every kernel once; the large sizes would take an hour. Racecheck, far slower, leaves the library's products out.
   quick='-*EverySize*:*EveryDepth*:*Many*:*Long*:CudaRunTest*:CudaReplicas*:Groups/*:*OneCard*:*Die*'
   sanitizer() {  # TOOL SECONDS FILTER
     passes "compute-sanitizer $1" "$2" compute-sanitizer --tool "$1" --error-exitcode 9 "$folder/tandem_gpu" --gtest_brief=1 --gtest_filter="$3"

@@ -176,7 +176,7 @@ TEST_P(GemmTest, InstructionSetsAgree) {
 INSTANTIATE_TEST_SUITE_P(Flags, GemmTest, testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()));
 
 // A row of the product is a function of that row of a: batches of other sizes give it the same bits. Not so oneDNN's kernels for processors
-// without AVX-512, which cut the depth by the number of rows.
+// without AVX-512.
 TEST(GemmRowsTest, RowDoesNotDependOnHowManyRowsThereAre) {
   if (!MatmulTakesPanels(DType::F32)) GTEST_SKIP() << "no panel kernels on this processor";
   for (const auto& [n, k, set] : {std::tuple<int64_t, int64_t, InstructionSet>{64, 64, InstructionSet::AMX}, {33, 4200, InstructionSet::AMX},
