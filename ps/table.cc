@@ -264,10 +264,11 @@ void Table::Accumulate(uint32_t slice, uint64_t sequence, absl::Span<const uint6
                std::move(owner), positions);
 }
 
-inline void Table::Decode(const PendingGradients::Gradient& gradient, float* values) const {
+inline const float* Table::Decode(const PendingGradients::Gradient& gradient, float* values) const {
   const WireFormat format = pending_.FormatOf(gradient);
   if (format == WIRE_F32) CopyBytes(values, gradient.bytes, spec_.dim() * sizeof(float));
   else DecodeRow(format, gradient.bytes, spec_.dim(), values);
+  return values;
 }
 
 inline void Table::FetchGradients(size_t pending_row, const LineFetch& lines) const {
@@ -432,9 +433,11 @@ void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t st
 void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
   pending_.Link();
   if (!skip) {
-    // Of a row with one gradient nothing but the two decides, and both are used where they lie: in few instructions, so that the processor
-    // sees as many rows as it can ask the memory for. A gradient is read once: who sent it may still write to its memory.
-    const bool plain = UpdatesInPlace() && pending_.all_floats() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
+    // Of a row with one gradient nothing but the two decides, and both are used where they lie, unless the gradient is no array of floats:
+    // in few instructions, so that the processor sees as many rows as it can ask the memory for. A gradient is read once: who sent it may
+    // still write to its memory.
+    const bool plain = UpdatesInPlace() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
+    const bool as_floats = pending_.all_floats();
     const size_t num_rows = pending_.num_rows();
     // All pushes of a step have one format, as a rule.
     const WireFormat format = num_rows == 0 ? WIRE_F32 : pending_.FormatOf(pending_.first(0));
@@ -445,9 +448,10 @@ void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) 
       if (!plain || record == nullptr || pending_.next(gradient) != nullptr) [[unlikely]] {
         return CommitRow(i, record, scale, step, learning_rate);
       }
+      const float* values = reinterpret_cast<const float*>(gradient.bytes);
+      if (!as_floats) values = Decode(gradient, sums_.data() + num_updates_ * spec_.dim());
       const RowView row = layout_.View(record);
-      Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, reinterpret_cast<const float*>(gradient.bytes), scale}, 1, step,
-              learning_rate);
+      Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, values, scale}, 1, step, learning_rate);
     }, /*visits_fetch=*/true);
     Flush(step, learning_rate);
   } else if (spec_.non_finite() != TableSpec::REJECT) {

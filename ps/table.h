@@ -155,8 +155,8 @@ class Table {
   bool UpdatesInPlace() const { return layout_.storage() == STORED_F32 && !missed_.matter(); }
   // Commit of a row of which anything may be so.
   [[gnu::noinline]] void CommitRow(size_t pending_row, char* record, float scale, uint64_t step, double learning_rate);
-  // A gradient as f32, in `values` [dim].
-  void Decode(const PendingGradients::Gradient& gradient, float* values) const;
+  // A gradient as f32, in `values` [dim], which it returns.
+  const float* Decode(const PendingGradients::Gradient& gradient, float* values) const;
   // Fetches what SumPending will read.
   void FetchGradients(size_t pending_row, const LineFetch& lines) const;
   // Of the row that is so manieth among the pending ones: the sum of its gradients, in `sum` [dim].
