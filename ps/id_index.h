@@ -43,21 +43,20 @@ class IdIndex {
   bool IsUsed(uint64_t number) const { return number >> kColumnBits < columns_[number % kNumColumns].num_ids; }
 
   // kNone if it is not there.
-  uint64_t Find(uint64_t id) const { return FindHashed<kernels::InstructionSet::BASELINE>({Hash(salt_, id)}); }
+  uint64_t Find(uint64_t id) const { return FindHashed<kernels::InstructionSet::BASELINE>({Hash(salt_, id)}, 0); }
   // The number of a new id. REQUIRES: id != 0 and it is not there.
   uint64_t Insert(uint64_t id);
 
-  // Many ids are found in stages with other work between them, while memory comes. A batch: Begin, and of each id FetchHome and a
-  // while later Look; then Collect says the numbers of those that were found and lists the others. When some batches are collected,
-  // Resolve finds those that lie away from home: numbers[i] is then that of ids[i], or kNone, of which it returns how many there are.
+  // Many ids are found in stages, a few at a time, while memory comes. Begin asks for the lines of a batch's homes; some batches later
+  // Look says the numbers of the ids that are there, or kNone if they would be, of which it returns how many there are, and lists those
+  // that may be away from home. Resolve does the same for these.
   // REQUIRES: no Insert meanwhile.
   class Batch;
   struct Away;
   void Begin(absl::Span<const uint64_t> ids, Batch& batch) const;  // at most Batch::kSize
-  void FetchHome(const Batch& batch, size_t i) const;
+  // `first`: of the batch among all ids, whose numbers are at `numbers`.
   template <kernels::InstructionSet kSet>
-  void Look(Batch& batch, size_t i) const;
-  void Collect(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const;  // `first`: of the batch among all ids
+  size_t Look(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const;
   template <kernels::InstructionSet kSet>
   size_t Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const;
 
@@ -164,8 +163,9 @@ class IdIndex {
   Line& LineNumbered(uint64_t number) const { return reinterpret_cast<Line*>(lines_.data())[number]; }
   Line& LineAt(uint64_t column, uint64_t line) const { return LineNumbered(LineNumber(column, line)); }
 
+  // Of an id whose distance from home, if it is there, is not less.
   template <kernels::InstructionSet kSet>
-  uint64_t FindHashed(Hashed hash) const;
+  uint64_t FindHashed(Hashed hash, uint64_t distance) const;
   // False, changing nothing, if the id would lie too far from home.
   bool Place(uint64_t column, const Home& home, uint32_t place);
   // The hash of an id whose slot is in a line `distance` from this home.
@@ -186,30 +186,28 @@ class IdIndex {
 
 class IdIndex::Batch {
  public:
-  static constexpr size_t kSize = 128;  // two of them stay in the first cache, beside the numbers that they find
-  size_t count = 0;
+  static constexpr size_t kSize = kSlotsPerLine;
 
  private:
   friend class IdIndex;
-  // A line more, so that entries of one id do not share a cache's set.
-  static constexpr size_t kLength = kSize + kSlotsPerLine;
-  uint64_t hashes_[kLength], line_numbers_[kLength], keys_[kLength], limits_[kLength], num_lines_[kLength];
-  uint64_t found_[kLength];  // place + 1, or 0
+  size_t count_ = 0;
+  uint64_t hashes_[kSize], num_lines_[kSize], home_lines_[kSize], line_numbers_[kSize], keys_[kSize], limits_[kSize];
 };
 
-// Ids that are not in their home's line.
+// Ids that are not in their home's line, which is full.
 struct IdIndex::Away {
   static constexpr size_t kMaxIds = 4096;
   size_t count = 0;
-  uint16_t places[kMaxIds + 1];  // among all ids
+  uint16_t places[kMaxIds + Batch::kSize];  // among all ids
 };
 
 template <kernels::InstructionSet kSet>
-inline uint64_t IdIndex::FindHashed(Hashed hash) const {
+inline uint64_t IdIndex::FindHashed(Hashed hash, uint64_t distance) const {
   const Column& column = columns_[hash.column()];
   const Home home = HomeOf(hash, column.num_lines);
-  uint64_t at = home.line;
-  for (uint64_t distance = 0; distance <= kMaxDistance; ++distance) {
+  uint64_t at = home.line + distance;
+  if (at >= column.num_lines) at %= column.num_lines;
+  for (; distance <= kMaxDistance; ++distance) {
     const Line& line = LineAt(hash.column(), at);
     const uint64_t found = line.PlaceOf<kSet>(home.KeyAt(distance), home.limit());
     if (found != 0) return (found - 1) << kColumnBits | hash.column();
@@ -220,62 +218,62 @@ inline uint64_t IdIndex::FindHashed(Hashed hash) const {
 }
 
 inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
-  batch.count = ids.size();
-  for (size_t i = 0; i < ids.size(); ++i) batch.hashes_[i] = Hash(salt_, ids[i]);
-  for (size_t i = ids.size(); i % kSlotsPerLine != 0; ++i) batch.hashes_[i] = 0;
-  const Column* const columns = columns_.data();
-  const size_t end = (batch.count + kSlotsPerLine - 1) / kSlotsPerLine * kSlotsPerLine;
-  for (size_t i = 0; i < end; ++i) batch.num_lines_[i] = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
-  // Vectors spelt out: g++ 12 does not make them of this loop.
-  for (size_t i = 0; i < end; i += kSlotsPerLine) {
-    Numbers hashes, num_lines, line, key, number;
-    std::memcpy(&hashes, batch.hashes_ + i, sizeof(hashes));
-    std::memcpy(&num_lines, batch.num_lines_ + i, sizeof(num_lines));
-    Numbers bits;
-    PlaceAndDistanceBits(num_lines, bits);
-    Divide<Numbers>(hashes & ~(kNumColumns - 1), num_lines, bits, line, key);
-    NumberLine<Numbers>(hashes & (kNumColumns - 1), line, number);
-    const Numbers limit = (Numbers{} + 1) << (bits - kDistanceBits);
-    std::memcpy(batch.line_numbers_ + i, &number, sizeof(number));
-    std::memcpy(batch.keys_ + i, &key, sizeof(key));
-    std::memcpy(batch.limits_ + i, &limit, sizeof(limit));
+  constexpr size_t kSize = Batch::kSize;
+  batch.count_ = ids.size();
+  if (ids.size() == kSize) {
+    for (size_t i = 0; i < kSize; ++i) batch.hashes_[i] = Hash(salt_, ids[i]);
+  } else {
+    for (size_t i = 0; i < kSize; ++i) batch.hashes_[i] = i < ids.size() ? Hash(salt_, ids[i]) : 0;
   }
-}
-
-// Into the second cache: into the first is no faster on processors that take records there (RowStore). Inlined at once: g++ 12 takes a
-// function that only prefetches for one without effect, and leaves its calls out.
-__attribute__((always_inline)) inline void IdIndex::FetchHome(const Batch& batch, size_t i) const {
-  __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]), 0, 2);
+  const Column* const columns = columns_.data();
+  for (size_t i = 0; i < kSize; ++i) batch.num_lines_[i] = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
+  // Vectors spelt out: g++ 12 does not make them of a loop.
+  Numbers hashes, num_lines, bits, line, key, number;
+  std::memcpy(&hashes, batch.hashes_, sizeof(hashes));
+  std::memcpy(&num_lines, batch.num_lines_, sizeof(num_lines));
+  PlaceAndDistanceBits(num_lines, bits);
+  Divide<Numbers>(hashes & ~(kNumColumns - 1), num_lines, bits, line, key);
+  NumberLine<Numbers>(hashes & (kNumColumns - 1), line, number);
+  const Numbers limit = (Numbers{} + 1) << (bits - kDistanceBits);
+  std::memcpy(batch.home_lines_, &line, sizeof(line));
+  std::memcpy(batch.line_numbers_, &number, sizeof(number));
+  std::memcpy(batch.keys_, &key, sizeof(key));
+  std::memcpy(batch.limits_, &limit, sizeof(limit));
+  // Into the second cache: into the first is no faster on processors that take records there (RowStore).
+  for (size_t i = 0; i < kSize; ++i) __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]), 0, 2);
 }
 
 template <kernels::InstructionSet kSet>
-inline void IdIndex::Look(Batch& batch, size_t i) const {
-  batch.found_[i] = LineNumbered(batch.line_numbers_[i]).PlaceOf<kSet>(batch.keys_[i], batch.limits_[i]);
-}
-
-inline void IdIndex::Collect(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const {
-  size_t num_away = away.count;
-  for (size_t i = 0; i < batch.count; ++i) {
-    away.places[num_away] = static_cast<uint16_t>(first + i);
-    num_away += batch.found_[i] == 0;
+inline size_t IdIndex::Look(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const {
+  uint64_t found[Batch::kSize];  // place + 1, or 0
+  for (size_t i = 0; i < Batch::kSize; ++i) {
+    found[i] = LineNumbered(batch.line_numbers_[i]).PlaceOf<kSet>(batch.keys_[i], batch.limits_[i]);
   }
-  away.count = num_away;
-  for (size_t i = 0; i < batch.count; ++i) {
-    numbers[first + i] = (batch.found_[i] - 1) << kColumnBits | Hashed{batch.hashes_[i]}.column();
+  size_t end = away.count, num_absent = 0;
+  for (size_t i = 0; i < batch.count_; ++i) {
+    numbers[first + i] = (found[i] - 1) << kColumnBits | Hashed{batch.hashes_[i]}.column();
+    away.places[end] = static_cast<uint16_t>(first + i);
+    end += found[i] == 0;
   }
+  for (size_t place = away.count; place < end; ++place) {
+    const size_t i = away.places[place] - first;
+    if (LineNumbered(batch.line_numbers_[i]).full()) {
+      const uint64_t next = batch.home_lines_[i] + 1;
+      __builtin_prefetch(&LineAt(Hashed{batch.hashes_[i]}.column(), next == batch.num_lines_[i] ? 0 : next), 0, 2);
+      away.places[away.count++] = away.places[place];
+    } else {
+      numbers[first + i] = kNone;
+      ++num_absent;
+    }
+  }
+  return num_absent;
 }
 
 template <kernels::InstructionSet kSet>
 inline size_t IdIndex::Resolve(absl::Span<const uint64_t> ids, const Away& away, uint64_t* numbers) const {
-  for (size_t i = 0; i < away.count; ++i) {
-    const Hashed hash{Hash(salt_, ids[away.places[i]])};
-    const uint32_t num_lines = columns_[hash.column()].num_lines;
-    const uint64_t home = HomeOf(hash, num_lines).line;
-    if (LineAt(hash.column(), home).full()) __builtin_prefetch(&LineAt(hash.column(), home + 1 == num_lines ? 0 : home + 1));
-  }
   size_t num_absent = 0;
   for (size_t i = 0; i < away.count; ++i) {
-    const uint64_t number = FindHashed<kSet>({Hash(salt_, ids[away.places[i]])});
+    const uint64_t number = FindHashed<kSet>({Hash(salt_, ids[away.places[i]])}, 1);
     numbers[away.places[i]] = number;
     num_absent += number == kNone;
   }

@@ -55,32 +55,23 @@ size_t RowStore::FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) 
   return num_absent;
 }
 
-// The lines of a batch are on their way before those of the batch before it have all been looked at.
+// Evenly: some batches begin while lines of those before them are on their way.
 size_t RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
   size_t num_absent = 0;
   kernels::Vectorised([=, this, &num_absent](auto set) {
     constexpr kernels::InstructionSet kSet = decltype(set)::value;
-    constexpr size_t kSize = IdIndex::Batch::kSize, kLinesAhead = 96;
-    IdIndex::Batch batches[2];
+    constexpr size_t kSize = IdIndex::Batch::kSize, kBatchesAhead = 4, kRing = 8;
+    IdIndex::Batch batches[kRing];
     IdIndex::Away away;
-    IdIndex::Batch *now = &batches[0], *then = &batches[1];
-    index_.Begin(ids.subspan(0, kSize), *now);
-    for (size_t i = 0; i < std::min(now->count, kLinesAhead); ++i) index_.FetchHome(*now, i);
-    for (size_t first = 0; first < ids.size(); first += kSize, std::swap(now, then)) {
-      IdIndex::Batch &batch = *now, &next = *then;
-      index_.Begin(ids.subspan(std::min(first + kSize, ids.size()), kSize), next);
-      size_t i = 0;
-      for (; i + kLinesAhead < batch.count; ++i) {
-        index_.FetchHome(batch, i + kLinesAhead);
-        index_.Look<kSet>(batch, i);
-      }
-      for (size_t ahead = 0; i < batch.count; ++i, ++ahead) {
-        if (ahead < next.count) index_.FetchHome(next, ahead);
-        index_.Look<kSet>(batch, i);
-      }
-      index_.Collect(batch, first, numbers, away);
+    const size_t num_batches = (ids.size() + kSize - 1) / kSize;
+    size_t absent = 0;
+    for (size_t begun = 0; begun < num_batches + kBatchesAhead; ++begun) {
+      if (begun < num_batches) index_.Begin(ids.subspan(begun * kSize, kSize), batches[begun % kRing]);
+      if (begun < kBatchesAhead) continue;
+      const size_t looked = begun - kBatchesAhead;
+      absent += index_.Look<kSet>(batches[looked % kRing], looked * kSize, numbers, away);
     }
-    num_absent = index_.Resolve<kSet>(ids, away, numbers);
+    num_absent = absent + index_.Resolve<kSet>(ids, away, numbers);
   });
   return num_absent;
 }
