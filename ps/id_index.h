@@ -198,7 +198,7 @@ class IdIndex::Batch {
 struct IdIndex::Away {
   static constexpr size_t kMaxIds = 4096;
   size_t count = 0;
-  uint16_t places[kMaxIds + Batch::kSize];  // among all ids
+  uint16_t places[kMaxIds];  // among all ids
 };
 
 template <kernels::InstructionSet kSet>
@@ -220,11 +220,7 @@ inline uint64_t IdIndex::FindHashed(Hashed hash, uint64_t distance) const {
 inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
   constexpr size_t kSize = Batch::kSize;
   batch.count_ = ids.size();
-  if (ids.size() == kSize) {
-    for (size_t i = 0; i < kSize; ++i) batch.hashes_[i] = Hash(salt_, ids[i]);
-  } else {
-    for (size_t i = 0; i < kSize; ++i) batch.hashes_[i] = i < ids.size() ? Hash(salt_, ids[i]) : 0;
-  }
+  for (size_t i = 0; i < kSize; ++i) batch.hashes_[i] = i < ids.size() ? Hash(salt_, ids[i]) : 0;
   const Column* const columns = columns_.data();
   for (size_t i = 0; i < kSize; ++i) batch.num_lines_[i] = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
   // Vectors spelt out: g++ 12 does not make them of a loop.

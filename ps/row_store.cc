@@ -60,16 +60,15 @@ size_t RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) co
   size_t num_absent = 0;
   kernels::Vectorised([=, this, &num_absent](auto set) {
     constexpr kernels::InstructionSet kSet = decltype(set)::value;
-    constexpr size_t kSize = IdIndex::Batch::kSize, kBatchesAhead = 4, kRing = 8;
-    IdIndex::Batch batches[kRing];
+    constexpr size_t kSize = IdIndex::Batch::kSize, kBatchesAhead = 4;
+    IdIndex::Batch batches[kBatchesAhead];
     IdIndex::Away away;
     const size_t num_batches = (ids.size() + kSize - 1) / kSize;
     size_t absent = 0;
-    for (size_t begun = 0; begun < num_batches + kBatchesAhead; ++begun) {
-      if (begun < num_batches) index_.Begin(ids.subspan(begun * kSize, kSize), batches[begun % kRing]);
-      if (begun < kBatchesAhead) continue;
-      const size_t looked = begun - kBatchesAhead;
-      absent += index_.Look<kSet>(batches[looked % kRing], looked * kSize, numbers, away);
+    for (size_t i = 0; i < num_batches + kBatchesAhead; ++i) {
+      IdIndex::Batch& batch = batches[i % kBatchesAhead];
+      if (i >= kBatchesAhead) absent += index_.Look<kSet>(batch, (i - kBatchesAhead) * kSize, numbers, away);
+      if (i < num_batches) index_.Begin(ids.subspan(i * kSize, kSize), batch);
     }
     num_absent = absent + index_.Resolve<kSet>(ids, away, numbers);
   });
