@@ -1,5 +1,7 @@
 #include "ps/row_store.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -29,9 +31,17 @@ bool IsOfAmd() {
 #endif
 }
 
+// What the first cache has room for beside what visits write: of AMD's 48 KB (Zen 5), and of 32 KB (Zen 3), where a gather of Zipf's ids
+// with 10 KB ahead takes a tenth longer.
+size_t NearBytesAhead() {
+  const bool large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
+  return large ? 10 << 10 : 4 << 10;
+}
+
 }  // namespace
 
 bool RowStore::fetches_near = IsOfAmd();
+const size_t RowStore::near_bytes_ahead = NearBytesAhead();
 
 RowStore::RowStore(uint64_t salt, size_t stride)
     : stride_(stride), odd_inverse_(InverseOfOdd(stride >> std::countr_zero(stride))), index_(salt, MaxOfLine(stride)) {

@@ -76,8 +76,9 @@ class RowStore {
   static void SetFetchesNear(bool near) { fetches_near = near; }
 
  private:
-  static constexpr size_t kCacheLine = 64, kNearBytesAhead = 10 << 10;
+  static constexpr size_t kCacheLine = 64;
   static bool fetches_near;
+  static const size_t near_bytes_ahead;
 
   size_t FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;  // of Away::kMaxIds at most
   // CopyPresent with copy(target, source), for which fetch(source) of some that follow asks for memory.
@@ -88,8 +89,7 @@ class RowStore {
   void CopyLines(absl::Span<const uint64_t> numbers, size_t offset, char* rows, absl::Span<const uint32_t> positions) const;
   template <int kCache>
   void CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions) const;
-  // Into the first cache there is room for some 10 KB of them.
-  static size_t RecordsAhead(bool near, size_t bytes) { return near ? std::clamp<size_t>(kNearBytesAhead / bytes, 8, 64) : 64; }
+  static size_t RecordsAhead(bool near, size_t bytes) { return near ? std::clamp<size_t>(near_bytes_ahead / bytes, 8, 64) : 64; }
   char* Record(uint64_t number) const { return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_; }
 
   const size_t stride_;

@@ -26,17 +26,17 @@ inline void FetchRow(const float* row) {
   for (size_t column = 0; column < kFloats; column += kCacheLine / sizeof(float)) __builtin_prefetch(row + column, 0, kCache);
 }
 
-// kCount rows of kFloats f32, found in 2^kLineBits lines.
-template <uint64_t kCount, size_t kFloats, int kLineBits>
+// kCount rows of kFloats f32, each behind kHeaderFloats that nobody reads, found in 2^kLineBits lines.
+template <uint64_t kCount, size_t kFloats, int kLineBits, size_t kHeaderFloats = 0>
 class RowsOf {
  public:
   RowsOf()
       : index_(Buffer::Allocate(kLines * sizeof(Line))),
-        rows_(Buffer::Allocate(kCount * kFloats * sizeof(float))),
+        rows_(Buffer::Allocate(kCount * kStride * sizeof(float))),
         lines_(static_cast<Line*>(index_->data())),
         values_(static_cast<float*>(rows_->data())) {
     std::fill(lines_, lines_ + kLines, Line{});
-    std::fill(values_, values_ + kCount * kFloats, 0.0f);
+    std::fill(values_, values_ + kCount * kStride, 0.0f);
     std::vector<uint32_t> order(kCount);
     for (uint32_t i = 0; i < kCount; ++i) order[i] = i;
     for (uint32_t i = kCount - 1; i > 0; --i) std::swap(order[i], order[RandomBelow({1, 1}, 0, i, i + 1)]);
@@ -53,10 +53,10 @@ class RowsOf {
     }
   }
   void Fetch(uint32_t number) const { FetchRow<kFloats>(row(number)); }
-  float* row(uint32_t number) const { return values_ + size_t{number} * kFloats; }
+  float* row(uint32_t number) const { return values_ + size_t{number} * kStride + kHeaderFloats; }
 
  private:
-  static constexpr size_t kLines = size_t{1} << kLineBits;
+  static constexpr size_t kLines = size_t{1} << kLineBits, kStride = kHeaderFloats + kFloats;
   struct Slot {
     uint64_t id, number;
   };

@@ -1,8 +1,8 @@
 // What `tandem bench store --dim 64` can reach at most on a machine: the same number of rows and ids a call, one thread, by bare loops that
-// check, count and create nothing. Rows whose numbers are known, then rows whose numbers are found: all of a call before the first is visited,
-// or in turns with the visits. Each way with rows fetched several distances ahead, into either cache; the best counts. Passes of one kind
-// follow each other: where a host unmaps what looks idle, only the first of them finds an index that was left alone, and it is not the best.
-// At the end rows are compared with what was done to them.
+// check, count and create nothing. Rows lie as the store's do, each behind a line with its header. Rows whose numbers are known, then rows
+// whose numbers are found: all of a call before the first is visited, or in turns with the visits. Each way with rows fetched several
+// distances ahead, into either cache; the best counts. Passes of one kind follow each other: where a host unmaps what looks idle, only the
+// first of them finds an index that was left alone, and it is not the best. At the end rows are compared with what was done to them.
 // Usage: tandem_bare_store_bench
 #include <algorithm>
 #include <cmath>
@@ -132,7 +132,7 @@ class StoreBench {
     TANDEM_CHECK_EQ(visits, static_cast<double>(passes_ * ids_.size()));
   }
 
-  const RowsOf<kStoreRows, Operation::kFloats, /*kLineBits=*/22> rows_;  // 0.6 full
+  const RowsOf<kStoreRows, Operation::kFloats, /*kLineBits=*/22, kCacheLine / sizeof(float)> rows_;  // 0.6 full
   std::vector<uint64_t> ids_;
   std::vector<uint32_t> known_, found_;
   const std::shared_ptr<Buffer> memory_;  // [kIdsOfCall, kDim] f32: rows read, or gradients
