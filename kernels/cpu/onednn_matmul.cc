@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/hash/hash.h"
 #include "dnnl.hpp"
+#include "kernels/base/alternate_stack.h"
 #include "kernels/cpu/scratch.h"
 
 extern "C" void omp_set_num_threads(int num_threads);  // OpenMP's own header needs the OpenMP compile flag
@@ -64,7 +65,10 @@ bool HasPanelKernel(DType operand) {
 
 class MatmulCache {
  public:
-  MatmulCache() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) { omp_set_num_threads(1); }
+  MatmulCache() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    omp_set_num_threads(1);
+    EnsureAlternateStack();
+  }
 
   Matmul& Get(const MatmulShape& shape) {
     const auto found = matmuls_.find(shape);

@@ -93,7 +93,7 @@ TEST(LaunchTest, SigtermStopsTheJobInOrder) {
     const support::Ended ended = running.Wait();
     EXPECT_EQ(ended.exit_code, 128 + SIGTERM);
     EXPECT_LT(ended.seconds, 5);
-    EXPECT_EQ(ended.err.rfind("error: stopped by SIGTERM after step ", 0), 0u) << ended.err;
+    EXPECT_EQ(ended.err.rfind("stopped by SIGTERM after step ", 0), 0u) << ended.err;
     EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
     EXPECT_EQ(running.job.Summary("run", "status"), "stopped");
     EXPECT_NE(running.job.Summary("run", "steps"), "0");

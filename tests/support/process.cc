@@ -105,6 +105,14 @@ Ended Process::Wait(double deadline_seconds) {
   return ended;
 }
 
+bool HasPending(pid_t pid, int signal) {
+  const std::string status = ReadWhole(absl::StrCat("/proc/", pid, "/status"));
+  const std::string field = "ShdPnd:";
+  const size_t at = status.find(field);
+  if (at == std::string::npos) return false;
+  return (std::strtoull(status.c_str() + at + field.size(), nullptr, 16) >> (signal - 1) & 1) != 0;
+}
+
 bool HasProc() { return std::filesystem::exists("/proc/self/stat"); }
 
 std::string RunningProcess::ValueOf(const std::string& flag) const {

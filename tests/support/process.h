@@ -40,6 +40,9 @@ class Process {
   bool reaped_ = false;
 };
 
+// Whether this signal was sent to a process that has not taken it yet.
+bool HasPending(pid_t pid, int signal);
+
 // Whether /proc is there: without it (a bare chroot) the functions below find nothing.
 bool HasProc();
 

@@ -181,8 +181,7 @@ std::vector<std::string> RoleArguments(const PullPushCase& bench, const char* ro
 }
 
 struct CaseOutcome {
-  int exit_code = 0;
-  std::string cause;
+  Supervisor::Outcome processes;
   std::vector<PullPushFigures> clients;
 };
 
@@ -206,8 +205,8 @@ absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
   }
   const Supervisor::Outcome outcome = supervisor.Run();
   server.Shutdown(0);
-  CaseOutcome ended{outcome.exit_code, outcome.cause, reports.Take()};
-  if (ended.exit_code == 0 && ended.clients.size() != bench.clients()) {
+  CaseOutcome ended{outcome, reports.Take()};
+  if (ended.processes.exit_code == 0 && ended.clients.size() != bench.clients()) {
     return absl::InternalError(absl::StrCat(ended.clients.size(), " of ", bench.clients(), " clients reported"));
   }
   return ended;
@@ -343,10 +342,7 @@ int BenchPullPush(const BenchPullPushOptions& options) {
   for (const PullPushCase& bench : *plan) {
     const auto outcome = RunCase(bench);
     if (!outcome.ok()) return ReportError(outcome.status());
-    if (outcome->exit_code != 0) {
-      std::fprintf(stderr, "%s%s\n", kOwnFailure, outcome->cause.c_str());
-      return outcome->exit_code;
-    }
+    if (outcome->processes.exit_code != 0) return ReportOutcome(outcome->processes);
     const Measured measured = Summarise(bench, outcome->clients);
     Print(measured);
     all_correct &= measured.wrong.empty();

@@ -5,6 +5,7 @@
 
 #include "rpc/process.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/signals.h"
 
 namespace tandem::cli {
 
@@ -102,6 +103,7 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
+  TakeSignals();
   rpc::PrepareProcess();
   CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
   app.require_subcommand(1);

@@ -7,17 +7,37 @@
 
 namespace tandem::cli {
 
+namespace {
+
+// A stop explains that peers go, not what this process found by itself.
+bool IsExplainedByStop(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kAborted: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
 int ReportError(const absl::Status& status) {
   const std::string message(status.message());
+  if (SignalReceived() && status.code() == absl::StatusCode::kCancelled) {
+    std::fprintf(stderr, "%s\n", message.c_str());
+    return 128 + ReceivedSignal();
+  }
   const bool several = message.find('\n') != std::string::npos;  // they stand below one another
   std::fprintf(stderr, "%s%s\n", several ? "errors:\n" : kOwnFailure, message.c_str());
-  return WithSignal(ReceivedSignal(), ExitCodeOf(status));
+  return ExitCodeOf(status);
 }
 
 int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal) {
-  std::fprintf(stderr, "[%s] %s%s\n", name.c_str(), told || signal != 0 ? kToldFailure : kOwnFailure,
+  const bool stopped = signal != 0 && (told || IsExplainedByStop(status));
+  std::fprintf(stderr, "[%s] %s%s\n", name.c_str(), told || stopped ? kToldFailure : kOwnFailure,
                std::string(status.message()).c_str());
-  return WithSignal(signal, ExitCodeOf(status));
+  return stopped ? 128 + signal : ExitCodeOf(status);
 }
 
 }  // namespace tandem::cli

@@ -8,10 +8,10 @@
 
 namespace tandem::cli {
 
-// Prints "error: ..." and returns the exit code, 128 + n if the cause is a caught signal.
+// Prints "error: ..." and returns the exit code. A stop by a signal is told as such, with 128 + n.
 int ReportError(const absl::Status& status);
 // The same for a role of a job: "[trainer-1] error: ..." for its own failure, "[trainer-1] ended: ..." for one that the
-// job told it about, and after a signal. The supervisor of `launch` reads these lines (supervisor.h).
+// job told it about, and for a stop by `signal`, with 128 + n. The supervisor of `launch` reads these lines (supervisor.h).
 int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal = ReceivedSignal());
 
 }  // namespace tandem::cli

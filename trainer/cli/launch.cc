@@ -60,7 +60,7 @@ int Launch(const RunOptions& options) {
   if (absl::Status status = StartRoles(options, (*master)->text(), supervisor); !status.ok()) return ReportError(status);
   const Supervisor::Outcome outcome = supervisor.Run();
   if (outcome.exit_code == 0) return 0;
-  std::fprintf(stderr, "%s%s\n", kOwnFailure, outcome.cause.c_str());
+  ReportOutcome(outcome);
   SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds(), outcome.exit_code);
   return outcome.exit_code;
 }

@@ -6,9 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "trainer/checkpoint/folder.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/signals.h"
 
@@ -23,6 +26,15 @@ std::string Cell(const std::map<std::string, double>& column, const std::string&
 
 // "1 trainer", "2 trainers"
 std::string Count(int count, const char* noun) { return absl::StrCat(count, " ", noun, count == 1 ? "" : "s"); }
+
+// What the newest checkpoint that can be read says of the run.
+std::optional<CheckpointManifest> NewestManifest(const std::string& folder) {
+  const std::vector<std::string> paths = checkpoint::ListCheckpoints(folder);
+  for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
+    if (auto manifest = checkpoint::ReadManifest(*path); manifest.ok()) return *std::move(manifest);
+  }
+  return std::nullopt;
+}
 
 // Whether the run has said itself how it ended. Trainers that are told to end because another role failed say "stopped".
 bool IsSummed(const std::string& path) {
@@ -50,6 +62,11 @@ void SummariseFailure(const std::string& folder, const Job& job, const loop::Run
     if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64 ",\"epoch\":%" SCNd64, &step, &epoch) != 2) continue;
     summary.steps = step;
     summary.epochs = epoch - 1;
+  }
+  if (const auto saved = NewestManifest(folder + "/checkpoints")) {
+    summary.best_step = static_cast<int64_t>(saved->best_step());
+    summary.best_epoch = static_cast<int64_t>(saved->best_epoch());
+    summary.metrics = {saved->best_metrics().begin(), saved->best_metrics().end()};
   }
   loop::WriteSummary(folder, summary).IgnoreError();  // the run's own error is reported in any case
 }
@@ -87,7 +104,7 @@ void PrintReport(const loop::RunSummary& summary, const loop::JobData& data, con
               summary.status == loop::kStopped ? "  stopped before its end" : "");
   if (summary.best_step > 0) PrintMetrics(summary.metrics, summary.best_step, data);
   std::printf("\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",
-              loop::HashText(summary.params_hash).c_str(), folder.c_str());
+              loop::HashText(*summary.params_hash).c_str(), folder.c_str());
   std::fflush(stdout);
 }
 

@@ -25,7 +25,8 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, co
 // Prints the table and the paths of what was written.
 void PrintReport(const loop::RunSummary& summary, const loop::JobData& data, const std::string& folder);
 
-// summary.json of a run that ended badly: stopped or failed, with the steps that metrics.jsonl tells of. Writes nothing for a
+// summary.json of a run that ended badly: stopped or failed, with the steps that metrics.jsonl tells of and the best evaluation that the
+// newest checkpoint does. It has no params_hash. Writes nothing for a
 // run that had not begun or whose exit code says that a job, file or checkpoint was refused: an older run stays as it was.
 void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds, int exit_code);
 

@@ -1,41 +1,92 @@
 #include "trainer/cli/signals.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <csignal>
+#include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 
 namespace tandem::cli {
 
 namespace {
-std::atomic<int> received = 0;  // read by threads that the signal did not interrupt
-static_assert(std::atomic<int>::is_always_lock_free);
-void Note(int signal) {
-  int none = 0;
-  received.compare_exchange_strong(none, signal);
+
+std::atomic<int> received = 0;
+std::atomic<bool> noting = false;  // else a stop ends the process
+sigset_t before;                   // what the process had blocked when it began
+
+// Signals that a thread's own instruction raises, and those of sampling profilers, whose handlers belong on the sampled thread.
+constexpr int kStayOpen[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGPROF, SIGVTALRM};
+
+sigset_t Stops() {
+  sigset_t stops;
+  sigemptyset(&stops);
+  sigaddset(&stops, SIGTERM);
+  sigaddset(&stops, SIGINT);
+  struct sigaction hangup {};
+  if (sigaction(SIGHUP, nullptr, &hangup) != 0 || hangup.sa_handler != SIG_IGN) sigaddset(&stops, SIGHUP);
+  return stops;
 }
+
+[[noreturn]] void EndAtOnce(int signal) {
+  std::signal(signal, SIG_DFL);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
+  while (true) raise(signal);
+}
+
+// This thread alone takes what is sent to the process: stops as values, all else by the handler or default it has.
+void Take(sigset_t stops) {
+  pthread_sigmask(SIG_SETMASK, &stops, nullptr);
+  while (true) {
+    int signal = 0;
+    if (sigwait(&stops, &signal) != 0) continue;
+    if (!noting) EndAtOnce(signal);
+    int none = 0;
+    received.compare_exchange_strong(none, signal);
+  }
+}
+
 }  // namespace
 
+void TakeSignals() {
+  sigset_t blocked;
+  sigfillset(&blocked);
+  for (const int signal : kStayOpen) sigdelset(&blocked, signal);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows over its limit is an error of the write
+  std::thread(Take, Stops()).detach();  // lives as long as the process
+}
+
 void CatchSignals() {
-  struct sigaction action {};
-  action.sa_handler = Note;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  noting = true;
+}
+
+void GiveSignalsBack() {
+  std::signal(SIGPIPE, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 
 int ReceivedSignal() { return received; }
 
+std::string SignalName(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return absl::StrCat("SIG", name != nullptr ? name : "?");
+}
+
 absl::Status SignalStatus() {
   if (received == 0) return absl::OkStatus();
-  return absl::CancelledError(absl::StrCat("stopped by ", received == SIGINT ? "SIGINT" : "SIGTERM"));
+  return absl::CancelledError(absl::StrCat("stopped by ", SignalName(received)));
 }
 
 absl::Status StoppedStatus(int64_t steps) {
   const std::string by = received == 0 ? "stopped by a signal to another trainer" : std::string(SignalStatus().message());
   return absl::CancelledError(absl::StrCat(by, " after step ", steps, "; a checkpoint is written: --resume goes on"));
 }
-
-int WithSignal(int signal, int code) { return signal == 0 ? code : 128 + signal; }
 
 }  // namespace tandem::cli

@@ -1,8 +1,10 @@
-// SIGTERM and SIGINT as a value that the run asks for, instead of a sudden end. One process-wide flag, because signals are
-// process-wide. Thread rule: Received from any thread.
+// SIGTERM, SIGINT and SIGHUP as a value that the run asks for, instead of a sudden end. No handler runs for them: every thread has
+// signals blocked but one, which takes them. A handler on a computing thread could damage weights (kernels/base/alternate_stack.h).
+// State is process-wide, because signals are. Thread rule: questions from any thread; the rest from the main thread.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -13,8 +15,14 @@ namespace tandem::cli {
 // Servers and the master, whom signals often reach too, stay as long if trainers need them.
 inline constexpr absl::Duration kStopGrace = absl::Seconds(60);
 
-// From now on SIGTERM and SIGINT are only noted.
+// Starts the thread that takes signals; a stop ends the process at once until CatchSignals. SIGHUP is none of ours if it was
+// ignored before (nohup). REQUIRES: no other thread runs yet, because threads inherit what is blocked.
+void TakeSignals();
+// From now on a stop is only noted, and output nobody reads is an error of the write instead of SIGPIPE.
 void CatchSignals();
+// Gives a forked child the signals that this process began with, for the program that the child becomes. Async-signal-safe.
+void GiveSignalsBack();
+
 // The first signal noted, or 0.
 int ReceivedSignal();
 inline bool SignalReceived() { return ReceivedSignal() != 0; }
@@ -22,7 +30,7 @@ inline bool SignalReceived() { return ReceivedSignal() != 0; }
 absl::Status SignalStatus();
 // How a run that stopped after `steps` steps, with a checkpoint written, ends: Cancelled.
 absl::Status StoppedStatus(int64_t steps);
-// 128 + `signal` if there is one, else `code`.
-int WithSignal(int signal, int code);
+// "SIGTERM"
+std::string SignalName(int signal);
 
 }  // namespace tandem::cli

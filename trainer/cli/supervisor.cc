@@ -24,21 +24,16 @@ constexpr double kTermSeconds = 3;     // from SIGTERM to SIGKILL after a failur
 constexpr double kLingerSeconds = 10;  // for the others to end after the first good end
 constexpr int kPollMilliseconds = 20;
 
-[[noreturn]] void BecomeRole(const std::vector<std::string>& arguments, int error_pipe, pid_t parent) {
+// Between fork and exec: takes no memory, because a thread that is not here may hold the allocator's lock.
+[[noreturn]] void BecomeRole(char* const* argv, int error_pipe, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(75);  // the parent died before the line above
   dup2(error_pipe, STDERR_FILENO);
-  std::vector<char*> argv;
-  static char self[] = "tandem";
-  argv.push_back(self);
-  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  execv("/proc/self/exe", argv.data());
-  execvp(program_invocation_name, argv.data());  // a bare chroot has no /proc
+  GiveSignalsBack();
+  execv("/proc/self/exe", argv);
+  execvp(program_invocation_name, argv);  // a bare chroot has no /proc
   _exit(126);
 }
-
-std::string SignalName(int signal) { return absl::StrCat("SIG", sigabbrev_np(signal) ? sigabbrev_np(signal) : "?"); }
 
 }  // namespace
 
@@ -56,8 +51,12 @@ absl::Status Supervisor::Start(const std::string& name, const std::vector<std::s
     return absl::UnavailableError(absl::StrCat("no pipe for ", name, ": ", std::strerror(errno)));
   }
   fcntl(pipe_ends[1], F_SETFL, 0);  // the child writes as to any stderr
+  static char self[] = "tandem";
+  std::vector<char*> argv{self};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
   const pid_t parent = getpid(), pid = fork();
-  if (pid == 0) BecomeRole(arguments, pipe_ends[1], parent);
+  if (pid == 0) BecomeRole(argv.data(), pipe_ends[1], parent);
   const int error = errno;
   close(pipe_ends[1]);
   if (pid < 0) {
@@ -123,14 +122,22 @@ void Supervisor::ReapEnded(Outcome& outcome) {
     if (WIFSIGNALED(status)) child.signal = WTERMSIG(status);
     child.exit_code = child.signal != 0 ? 128 + child.signal : WEXITSTATUS(status);
     if (child.error_pipe >= 0) ReadErrors(child);
-    if (child.exit_code != 0 && first_failed_ < 0 && !killed_by_us_) {
+    if (first_failed_ < 0 && IsFailure(child)) {
       first_failed_ = static_cast<int>(i);
       outcome.exit_code = child.exit_code;
     }
   }
 }
 
+// A child that was told to stop ends by that signal, or with its code, or well. Any other end is a failure, also during a stop.
+bool Supervisor::IsFailure(const Child& child) const {
+  if (child.exit_code == 0) return false;
+  if (!killed_by_us_) return true;
+  return Stopping() && child.exit_code != 128 + ReceivedSignal() && child.exit_code != 128 + last_sent_;
+}
+
 void Supervisor::SignalAll(int signal) {
+  last_sent_ = signal;
   for (const Child& child : children_) {
     if (!child.ended) kill(child.pid, signal);
   }
@@ -189,27 +196,30 @@ std::string Supervisor::StopCause() const {
 Supervisor::Outcome Supervisor::Run() {
   Outcome outcome;
   double ending_since = 0;
-  bool killed = false;
   while (!AllEnded()) {
     PollErrors();
     ReapEnded(outcome);
     const double now = MonotonicSeconds();
     if (ending_since == 0) {
       const std::string lingering = first_failed_ < 0 ? Lingering(now) : "";
-      if (!lingering.empty()) outcome = {75, lingering};
+      if (!lingering.empty()) outcome = {.exit_code = 75, .cause = lingering};
       killed_by_us_ = first_failed_ < 0 && (ReceivedSignal() != 0 || !lingering.empty());
       if (first_failed_ >= 0 || killed_by_us_) {
         ending_since = now;
         SignalAll(ReceivedSignal() != 0 ? ReceivedSignal() : SIGTERM);
       }
-    } else if (!killed && now - ending_since > (Stopping() ? absl::ToDoubleSeconds(kStopGrace) : kTermSeconds)) {
-      killed = true;
+    } else if (last_sent_ != SIGKILL && now - ending_since > (Stopping() ? absl::ToDoubleSeconds(kStopGrace) : kTermSeconds)) {
       SignalAll(SIGKILL);
     }
   }
-  if (Stopping()) return {128 + ReceivedSignal(), StopCause()};
+  if (first_failed_ < 0 && Stopping()) return {.exit_code = 128 + ReceivedSignal(), .cause = StopCause(), .stopped = true};
   ChooseCause(outcome);
   return outcome;
+}
+
+int ReportOutcome(const Supervisor::Outcome& outcome) {
+  std::fprintf(stderr, "%s%s\n", outcome.stopped ? "" : kOwnFailure, outcome.cause.c_str());
+  return outcome.exit_code;
 }
 
 }  // namespace tandem::cli

@@ -29,10 +29,11 @@ class Supervisor {
 
   struct Outcome {
     int exit_code = 0;
-    std::string cause;  // empty if all ended well
+    std::string cause;     // empty if all ended well
+    bool stopped = false;  // by a signal, and every child ended as it should then
   };
-  // Until every child has ended. A signal caught by this process (signals.h) ends the job with 128 + n; servers that
-  // outlive the trainers' good end by 10 s are ended with 75.
+  // Until every child has ended. A signal caught by this process (signals.h) ends the job with 128 + n, unless a child crashes or
+  // fails by itself meanwhile. Servers that outlive the trainers' good end by 10 s are ended with 75.
   Outcome Run();
 
  private:
@@ -52,6 +53,7 @@ class Supervisor {
   void TakeLine(Child& child, const std::string& line);
   void PollErrors();
   void ReapEnded(Outcome& outcome);
+  bool IsFailure(const Child& child) const;
   void SignalAll(int signal);
   bool AllEnded() const;
   void ChooseCause(Outcome& outcome);
@@ -62,7 +64,11 @@ class Supervisor {
   std::vector<Child> children_;
   int first_failed_ = -1;
   bool killed_by_us_ = false;  // no child failed, we ended the job
+  int last_sent_ = 0;          // signal
   double trainers_ended_ = 0;
 };
+
+// Tells the user why processes ended badly, a stop not as an error, and returns the exit code.
+int ReportOutcome(const Supervisor::Outcome& outcome);
 
 }  // namespace tandem::cli

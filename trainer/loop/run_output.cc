@@ -47,7 +47,7 @@ std::string SummaryJson(const RunSummary& s) {
       ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
       ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
       ",\"samples_per_second\":", JsonNumber(s.samples_per_second), ",\"tokens_per_second\":", JsonNumber(s.tokens_per_second),
-      ",\"params_hash\":", JsonString(HashText(s.params_hash)), ",\"sparse_rows\":", s.sparse_rows,
+      ",\"params_hash\":", s.params_hash ? JsonString(HashText(*s.params_hash)) : "null", ",\"sparse_rows\":", s.sparse_rows,
       ",\"dense_parameters\":", s.dense_parameters, "}\n");
 }
 

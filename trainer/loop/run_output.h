@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/numeric/int128.h"
@@ -48,7 +49,7 @@ struct RunSummary {
   RunLayout layout;
   std::map<std::string, double> metrics;
   double samples_per_second = 0, tokens_per_second = 0;
-  absl::uint128 params_hash = 0;
+  std::optional<absl::uint128> params_hash;  // none of a run that failed
   uint64_t sparse_rows = 0, dense_parameters = 0;
 };
 

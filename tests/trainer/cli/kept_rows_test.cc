@@ -69,7 +69,7 @@ class KeptRowsTest : public testing::Test {
         const auto summary = loop::RunReplica(job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank == 0) {
-          hash_ = summary->params_hash;
+          hash_ = *summary->params_hash;
           report_ = absl::StrJoin(client->Report(), "\n");
         }
       });
