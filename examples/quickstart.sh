@@ -28,7 +28,7 @@ mkdir -p out
 build/tandem synthesize --out "$log" --users 16000 --items 200 --min-length 6 --max-length 14
 
 say "Training: 1 master, 2 parameter servers, 2 trainers"
-build/tandem launch examples/sequence_rec/synthetic.textproto --ps 2 --trainers 2 --set data.path="$log" --out "$run"
+build/tandem launch examples/sequence_rec/synthetic.textproto --ps 2 --trainers 2 --set data.path="$log" --out "$run" --overwrite
 
 say "Written"
 printf '  %s\n' "$PWD/$log  the generated log" "$PWD/$run/metrics.jsonl  one line per logged step" \

@@ -1,60 +1,53 @@
 #include "rpc/listen.h"
 
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "rpc/address.h"
 
 namespace tandem::rpc {
 
 namespace {
 
-struct HostPort {
-  std::string host, port;
-};
-
-absl::StatusOr<HostPort> SplitHostPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon + 1 == address.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("cannot listen on \"", address, "\": expected HOST:PORT"));
-  }
-  HostPort split{address.substr(0, colon), address.substr(colon + 1)};
-  if (split.host.size() >= 2 && split.host.front() == '[' && split.host.back() == ']') {
-    split.host = split.host.substr(1, split.host.size() - 2);
-  }
-  return split;
-}
-
-// As the kernel knows it.
-absl::StatusOr<int> PortOf(int fd) {
+// "127.0.0.1 5000", as the kernel knows it.
+absl::StatusOr<std::string> BoundAddress(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
+  char host[NI_MAXHOST], port[NI_MAXSERV];
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return absl::InternalError(std::strerror(errno));
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  const int error = getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof host, port, sizeof port,
+                                NI_NUMERICHOST | NI_NUMERICSERV);
+  if (error != 0) return absl::InternalError(gai_strerror(error));
+  return absl::StrCat(host, " ", port);
 }
+
+absl::Status PortInUse(const std::string& listen) { return absl::UnavailableError(absl::StrCat("port in use: ", listen)); }
 
 }  // namespace
 
-HeldAddress::~HeldAddress() { close(socket_); }
+HeldAddress::~HeldAddress() {
+  close(socket_);
+  if (claim_ >= 0) close(claim_);
+}
 
 absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::Hold(const std::string& listen) {
-  ASSIGN_OR_RETURN(const HostPort address, SplitHostPort(listen));
+  ASSIGN_OR_RETURN(const Address address, ParseAddress(listen));
   const auto refused = [&](const char* why) {
     return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", listen, ": ", why));
   };
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  if (const int error = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(), address.port.c_str(), &hints, &found);
-      error != 0) {
+  if (const int error = getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found); error != 0) {
     return refused(gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
@@ -64,11 +57,28 @@ absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::Hold(const std::string
   // Linux lets two sockets have one port if both say so and at most one listens; it picks such a port for nobody.
   const int one = 1;
   if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
-    if (errno == EADDRINUSE) return absl::UnavailableError(absl::StrCat("port in use: ", listen));
+    if (errno == EADDRINUSE) return PortInUse(listen);
     return refused(std::strerror(errno));
   }
-  ASSIGN_OR_RETURN(const int port, PortOf(fd));
-  held->text_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  ASSIGN_OR_RETURN(const std::string bound, BoundAddress(fd));
+  held->text_ = absl::StrCat(listen.substr(0, listen.rfind(':')), ":", bound.substr(bound.rfind(' ') + 1));
+  return held;
+}
+
+absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::HoldAlone(const std::string& listen) {
+  ASSIGN_OR_RETURN(auto held, Hold(listen));
+  ASSIGN_OR_RETURN(const std::string bound, BoundAddress(held->socket_));
+  held->claim_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  // A name without a file: the kernel forgets the name with its process, and knows the name where it knows the port.
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = absl::StrCat("tandem-listens-", bound);
+  text.copy(name.sun_path + 1, sizeof name.sun_path - 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  if (held->claim_ < 0 || bind(held->claim_, reinterpret_cast<const sockaddr*>(&name), size) != 0) {
+    if (errno == EADDRINUSE) return PortInUse(listen);
+    return absl::UnavailableError(absl::StrCat("cannot claim ", held->text(), ": ", std::strerror(errno)));
+  }
   return held;
 }
 

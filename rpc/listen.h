@@ -15,6 +15,9 @@ class HeldAddress {
   // `listen` is "host:port", port 0 picks a free one. Unavailable if somebody listens there, InvalidArgument for another reason; both
   // name it.
   static absl::StatusOr<std::unique_ptr<HeldAddress>> Hold(const std::string& listen);
+  // The same for a process that starts the server: whoever else asks for the port alone meanwhile has Unavailable. Of two that only
+  // bind the port both would have it, and their servers' clients would meet the same server.
+  static absl::StatusOr<std::unique_ptr<HeldAddress>> HoldAlone(const std::string& listen);
   ~HeldAddress();
   HeldAddress(const HeldAddress&) = delete;
   HeldAddress& operator=(const HeldAddress&) = delete;
@@ -26,6 +29,7 @@ class HeldAddress {
   explicit HeldAddress(int socket) : socket_(socket) {}
 
   const int socket_;  // bound, not listening
+  int claim_ = -1;    // of the one who has it alone
   std::string text_;
 };
 

@@ -45,5 +45,19 @@ TEST(HeldAddressTest, IsKeptForTheServerThatNamesIt) {
   EXPECT_EQ(ErrorOfTaking(address), 0);
 }
 
+TEST(HeldAddressTest, TwoThatStartServersCannotHaveOne) {
+  auto first = HeldAddress::HoldAlone("127.0.0.1:0");
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string address = (*first)->text();
+  const absl::Status second = HeldAddress::HoldAlone(address).status();
+  EXPECT_TRUE(absl::IsUnavailable(second)) << second;
+  EXPECT_EQ(second.message(), "port in use: " + address);
+  Server server;
+  EXPECT_TRUE(server.Start(address).ok()) << "the server that the first one starts";
+  server.Shutdown(0);
+  first->reset();
+  EXPECT_TRUE(HeldAddress::HoldAlone(address).ok());
+}
+
 }  // namespace
 }  // namespace tandem::rpc

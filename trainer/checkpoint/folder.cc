@@ -63,6 +63,12 @@ bool IsBest(const CheckpointManifest& manifest) {
   return manifest.best_step() != 0 && manifest.best_step() == manifest.step();
 }
 
+std::optional<uint64_t> StepOfName(const std::string& name) {
+  uint64_t step;
+  if (TakeStep(name, kStep, &step) || TakeStep(name, kReplaced, &step)) return step;
+  return std::nullopt;
+}
+
 std::vector<std::string> ListCheckpoints(const std::string& folder) {
   std::map<uint64_t, std::string> steps, replaced;
   std::error_code ignored;
@@ -132,8 +138,11 @@ absl::Status RemoveCheckpoints(const std::string& folder) {
 }
 
 void RemoveOld(const std::string& folder, uint64_t step, int keep) {
-  const std::vector<std::string> paths = ListCheckpoints(folder);
-  const std::string written = absl::StrFormat("%s%08d", kStep, step);
+  std::vector<std::string> paths = ListCheckpoints(folder);
+  while (!paths.empty() && StepOfName(fs::path(paths.back()).filename().string()) > step) {
+    Remove(paths.back());
+    paths.pop_back();
+  }
   bool best_found = false;
   int newer = 0;
   for (auto path = paths.rbegin(); path != paths.rend(); ++path, ++newer) {
@@ -142,7 +151,7 @@ void RemoveOld(const std::string& folder, uint64_t step, int keep) {
       best_found = manifest.ok() && IsBest(*manifest);
       if (best_found || !manifest.ok()) continue;
     }
-    if (newer >= std::max(1, keep) && fs::path(*path).filename() != written) Remove(*path);
+    if (newer >= std::max(1, keep)) Remove(*path);
   }
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,15 @@ absl::StatusOr<std::string> NewestCheckpoint(const std::string& folder);
 // FailedPrecondition if there is none, or names a manifest that cannot be read.
 absl::StatusOr<std::string> BestCheckpoint(const std::string& folder);
 
+// The step of a checkpoint's folder by the folder's name, without its path; nothing for another name.
+std::optional<uint64_t> StepOfName(const std::string& name);
+
 // A new, empty draft of a step's checkpoint. What dead writers left is removed first. `folder`, absolute, is made if missing.
 absl::StatusOr<std::string> BeginDraft(const std::string& folder, uint64_t step);
 // Gives a draft, whose files are all on disk, its name, in place of an older checkpoint of the same step.
 absl::Status Publish(const std::string& draft);
-// Removes all checkpoints but the newest `keep` and the best one. One that cannot be read may be the best: it stays. So does that of
-// `step`, just written, whatever else the folder holds.
+// Removes all checkpoints but the newest `keep` and the best one, after that of `step` was written. One that cannot be read may be the
+// best: it stays. Those of later steps go: the run went back behind them and now has another future.
 void RemoveOld(const std::string& folder, uint64_t step, int keep);
 // Removes the folder of another run's checkpoints, under another name first: what a crash leaves of it is not found again. Ok if
 // there is none; InvalidArgument naming what cannot be removed.

@@ -4,8 +4,11 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -17,6 +20,7 @@
 #include "kernels/base/checked_file.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/folder.h"
 
 namespace tandem::checkpoint {
 namespace {
@@ -24,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint32_t kNumVirtualShards = 1024;
+constexpr uint64_t kMaxStep = uint64_t{1} << 53;
 constexpr uint64_t kMaxBytes = uint64_t{64} << 20;  // far more than a vocabulary of all characters and a file per server need
 
 std::string PathOf(const std::string& folder) { return folder + "/manifest.textproto"; }
@@ -52,7 +57,48 @@ absl::Status CheckNames(const CheckpointManifest& manifest) {
   return fine ? absl::OkStatus() : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
 }
 
-absl::Status CheckManifest(const CheckpointManifest& manifest) {
+// A folder under another step's name would be taken for that step's checkpoint; a file that the manifest leaves out would be lost.
+absl::Status CheckFolder(const std::string& folder, const CheckpointManifest& manifest) {
+  const std::optional<uint64_t> step = StepOfName(fs::path(folder).lexically_normal().filename().string());
+  if (step && *step != manifest.step()) {
+    return absl::FailedPreconditionError(absl::StrCat("is of step ", manifest.step(), ", its folder of step ", *step,
+                                                      ": was the folder renamed? Give the folder its name back"));
+  }
+  std::set<std::string> named{manifest.dense().name()};
+  for (const SavedFile& file : manifest.rows()) named.insert(file.name());
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const fs::path name = entry.path().filename();
+    const bool is_part = name.extension() == ".rows" || name.extension() == ".safetensors";
+    if (is_part && named.count(name.string()) == 0) {
+      return absl::FailedPreconditionError(absl::StrCat("leaves out ", name.string(), ", which is in its folder; take another checkpoint"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What no run could have counted.
+absl::Status CheckCounts(const CheckpointManifest& manifest) {
+  const auto wrong = [](const char* field, auto value, const char* bound, auto most) {
+    return absl::FailedPreconditionError(absl::StrCat(field, " is ", value, ", above ", bound, ", ", most, "; take another checkpoint"));
+  };
+  const uint64_t step = manifest.step(), batch = static_cast<uint64_t>(std::max(0, manifest.job().train().batch_size()));
+  if (step > kMaxStep) return wrong("step", step, "the most that is read", kMaxStep);
+  if (manifest.best_step() > step) return wrong("best_step", manifest.best_step(), "step", step);
+  if (manifest.epoch() > step + 1) return wrong("epoch", manifest.epoch(), "step + 1", step + 1);
+  if (manifest.best_epoch() > step + 1) return wrong("best_epoch", manifest.best_epoch(), "step + 1", step + 1);
+  if (manifest.epoch_steps() > step) return wrong("epoch_steps", manifest.epoch_steps(), "step", step);
+  if (manifest.evaluations_since_best() > step) return wrong("evaluations_since_best", manifest.evaluations_since_best(), "step", step);
+  if (batch > 0 && manifest.samples_consumed() / batch > step) {
+    return wrong("samples_consumed", manifest.samples_consumed(), "step x train.batch_size", step * batch);
+  }
+  if (!std::isfinite(manifest.best_selection()) || !std::isfinite(manifest.epoch_loss())) {
+    return absl::FailedPreconditionError("best_selection or epoch_loss is not finite; take another checkpoint");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckManifest(const std::string& folder, const CheckpointManifest& manifest) {
   if (manifest.format_version() != kFormatVersion) {
     return absl::FailedPreconditionError(absl::StrCat("format version ", manifest.format_version(),
                                                       "; this tandem reads ", kFormatVersion, ": use the one that wrote it"));
@@ -61,7 +107,9 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
     return absl::FailedPreconditionError(
         absl::StrCat(manifest.num_virtual_shards(), " virtual shards, must be ", kNumVirtualShards));
   }
-  return CheckNames(manifest);
+  RETURN_IF_ERROR(CheckNames(manifest));
+  RETURN_IF_ERROR(CheckFolder(folder, manifest));
+  return CheckCounts(manifest);
 }
 
 // Jobs of the time before `placement` was a field leave it to the model.
@@ -183,7 +231,7 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&parse_error);
   if (!parser.ParseFromString(text, &manifest)) return wrong(parse_error.text(), " (written by another version of tandem?)");
-  if (absl::Status status = CheckManifest(manifest); !status.ok()) return wrong(status.message());
+  if (absl::Status status = CheckManifest(folder, manifest); !status.ok()) return wrong(status.message());
   return manifest;
 }
 

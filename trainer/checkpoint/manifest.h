@@ -15,7 +15,8 @@ inline constexpr uint32_t kFormatVersion = 1;
 
 // Sets the format version. ResourceExhausted names the file.
 absl::Status WriteManifest(const std::string& folder, CheckpointManifest manifest);
-// FailedPrecondition, naming the file, unless it is whole, of our format version and names files in its own folder only.
+// FailedPrecondition, naming the file, unless it is whole, of our format version, in the folder of its step, with counts that a run can
+// have, and names all files of its folder and no others.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 
 // FailedPrecondition names the fields of the model, the tables and their placement in which a saved model cannot be what `job`

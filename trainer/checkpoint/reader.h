@@ -1,6 +1,5 @@
 // Opens checkpoints and puts back what they hold. Files are taken for hostile until the manifest's sizes and checksums say that
-// they are what was written; files that the manifest does not name are ignored. Everything wrong is FailedPrecondition, naming the
-// file and what to do.
+// they are what was written. Everything wrong is FailedPrecondition, naming the file and what to do.
 // Thread rule: free functions; values.
 #pragma once
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "rpc/address.h"
 #include "rpc/process.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/signals.h"
@@ -35,23 +36,38 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
-  command.add_flag("--resume", options.resume, "go on from the newest checkpoint in --out");
+  command.add_flag("--resume{newest}", options.resume,
+                   "go on with the run in --out from its newest checkpoint; =FOLDER: from this one; =auto: if there is one, and a run that has "
+                   "completed ends at once");
+  command.add_flag("--overwrite", options.overwrite, "replace a run in --out, which is refused otherwise");
   const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
   command.add_option("--log-format", options.log_format, "text or json")
       ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
       ->type_name("text|json");
 }
 
+// What a check of an address says, as CLI11 wants it.
+std::string Words(const absl::Status& status) { return std::string(status.message()); }
+
+CLI::Option* AddMasterFlag(CLI::App& command, std::string& master, const char* about) {
+  return command.add_option("--master", master, about)
+      ->check([](const std::string& text) { return Words(rpc::CheckTarget(text)); })
+      ->type_name("HOST:PORT");
+}
+
 void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
   AddRunFlags(command, options);
-  auto* master = command.add_option("--master", options.master, "the master's address")->type_name("HOST:PORT");
-  auto* listen = command.add_option("--listen", options.listen, "where to listen; port 0 picks one")->type_name("HOST:PORT");
+  auto* master = AddMasterFlag(command, options.master, "the master's address");
+  auto* listen = command.add_option("--listen", options.listen, "where to listen; port 0 picks one")
+                     ->check([](const std::string& text) { return Words(rpc::ParseAddress(text).status()); })
+                     ->type_name("HOST:PORT");
   if (is_master) {
     listen->description("where to listen; default: --master");
   } else {
     master->required();
     listen->default_val("127.0.0.1:0");
     command.add_option("--index", options.index, "the rank wanted; default: the master decides");
+    command.add_option("--out-lock", options.out_lock, "")->group("");  // of a trainer that `launch` starts
   }
 }
 
@@ -114,7 +130,7 @@ int RunCommandLine(int argc, char** argv) {
   auto* launch_command = app.add_subcommand("launch", "run a whole job on this machine: one master, servers, trainers");
   AddRunFlags(*launch_command, launch);
   launch_command->add_flag("--local", launch.local, "everything in one process; replicas are threads; the same bits");
-  launch_command->add_option("--master", launch.master, "the master's address; default: a free port")->type_name("HOST:PORT");
+  AddMasterFlag(*launch_command, launch.master, "the master's address; default: a free port");
   launch_command->callback([&] { code = Launch(launch); });
 
   RoleOptions master_options, ps_options, trainer_options, worker_options;  // each with defaults of its own

@@ -6,8 +6,10 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
+#include "trainer/cli/folder_lock.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/report.h"
+#include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
 #include "trainer/cli/supervisor.h"
 #include "proto/job.pb.h"
@@ -23,14 +25,15 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   const std::string listen = std::string(role) == "master" ? master : "127.0.0.1:0";
   arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps), "--trainers",
                                      absl::StrCat(options.num_trainers), "--workers", absl::StrCat(options.num_workers), "--out", options.out});
-  if (options.resume) arguments.push_back("--resume");
+  if (!options.resume.empty()) arguments.push_back("--resume=" + options.resume);
+  if (options.overwrite) arguments.push_back("--overwrite");
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
   if (options.log_format == loop::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
   for (const std::string& set : options.sets) arguments.insert(arguments.end(), {"--set", set});
   return arguments;
 }
 
-absl::Status StartRoles(const RunOptions& options, const std::string& master, Supervisor& supervisor) {
+absl::Status StartRoles(const RunOptions& options, const std::string& master, const FolderLock& lock, Supervisor& supervisor) {
   RETURN_IF_ERROR(supervisor.Start("master-0", RoleArguments("master", options, master, -1)));
   for (int i = 0; i < options.num_ps; ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments("ps", options, master, i)));
@@ -39,7 +42,10 @@ absl::Status StartRoles(const RunOptions& options, const std::string& master, Su
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("worker-", i), RoleArguments("worker", options, master, i)));
   }
   for (int i = 0; i < options.num_trainers; ++i) {
-    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i), RoleArguments("trainer", options, master, i)));
+    std::vector<std::string> arguments = RoleArguments("trainer", options, master, i);
+    const bool writes = i == 0;
+    if (writes) arguments.insert(arguments.end(), {"--out-lock", absl::StrCat(lock.fd())});
+    RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i), arguments, writes ? lock.fd() : -1));
   }
   return absl::OkStatus();
 }
@@ -52,13 +58,20 @@ int Launch(const RunOptions& options) {
   const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
   if (!job.ok()) return ReportError(job.status());
   if (const auto place = loop::DeviceOf(*job, 0, options.num_trainers); !place.ok()) return ReportError(place.status());
+  const auto lock = FolderLock::Take(options.out, "launch");
+  if (!lock.ok()) return ReportError(lock.status());
+  if (const absl::Status older = CheckOlderRun(options); !older.ok()) return ReportError(older);
+  if (IsFinished(options)) {
+    std::printf("the run in %s has completed: nothing to go on with\n", options.out.c_str());
+    return 0;
+  }
   const Stopwatch watch;
   // Had before any role starts and held until all have ended: roles would take whoever else has the port for their master.
-  const auto master = rpc::HeldAddress::Hold(options.master.empty() ? "127.0.0.1:0" : options.master);
+  const auto master = rpc::HeldAddress::HoldAlone(options.master.empty() ? "127.0.0.1:0" : options.master);
   if (!master.ok()) return ReportError(master.status());
   Supervisor supervisor;
-  if (absl::Status status = StartRoles(options, (*master)->text(), supervisor); !status.ok()) return ReportError(status);
-  const Supervisor::Outcome outcome = supervisor.Run();
+  if (absl::Status status = StartRoles(options, (*master)->text(), **lock, supervisor); !status.ok()) return ReportError(status);
+  const Supervisor::Outcome outcome = supervisor.Run([&lock] { (*lock)->MarkEnding(); });
   if (outcome.exit_code == 0) return 0;
   ReportOutcome(outcome);
   SummariseFailure(options.out, *job, {options.num_ps, options.num_trainers}, watch.Seconds(), outcome.exit_code);

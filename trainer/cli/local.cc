@@ -12,7 +12,9 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/failure.h"
+#include "trainer/cli/folder_lock.h"
 #include "trainer/cli/job_config.h"
+#include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
@@ -81,6 +83,13 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
 absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   ASSIGN_OR_RETURN(const loop::ComputePlace first, loop::DeviceOf(job, 0, options.num_trainers));
+  ASSIGN_OR_RETURN(const auto lock, FolderLock::Take(options.out, "launch"));
+  const SignalWatch ending([] { return false; }, [&lock] { lock->MarkEnding(); });
+  RETURN_IF_ERROR(CheckOlderRun(options));
+  if (IsFinished(options)) {
+    std::printf("the run in %s has completed: nothing to go on with\n", options.out.c_str());
+    return absl::OkStatus();
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;

@@ -8,14 +8,10 @@
 
 namespace tandem::cli {
 
-namespace {
-
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof name - 1) == 0 ? name : "localhost";
 }
-
-}  // namespace
 
 SignalWatch::SignalWatch(std::function<bool()> needed, std::function<void()> on_signal) {
   thread_ = std::thread([this, needed = std::move(needed), on_signal = std::move(on_signal)] {

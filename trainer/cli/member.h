@@ -15,6 +15,9 @@
 
 namespace tandem::cli {
 
+// This machine's name, by which members know who shares a machine.
+std::string HostName();
+
 // Calls `on_signal` once, on its own thread, after SIGTERM or SIGINT: soon, or as long as `needed` (asked on that thread) says
 // so until kStopGrace later. Signals often go to all members at once, and trainers then still write a checkpoint with the
 // servers' help; a member ends earlier by itself when the job does.

@@ -9,6 +9,7 @@
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
+#include "trainer/cli/folder_lock.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
@@ -98,10 +99,22 @@ absl::StatusOr<loop::ComputePlace> PlaceOf(const rpc::Assignment& assignment, co
   return loop::DeviceOf(job, place, here);
 }
 
+// Rank 0 writes into the folder, alone; null for the others.
+absl::StatusOr<std::unique_ptr<FolderLock>> LockOutput(const RoleOptions& options, uint32_t rank) {
+  if (rank != 0) return nullptr;
+  ASSIGN_OR_RETURN(auto lock, options.out_lock >= 0 ? FolderLock::Adopt(options.out, options.out_lock)
+                                                    : FolderLock::Take(options.out, "trainer-0"));
+  RETURN_IF_ERROR(CheckOlderRun(options));
+  return lock;
+}
+
 absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master, Abortable& abortable) {
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
   ASSIGN_OR_RETURN(const loop::ComputePlace place, PlaceOf(assignment, job));
+  ASSIGN_OR_RETURN(const auto lock, LockOutput(options, assignment.rank));
+  const SignalWatch ending([] { return false; }, [&lock] { if (lock) lock->MarkEnding(); });
+  if (IsFinished(options)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));

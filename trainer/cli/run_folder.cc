@@ -1,5 +1,9 @@
 #include "trainer/cli/run_folder.h"
 
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/folder.h"
@@ -7,14 +11,83 @@
 
 namespace tandem::cli {
 
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string CheckpointsOf(const RunOptions& options) { return options.out + "/checkpoints"; }
+
+bool HasCompleted(const RunOptions& options) {
+  std::ifstream file(options.out + "/summary.json");
+  std::string text;
+  std::getline(file, text);
+  return text.find("\"status\":\"completed\"") != std::string::npos;
+}
+
+bool HoldsRun(const RunOptions& options) {
+  std::error_code ignored;
+  return fs::exists(options.out + "/summary.json", ignored) || !checkpoint::ListCheckpoints(CheckpointsOf(options)).empty();
+}
+
+// Whether --resume names a checkpoint that is not of the run in `out`.
+bool IsOfAnotherRun(const std::string& checkpoint, const RunOptions& options) {
+  std::error_code ignored;
+  const fs::path folder = fs::weakly_canonical(checkpoint, ignored), own = fs::weakly_canonical(CheckpointsOf(options), ignored);
+  return folder != own && folder.parent_path() != own;
+}
+
+bool NamesCheckpoint(const RunOptions& options) {
+  return !options.resume.empty() && options.resume != kResumeNewest && options.resume != kResumeAuto;
+}
+
+// The newest of a folder's checkpoints that is whole, if there is one.
+std::optional<std::string> NewestWhole(const std::string& folder) {
+  const std::vector<std::string> paths = checkpoint::ListCheckpoints(folder);
+  for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
+    if (checkpoint::OpenCheckpoint(*path, checkpoint::Choice::NEWEST).ok()) return *path;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<checkpoint::Checkpoint> OpenNewest(const std::string& folder) {
+  auto newest = checkpoint::OpenCheckpoint(folder, checkpoint::Choice::NEWEST);
+  if (newest.ok()) return newest;
+  const std::optional<std::string> whole = NewestWhole(folder);
+  if (!whole) return newest;
+  return absl::Status(newest.status().code(), absl::StrCat(newest.status().message(), "; the newest whole one: --resume=", *whole));
+}
+
+}  // namespace
+
+bool IsFinished(const RunOptions& options) {
+  return options.resume == kResumeAuto && HasCompleted(options);
+}
+
+absl::Status CheckOlderRun(const RunOptions& options) {
+  if (options.overwrite && !options.resume.empty()) {
+    return absl::InvalidArgumentError("--resume goes on with the run in --out and --overwrite replaces it: give one of them");
+  }
+  if (options.overwrite || !HoldsRun(options)) return absl::OkStatus();
+  if (NamesCheckpoint(options) && IsOfAnotherRun(options.resume, options)) {
+    return absl::InvalidArgumentError(absl::StrCat("--out ", options.out, " holds a run, and --resume=", options.resume,
+                                                   " is a checkpoint of another: give an --out without a run"));
+  }
+  if (!options.resume.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--out ", options.out, " holds a run that ", HasCompleted(options) ? "has completed" : "was broken off",
+      ": --resume goes on with it, --resume=auto does so if there is anything to go on with, --overwrite replaces it; or give another --out"));
+}
+
 absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
                                                                          const loop::JobData& data) {
-  if (!options.resume) return std::nullopt;
-  const std::string folder = options.out + "/checkpoints";
-  if (checkpoint::ListCheckpoints(folder).empty()) {
-    return absl::FailedPreconditionError(absl::StrCat("nothing to resume: no checkpoint in ", folder, "; start without --resume"));
+  if (options.resume.empty()) return std::nullopt;
+  const std::string folder = NamesCheckpoint(options) ? options.resume : CheckpointsOf(options);
+  if (!NamesCheckpoint(options) && checkpoint::ListCheckpoints(folder).empty()) {
+    if (options.resume == kResumeAuto) return std::nullopt;
+    return absl::FailedPreconditionError(
+        absl::StrCat("nothing to resume: no checkpoint in ", folder, "; --resume=auto or --overwrite begins anew"));
   }
-  ASSIGN_OR_RETURN(checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(folder, checkpoint::Choice::NEWEST));
+  ASSIGN_OR_RETURN(checkpoint::Checkpoint saved, OpenNewest(folder));
   RETURN_IF_ERROR(checkpoint::CheckSameRun(job, saved.manifest));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data.Symbols(), saved.manifest));
   return saved;
@@ -23,7 +96,12 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const R
 absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const checkpoint::Checkpoint* resumed) {
   ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
   if (resumed != nullptr) {
-    output->Note(absl::StrCat("resumed after step ", static_cast<int64_t>(resumed->manifest.step()), " from ", resumed->folder));
+    const uint64_t step = resumed->manifest.step();
+    output->Note(absl::StrCat("resumed after step ", step, " from ", resumed->folder));
+    const std::vector<std::string> paths = checkpoint::ListCheckpoints(CheckpointsOf(options));
+    if (!paths.empty() && checkpoint::StepOfName(fs::path(paths.back()).filename().string()) > step) {
+      output->Note("checkpoints of later steps go when this run writes its first");
+    }
   }
   return output;
 }

@@ -13,12 +13,19 @@
 
 namespace tandem::cli {
 
-// With --resume the newest checkpoint of the folder, checked to the last byte and against the job and its data; else nothing.
+// Whether `out` holds a run that has completed and --resume=auto was given: nothing is left to do.
+bool IsFinished(const RunOptions& options);
+
+// InvalidArgument if `out` holds a run, known by its summary or a checkpoint, and the options do not say what becomes of it; names the
+// ways on. For whoever writes into the folder, who has its lock. Changes nothing.
+absl::Status CheckOlderRun(const RunOptions& options);
+
+// The checkpoint that --resume asks for, checked to the last byte and against the job and its data; nothing for a run that begins.
 // FailedPrecondition if there is none or it does not fit. Changes nothing.
 absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
                                                                          const loop::JobData& data);
 
-// Makes the folder if it is missing, for rank 0. `resumed` is null without --resume.
+// Makes the folder if it is missing, for rank 0. `resumed` is null for a run that begins.
 absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const checkpoint::Checkpoint* resumed);
 
 }  // namespace tandem::cli

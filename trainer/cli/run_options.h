@@ -8,6 +8,9 @@
 
 namespace tandem::cli {
 
+// Goes on from the newest checkpoint in `out`: an error without one, or only if there is one.
+inline constexpr char kResumeNewest[] = "newest", kResumeAuto[] = "auto";
+
 struct RunOptions {
   std::string job_path;
   std::vector<std::string> sets;  // "path=value"
@@ -17,7 +20,10 @@ struct RunOptions {
   int num_trainers = 1;
   int num_workers = 0;  // processes that host remote modules
   bool local = false;
-  bool resume = false;  // go on from the newest checkpoint in `out`
+  // What becomes of a run that `out` holds; it is refused if neither is given. `resume` is kResumeNewest, kResumeAuto or the folder of
+  // a checkpoint.
+  std::string resume;
+  bool overwrite = false;
   std::string master;  // host:port; launch picks a port when empty
 };
 
@@ -25,6 +31,7 @@ struct RunOptions {
 struct RoleOptions : RunOptions {
   std::string listen;  // host:port; port 0 picks one
   int index = -1;      // the rank wanted; -1: the master decides
+  int out_lock = -1;   // file descriptor of the lock of `out` that `launch` has (folder_lock.h); -1: none
 };
 
 }  // namespace tandem::cli

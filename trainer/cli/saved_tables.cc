@@ -1,8 +1,17 @@
 #include "trainer/cli/saved_tables.h"
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/cli/job_config.h"
 
 namespace tandem::cli {
+
+absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved) {
+  const auto job = ParseJob(DumpJob(saved.manifest.job()), "job", {}, {});
+  if (job.ok()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": no job has the fields of its manifest's: ",
+                                                    job.status().message(), "; take another checkpoint"));
+}
 
 absl::StatusOr<std::unique_ptr<SavedTables>> SavedTables::Load(const checkpoint::Checkpoint& saved, int num_workers,
                                                                absl::Duration timeout) {

@@ -1,4 +1,4 @@
-// The tables of a checkpoint in this process, for commands that only read: also an absent row's first values are the run's.
+// A checkpoint for commands that only read: its job, and its tables in this process. An absent row has the run's first values.
 // Thread rule: the main thread.
 #pragma once
 
@@ -11,6 +11,9 @@
 #include "trainer/checkpoint/reader.h"
 
 namespace tandem::cli {
+
+// FailedPrecondition unless the job in the manifest keeps the limits of proto/job.proto: for commands that take the job from there.
+absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved);
 
 class SavedTables {
  public:

@@ -25,10 +25,11 @@ constexpr double kLingerSeconds = 10;  // for the others to end after the first 
 constexpr int kPollMilliseconds = 20;
 
 // Between fork and exec: takes no memory, because a thread that is not here may hold the allocator's lock.
-[[noreturn]] void BecomeRole(char* const* argv, int error_pipe, pid_t parent) {
+[[noreturn]] void BecomeRole(char* const* argv, int error_pipe, int inherited, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(75);  // the parent died before the line above
   dup2(error_pipe, STDERR_FILENO);
+  if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
   GiveSignalsBack();
   execv("/proc/self/exe", argv);
   execvp(program_invocation_name, argv);  // a bare chroot has no /proc
@@ -45,7 +46,7 @@ Supervisor::~Supervisor() {
   }
 }
 
-absl::Status Supervisor::Start(const std::string& name, const std::vector<std::string>& arguments) {
+absl::Status Supervisor::Start(const std::string& name, const std::vector<std::string>& arguments, int inherited) {
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) {
     return absl::UnavailableError(absl::StrCat("no pipe for ", name, ": ", std::strerror(errno)));
@@ -56,7 +57,7 @@ absl::Status Supervisor::Start(const std::string& name, const std::vector<std::s
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = getpid(), pid = fork();
-  if (pid == 0) BecomeRole(argv.data(), pipe_ends[1], parent);
+  if (pid == 0) BecomeRole(argv.data(), pipe_ends[1], inherited, parent);
   const int error = errno;
   close(pipe_ends[1]);
   if (pid < 0) {
@@ -193,7 +194,7 @@ std::string Supervisor::StopCause() const {
   return std::string(SignalStatus().message());
 }
 
-Supervisor::Outcome Supervisor::Run() {
+Supervisor::Outcome Supervisor::Run(const std::function<void()>& on_ending) {
   Outcome outcome;
   double ending_since = 0;
   while (!AllEnded()) {
@@ -206,6 +207,7 @@ Supervisor::Outcome Supervisor::Run() {
       killed_by_us_ = first_failed_ < 0 && (ReceivedSignal() != 0 || !lingering.empty());
       if (first_failed_ >= 0 || killed_by_us_) {
         ending_since = now;
+        if (on_ending) on_ending();
         SignalAll(ReceivedSignal() != 0 ? ReceivedSignal() : SIGTERM);
       }
     } else if (last_sent_ != SIGKILL && now - ending_since > (Stopping() ? absl::ToDoubleSeconds(kStopGrace) : kTermSeconds)) {

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ class Supervisor {
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // `name` is the role and rank ("trainer-1"); `arguments` follow the program's own path.
-  absl::Status Start(const std::string& name, const std::vector<std::string>& arguments);
+  // `name` is the role and rank ("trainer-1"); `arguments` follow the program's own path. The child inherits file descriptor
+  // `inherited`, if it is not -1, under the same number.
+  absl::Status Start(const std::string& name, const std::vector<std::string>& arguments, int inherited = -1);
 
   struct Outcome {
     int exit_code = 0;
@@ -34,7 +36,8 @@ class Supervisor {
   };
   // Until every child has ended. A signal caught by this process (signals.h) ends the job with 128 + n, unless a child crashes or
   // fails by itself meanwhile. Servers that outlive the trainers' good end by 10 s are ended with 75.
-  Outcome Run();
+  // `on_ending` is called once, when the job begins to end.
+  Outcome Run(const std::function<void()>& on_ending = nullptr);
 
  private:
   struct Child {

@@ -108,9 +108,9 @@ TEST_F(CheckpointTest, ForeignFolderIsAFailedPreconditionNamingTheManifest) {
   EXPECT_NE(status.message().find(folder_ / "manifest.textproto"), absl::string_view::npos) << status;
 }
 
-TEST_F(CheckpointTest, FilesThatTheManifestDoesNotNameAreIgnored) {
+TEST_F(CheckpointTest, EntriesThatAreNoPartsOfCheckpointsAreIgnored) {
   TrainAndWrite(1);
-  WriteBytes(Step1() + "/table-item-9999.rows", "nobody's");
+  WriteBytes(Step1() + "/README", "the user's");
   fs::create_directory(Step1() + "/notes");
   EXPECT_TRUE(OpenCheckpoint(Step1(), Choice::NEWEST).ok());
 }

@@ -71,13 +71,6 @@ TEST_F(FolderTest, UnreadableManifestIsNamedByBestAndNotRemoved) {
   EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000004"})) << "now it is known not to be";
 }
 
-TEST_F(FolderTest, TheOneJustWrittenStaysBesideALaterStepOfAnotherRun) {
-  WriteStep(1, /*keep=*/1);
-  Rename("step-00000001", "step-00000009");
-  WriteStep(2, /*keep=*/1);
-  EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000002", "step-00000009"}));
-}
-
 TEST_F(FolderTest, AnotherRunsCheckpointsGoWholeOrAreNamed) {
   WriteStep(1, /*keep=*/1);
   const std::string folder = folder_ / "checkpoints", aside = folder + ".removed";
@@ -147,6 +140,16 @@ TEST_F(FolderTest, KilledWhileRemovingNothingHalfLooksLikeACheckpoint) {
   EXPECT_EQ(ListCheckpoints(folder_.path()), NameList{folder_ / "step-00000001"});
   WriteStep(2, 1);
   EXPECT_EQ(Names(folder_.path()), NameList{"step-00000002"});
+}
+
+TEST_F(FolderTest, RunThatWentBackReplacesItsOldFuture) {
+  for (uint64_t step = 1; step <= 4; ++step) WriteStep(step, /*keep=*/4);
+  WriteBytes(folder_ / "step-00000004/manifest.textproto", "damaged");
+  SmallRun resumed;  // after step 2
+  for (uint64_t step = 1; step <= 3; ++step) resumed.Train(step);
+  ASSERT_TRUE(resumed.Write(folder_.path(), 3, /*keep=*/2).ok());
+  EXPECT_EQ(Names(folder_.path()), (NameList{"step-00000002", "step-00000003"}));
+  EXPECT_EQ(StepOf(folder_.path()), 3u);
 }
 
 TEST_F(FolderTest, OtherEntriesAreLeftAlone) {

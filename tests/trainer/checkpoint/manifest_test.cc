@@ -1,6 +1,10 @@
 // The manifest: what is no manifest, and whose run it is of.
 #include "trainer/checkpoint/manifest.h"
 
+#include <cmath>
+#include <functional>
+#include <limits>
+
 #include "absl/strings/str_format.h"
 #include "kernels/base/checked_file.h"
 #include "tests/trainer/checkpoint/file_damage.h"
@@ -64,6 +68,65 @@ TEST(ManifestTest, NamesThatLeaveTheFolderOrRepeatAreRefused) {
 void ExpectRefused(const absl::Status& status, const std::string& word) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_NE(status.message().find(word), absl::string_view::npos) << status << "\nwanted: " << word;
+}
+
+TEST(ManifestTest, FolderOfAnotherStepIsRefusedNamingBoth) {
+  const support::TempFolder folder;
+  CheckpointManifest manifest = SmallManifest();
+  manifest.set_step(30);
+  for (const char* name : {"step-00000030", "step-00000031", ".replaced-step-00000029", "copy"}) {
+    const std::string path = folder / name;
+    std::filesystem::create_directories(path);
+    ASSERT_TRUE(WriteManifest(path, manifest).ok());
+    const auto read = ReadManifest(path);
+    if (std::string(name) == "step-00000030" || std::string(name) == "copy") {
+      EXPECT_TRUE(read.ok()) << read.status();
+    } else {
+      ExpectRefused(read.status(), "is of step 30");
+    }
+  }
+}
+
+TEST(ManifestTest, FileThatTheManifestLeavesOutIsRefused) {
+  for (const char* name : {"table-item-0512.rows", "other.safetensors", "notes.txt"}) {
+    const support::TempFolder folder;
+    ASSERT_TRUE(WriteManifest(folder.path(), SmallManifest()).ok());
+    WriteBytes(folder / name, "bytes");
+    const auto read = ReadManifest(folder.path());
+    if (std::string(name) == "notes.txt") {
+      EXPECT_TRUE(read.ok()) << read.status();
+    } else {
+      ExpectRefused(read.status(), name);
+    }
+  }
+}
+
+// Each seals the manifest again with one count that no run can have.
+TEST(ManifestTest, CountsThatNoRunHasAreRefused) {
+  const std::vector<std::pair<std::string, std::function<void(CheckpointManifest&)>>> absurd{
+      {"step is", [](auto& m) { m.set_step(uint64_t{1} << 60); }},
+      {"best_step", [](auto& m) { m.set_best_step(101); }},
+      {"epoch is", [](auto& m) { m.set_epoch(102); }},
+      {"best_epoch", [](auto& m) { m.set_best_epoch(102); }},
+      {"epoch_steps", [](auto& m) { m.set_epoch_steps(101); }},
+      {"evaluations_since_best", [](auto& m) { m.set_evaluations_since_best(101); }},
+      {"samples_consumed", [](auto& m) { m.set_samples_consumed(808); }},
+      {"not finite", [](auto& m) { m.set_best_selection(std::nan("")); }},
+      {"not finite", [](auto& m) { m.set_epoch_loss(std::numeric_limits<double>::infinity()); }},
+  };
+  const support::TempFolder folder;
+  CheckpointManifest manifest = SmallManifest();
+  manifest.mutable_job()->mutable_train()->set_batch_size(8);
+  manifest.set_step(100);
+  manifest.set_samples_consumed(800);
+  ASSERT_TRUE(WriteManifest(folder.path(), manifest).ok());
+  EXPECT_TRUE(ReadManifest(folder.path()).ok());
+  for (const auto& [words, change] : absurd) {
+    CheckpointManifest changed = manifest;
+    change(changed);
+    ASSERT_TRUE(WriteManifest(folder.path(), changed).ok());
+    ExpectRefused(ReadManifest(folder.path()).status(), words);
+  }
 }
 
 CheckpointManifest ManifestOf(const Job& job) {
