@@ -1,4 +1,4 @@
-# resume, killed, elastic, damage: runs that are broken off and go on. Sourced by run.sh.
+# resume, killed, elastic, damage, stops: runs that are broken off and go on. Sourced by run.sh.
 
 # begin_run NAME ARGUMENTS...: starts `launch` in the background, pid in $launch, and waits for its first step.
 begin_run() {
@@ -148,4 +148,68 @@ accept_damage() {
     done
   done
   row "$what" "$flips of $flips" "$noticed of $flips" "$(verdict test "$flips" -gt 0 -a "$noticed" = "$flips")"
+}
+
+# stop_arguments: a run of some seconds of which about half is evaluation.
+stop_arguments() {
+  small_log
+  echo "examples/sequence_rec/synthetic.textproto --set data.path=$work/log.txt --set train.max_steps=60 --set train.eval_every_steps=6"
+  echo "--set train.log_every_steps=1 --ps 2 --trainers 2"
+}
+
+# one_stop SIGNAL MOMENT: a run that gets the signal (ps: its first server is killed) after so many seconds. Prints over, if the run was over
+# before, stopped, or what was wrong with its end.
+one_stop() {
+  local signal=$1 moment=$2 launch code wanted target
+  rm -rf "$work/stopped"
+  "$tandem" launch "${stopped_run[@]}" --out "$work/stopped" >"$work/stopped.txt" 2>&1 &
+  launch=$!
+  sleep "$moment"
+  case $signal in
+    ps) target=$(pid_of_role ps-0 "$work/stopped") wanted=137 ;;
+    *) target=$launch wanted=$((128 + $(kill -l "$signal"))) ;;
+  esac
+  kill -s "${signal/ps/KILL}" ${target:-$launch} 2>/dev/null
+  wait "$launch"
+  code=$?
+  if [[ $code == 0 ]]; then
+    echo over
+  elif [[ $code != "$wanted" ]] && [[ -n $target ]] || grep -qE 'SIG(ABRT|SEGV|BUS|FPE)|corrupted|free\(\)' "$work/stopped.txt"; then
+    echo "exit $code"
+  else
+    echo stopped
+  fi
+}
+
+# Stops of four kinds at random moments of a run, its start and its evaluations included. Each is gone on with by --resume=auto and ends
+# with the unbroken run's params_hash. SEED repeats a sitting; ONEDNN_MAX_CPU_ISA=AVX2 takes the kernels that a signal could harm.
+accept_stops() {
+  local seed=${SEED:-$(date +%s)} wanted seconds began ended kinds=(TERM INT HUP ps) signal moment tries stops=0 equal=0 bad=0 kept left
+  read -ra stopped_run <<<"$(stop_arguments | tr '\n' ' ')"
+  RANDOM=$seed
+  rm -rf "$work/unbroken"
+  began=$(now)
+  "$tandem" launch "${stopped_run[@]}" --out "$work/unbroken" >"$work/unbroken.txt" 2>&1
+  seconds=$(since "$began")
+  wanted=$(field "$work/unbroken" params_hash)
+  printf '   seed %s, an unbroken run takes %s s\n' "$seed" "$seconds" >&2
+  for ((tries = 0; tries < 3 * num_stops && stops < num_stops; ++tries)); do
+    signal=${kinds[RANDOM % 4]}
+    moment=$(awk -v r=$RANDOM -v s="$seconds" 'BEGIN { printf "%.3f", r / 32768 * s }')
+    ended=$(one_stop "$signal" "$moment")
+    [[ $ended == over ]] && continue
+    stops=$((stops + 1))
+    [[ $ended == stopped ]] || bad=$((bad + 1))
+    "$tandem" launch "${stopped_run[@]}" --out "$work/stopped" --resume=auto >"$work/resumed.txt" 2>&1
+    left=$(what_is_left "$work/stopped")
+    if [[ $ended == stopped && $wanted != none && $(field "$work/stopped" params_hash) == "$wanted" && $left == "nothing left" ]]; then
+      equal=$((equal + 1))
+    else
+      kept=$work/kept-$(date +%s)
+      mkdir -p "$kept" && cp -r "$work"/{unbroken,stopped,stopped.txt,resumed.txt} "$kept"
+      printf '   %s at %s s: %s, %s; kept in %s\n' "$signal" "$moment" "$ended" "$left" "$kept" >&2
+    fi
+  done
+  row "stops at random moments (seed $seed), gone on with by --resume=auto: unbroken params_hash, no abort, nothing left" \
+    "$num_stops of $num_stops" "$equal of $stops" "$(verdict test "$equal $stops" = "$num_stops $num_stops")"
 }

@@ -13,7 +13,7 @@ text_run() {
   local job=$1 name=$2
   shift 2
   "$tandem" launch "examples/char_lm/$job.textproto" --set data.path="$(text_file)" --set train.log_every_steps=100 \
-    --out "$work/$name" "$@" >"$work/$name.txt" 2>&1 || row "$job, $name" "exit code 0" "$(tail -1 "$work/$name.txt")" MISS
+    --out "$work/$name" --overwrite "$@" >"$work/$name.txt" 2>&1 || row "$job, $name" "exit code 0" "$(tail -1 "$work/$name.txt")" MISS
 }
 
 # valid_loss NAME STEP: nats per character of the run's evaluation after that step.

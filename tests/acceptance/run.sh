@@ -4,14 +4,16 @@
 # program than the build's (tests/gpu/bands.sh).
 set -uo pipefail
 
-names=(hashes losses lastfm modes densetables text resume killed elastic damage speed faults badinput quickstart sanitizers)
-usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}"
+names=(hashes losses lastfm modes densetables text resume killed elastic damage stops speed faults badinput quickstart sanitizers)
+usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}; a number after stops: how many, default 200"
 
+num_stops=200
 chosen=("$@")
 ((${#chosen[@]})) || chosen=("${names[@]}")
 for name in "${chosen[@]}"; do
   case "$name" in
-    hashes | losses | lastfm | modes | densetables | text | resume | killed | elastic | damage | speed) ;;
+    hashes | losses | lastfm | modes | densetables | text | resume | killed | elastic | damage | stops | speed) ;;
+    [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) num_stops=$name ;;
     faults | badinput | quickstart | sanitizers) ;;
     -h | --help) echo "$usage" && exit 0 ;;
     *) echo "run.sh: unknown name \"$name\"; $usage" >&2 && exit 2 ;;
@@ -37,6 +39,7 @@ if [[ ! -x $tandem ]]; then
   cmake --preset default -DTANDEM_TESTS=ON >/dev/null && cmake --build --preset default --target tandem || exit 1
 fi
 for name in "${chosen[@]}"; do
+  [[ $name == [1-9]* ]] && continue
   printf '== %s\n' "$name" >&2
   "accept_$name"
 done

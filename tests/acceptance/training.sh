@@ -94,7 +94,7 @@ lastfm_run() {
   local job=$1 name=$2 folder
   shift 2
   folder=$(lastfm_folder)
-  "$tandem" launch "$job" --ps 2 --trainers 2 --out "$work/$name" --set data.path="$folder/LastFM.txt" \
+  "$tandem" launch "$job" --ps 2 --trainers 2 --out "$work/$name" --overwrite --set data.path="$folder/LastFM.txt" \
     --set data.negatives_path="$folder/LastFM_sample.txt" "$@" >"$work/lastfm.txt" 2>&1 ||
     row "LastFM, $name" "exit code 0" "$(tail -1 "$work/lastfm.txt")" MISS
 }

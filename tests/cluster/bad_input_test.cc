@@ -136,7 +136,7 @@ TEST_F(BadInputTest, OutputFolderThatCannotBe) {
 TEST_F(BadInputTest, AnOlderRunIsLeftAsItWas) {
   job_.HashOf("run", {"--local", "--set", "train.max_steps=1"});
   for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {
-    EXPECT_EQ(job_.Launch("run", WithLog("1 0\n") + layout).exit_code, kData);
+    EXPECT_EQ(job_.Launch("run", WithLog("1 0\n") + layout + Arguments{"--overwrite"}).exit_code, kData);
     EXPECT_EQ(job_.Summary("run", "status"), "completed");
     EXPECT_TRUE(job_.HasLoggedAStep("run"));
   }

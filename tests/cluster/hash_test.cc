@@ -28,7 +28,7 @@ class HashTest : public testing::TestWithParam<Recipe> {
 
 TEST_P(HashTest, OneTrainerWithAnyNumberOfServersEqualsLocal) {
   const std::string local = Hash("local", {"--local"});
-  for (const char* servers : {"1", "2", "4"}) EXPECT_EQ(Hash("run", {"--ps", servers}), local) << servers << " PS";
+  for (const char* servers : {"1", "2", "4"}) EXPECT_EQ(Hash(std::string("run") + servers, {"--ps", servers}), local) << servers << " PS";
 }
 
 TEST_P(HashTest, TwoTrainersEqualTwoLocalReplicas) {
