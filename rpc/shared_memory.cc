@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -22,10 +21,10 @@ namespace {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
-constexpr char kAnonymous[] = "tandem";  // what /proc calls it
+constexpr char kName[] = "tandem";  // what /proc calls a segment
 
-std::string Describe(const char* what, const std::string& name, int error) {
-  return absl::StrCat("cannot ", what, " shared memory '", name, "': ", std::strerror(error));
+std::string Failed(const char* what, size_t num_bytes, int error) {
+  return absl::StrCat("cannot ", what, " shared memory of ", num_bytes, " bytes: ", std::strerror(error));
 }
 
 class FileDescriptor {
@@ -44,48 +43,19 @@ class FileDescriptor {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(const std::string& name, size_t num_bytes) {
-  TANDEM_CHECK(!name.empty() && name.size() <= 200 && name.find('/') == std::string::npos) << name;
+absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Create(size_t num_bytes, Pages pages) {
   TANDEM_CHECK_GT(num_bytes, 0u);
-  const std::string path = "/" + name;
-  shm_unlink(path.c_str());
-  FileDescriptor fd(shm_open(path.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
-  if (fd.get() < 0) return absl::UnavailableError(Describe("create", name, errno));
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(name, true));
+  std::unique_ptr<SharedMemory> memory(new SharedMemory);
+  memory->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (memory->fd_ < 0) return absl::ResourceExhaustedError(Failed("create", num_bytes, errno));
+  if (ftruncate(memory->fd_, static_cast<off_t>(num_bytes)) != 0) return absl::ResourceExhaustedError(Failed("size", num_bytes, errno));
   int error = 0;
   do {
-    error = posix_fallocate(fd.get(), 0, static_cast<off_t>(num_bytes));
+    error = pages == Pages::AT_ONCE ? posix_fallocate(memory->fd_, 0, static_cast<off_t>(num_bytes)) : 0;
   } while (error == EINTR);
-  if (error != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(Describe("reserve", name, error), " (", num_bytes, " bytes; a larger /dev/shm helps)"));
-  }
-  RETURN_IF_ERROR(memory->Map(fd.get(), num_bytes));
-  return memory;
-}
-
-absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Open(const std::string& name, size_t num_bytes) {
-  FileDescriptor fd(shm_open(("/" + name).c_str(), O_RDWR | O_CLOEXEC, 0));
-  if (fd.get() < 0) return absl::UnavailableError(Describe("open", name, errno));
-  struct stat info;
-  if (fstat(fd.get(), &info) != 0) return absl::UnavailableError(Describe("inspect", name, errno));
-  if (static_cast<size_t>(info.st_size) != num_bytes) {
-    return absl::FailedPreconditionError(absl::StrCat("shared memory '", name, "' has ", info.st_size, " bytes, not ",
-                                                      num_bytes, ": its creator runs another program or layout"));
-  }
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(name, false));
-  RETURN_IF_ERROR(memory->Map(fd.get(), num_bytes));
-  return memory;
-}
-
-absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::CreateAnonymous(size_t num_bytes) {
-  TANDEM_CHECK_GT(num_bytes, 0u);
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(kAnonymous, false));
-  memory->fd_ = memfd_create(kAnonymous, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (memory->fd_ < 0) return absl::UnavailableError(Describe("create", kAnonymous, errno));
-  if (ftruncate(memory->fd_, static_cast<off_t>(num_bytes)) != 0 ||
-      fcntl(memory->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return absl::ResourceExhaustedError(Describe("size", kAnonymous, errno));
+  if (error != 0) return absl::ResourceExhaustedError(Failed("reserve", num_bytes, error));
+  if (fcntl(memory->fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return absl::UnavailableError(Failed("seal", num_bytes, errno));
   }
   RETURN_IF_ERROR(memory->Map(memory->fd_, num_bytes));
   return memory;
@@ -94,32 +64,28 @@ absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::CreateAnonymous(size
 absl::StatusOr<std::unique_ptr<SharedMemory>> SharedMemory::Adopt(int fd, size_t num_bytes) {
   FileDescriptor owned(fd);
   struct stat info;
-  if (fd < 0 || fstat(fd, &info) != 0) return absl::UnavailableError(Describe("inspect", kAnonymous, errno));
+  if (fd < 0 || fstat(fd, &info) != 0) return absl::UnavailableError(Failed("inspect", num_bytes, errno));
   const int seals = fcntl(fd, F_GET_SEALS);
   if (static_cast<size_t>(info.st_size) != num_bytes || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return absl::FailedPreconditionError(absl::StrCat("shared memory of ", info.st_size, " bytes, not ", num_bytes, " and sealed"));
+    return absl::FailedPreconditionError(absl::StrCat("shared memory of ", info.st_size, " bytes, not ", num_bytes,
+                                                      " and sealed: its creator runs another program or layout"));
   }
-  std::unique_ptr<SharedMemory> memory(new SharedMemory(kAnonymous, false));
+  std::unique_ptr<SharedMemory> memory(new SharedMemory);
   RETURN_IF_ERROR(memory->Map(fd, num_bytes));
   return memory;
 }
 
 absl::Status SharedMemory::Map(int fd, size_t num_bytes) {
   void* data = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) return absl::ResourceExhaustedError(Describe("map", name_, errno));
+  if (data == MAP_FAILED) return absl::ResourceExhaustedError(Failed("map", num_bytes, errno));
   data_ = static_cast<char*>(data);
   num_bytes_ = num_bytes;
   return absl::OkStatus();
 }
 
 SharedMemory::~SharedMemory() {
-  Unlink();
   if (data_ != nullptr) munmap(data_, num_bytes_);
   if (fd_ >= 0) close(fd_);
-}
-
-void SharedMemory::Unlink() {
-  if (std::exchange(owns_name_, false)) shm_unlink(("/" + name_).c_str());
 }
 
 void FutexWait(std::atomic<uint32_t>& word, uint32_t expected, absl::Duration timeout) {

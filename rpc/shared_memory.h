@@ -1,7 +1,6 @@
-// A piece of memory that processes of one host map together, and the futex words by which they wait inside it.
-// Whoever creates a named segment unlinks its name as soon as everybody has opened it: the mappings live on, nothing stays in
-// /dev/shm, even when a process is killed later. A creator that is closed earlier unlinks the name too. A segment without a name
-// reaches its other process as a descriptor, takes memory only where it is touched, and cannot be cut short by either.
+// A piece of memory that processes of one host map together, and the futex words by which they wait inside it. A segment has no name:
+// it reaches other processes as a descriptor, through a local socket, and is gone with the last of them however they end. Nobody can
+// cut it short.
 // Thread rule: one owner; the bytes follow the protocol that the owner puts into them.
 #pragma once
 
@@ -9,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,15 +17,11 @@ namespace tandem::rpc {
 
 class SharedMemory {
  public:
-  // A zeroed segment, its pages reserved so that a full /dev/shm is an error here and not a SIGBUS later. A segment that
-  // a killed process left behind under this name is replaced. `name` holds no slash and at most 200 characters.
-  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(const std::string& name, size_t num_bytes);
-  // Maps a segment that another process created. FailedPrecondition if it has not `num_bytes`.
-  static absl::StatusOr<std::unique_ptr<SharedMemory>> Open(const std::string& name, size_t num_bytes);
-
-  // A zeroed segment without a name, whose size is sealed. Pages are not reserved: they do not come out of /dev/shm.
-  static absl::StatusOr<std::unique_ptr<SharedMemory>> CreateAnonymous(size_t num_bytes);
-  // Maps a segment that another process made with CreateAnonymous; takes `fd` over. FailedPrecondition if it has not `num_bytes`,
+  // A zeroed segment, whose size is sealed. Memory is taken only where it is touched, or all at once, so that too little of it is an
+  // error here and not a SIGBUS later: ResourceExhausted says how much was wanted.
+  enum class Pages { WHEN_TOUCHED, AT_ONCE };
+  static absl::StatusOr<std::unique_ptr<SharedMemory>> Create(size_t num_bytes, Pages pages = Pages::WHEN_TOUCHED);
+  // Maps a segment that another process created; takes `fd` over. FailedPrecondition if it has not `num_bytes`,
   // or its size is not sealed.
   static absl::StatusOr<std::unique_ptr<SharedMemory>> Adopt(int fd, size_t num_bytes);
 
@@ -35,20 +29,15 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
-  // Removes the name; later opens fail, mappings stay. Does nothing the second time, or at a process that only opened it.
-  void Unlink();
-
-  // Of a segment made by CreateAnonymous, to be passed to another process; -1 of any other.
+  // Of a segment that this process created, to be passed to another; -1 of any other.
   int fd() const { return fd_; }
   char* data() const { return data_; }
   size_t num_bytes() const { return num_bytes_; }
 
  private:
-  SharedMemory(std::string name, bool owns_name) : name_(std::move(name)), owns_name_(owns_name) {}
+  SharedMemory() = default;
   absl::Status Map(int fd, size_t num_bytes);
 
-  const std::string name_;
-  bool owns_name_;
   int fd_ = -1;
   char* data_ = nullptr;
   size_t num_bytes_ = 0;

@@ -186,7 +186,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedServer::Stream::Open(const s
   const auto handler = handlers_->find(method);
   if (handler == handlers_->end()) return absl::UnimplementedError(absl::StrCat("there is no stream ", method));
   handler_ = handler->second;
-  return SharedMemory::CreateAnonymous(SharedLink::SegmentBytes(options_.arena_bytes));
+  return SharedMemory::Create(SharedLink::SegmentBytes(options_.arena_bytes));
 }
 
 class SharedServer::Listener : public SharedPoller::Member {

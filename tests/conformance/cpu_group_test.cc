@@ -4,7 +4,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
+#include "rpc/local_socket.h"
 #include "tests/conformance/group_harness.h"
 #include "trainer/comm/ring_order.h"
 
@@ -95,6 +97,39 @@ TEST_P(BitEqualityTest, AnyOrderIsTheOrderOfTheRing) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, BitEqualityTest, testing::Values(2, 3, 4, 7));
 
+// So that a process that is killed at any moment leaves nothing.
+TEST(CpuGroupTest, NothingIsInDevShmWhileMemoryIsSharedOut) {
+  rpc::MemoryStore store;
+  const std::string token = NewToken();
+  std::thread waiting([&] {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(300)).status()));
+  });
+  ASSERT_TRUE(store.Get("comm/world/segment", Soon()).ok());
+  EXPECT_TRUE(SharedMemoryNames().empty());
+  waiting.join();
+}
+
+TEST(CpuGroupTest, WhoDoesNotShowTheTokenGetsNoMemory) {
+  rpc::MemoryStore store;
+  const std::string token = NewToken();
+  std::thread waiting([&] {
+    const auto group = CpuGroup::Create({&store, token, "world", 0, 2}, absl::Now() + absl::Milliseconds(500));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(group.status())) << group.status();
+  });
+  ASSERT_TRUE(store.Get("comm/world/segment", Soon()).ok());
+  const auto socket = rpc::LocalSocket::Connect(
+      absl::StrFormat("tandem-comm-%016x", StableHash(absl::StrCat(token, "/world"))));
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  ASSERT_TRUE((*socket)->Send("stranger", 8));
+  std::string packet;
+  int segment = -1;
+  rpc::LocalSocket::Received received;
+  while ((received = (*socket)->Receive(&packet, 100, &segment)) == rpc::LocalSocket::Received::NOTHING) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(received, rpc::LocalSocket::Received::CLOSED);
+  EXPECT_EQ(segment, -1);
+  waiting.join();
+}
+
 TEST(CpuGroupTest, NothingIsInDevShmWhileTheGroupLives) {
   rpc::MemoryStore store;
   const std::string token = NewToken();
@@ -104,7 +139,7 @@ TEST(CpuGroupTest, NothingIsInDevShmWhileTheGroupLives) {
     auto buffer = (*group)->Allocate(1000);
     ASSERT_TRUE(buffer.ok()) << buffer.status();
     ASSERT_TRUE((*group)->Barrier(Args()).Wait(Soon()).ok());
-    EXPECT_TRUE(SharedMemoryNames(token).empty());
+    EXPECT_TRUE(SharedMemoryNames().empty());
     ASSERT_TRUE((*group)->Barrier(Args()).Wait(Soon()).ok());
   };
   std::thread other([&] { live(1); });
@@ -120,7 +155,7 @@ TEST(CpuGroupTest, ARankThatDoesNotJoinIsNamedAndNothingIsLeftBehind) {
   EXPECT_TRUE(Says(first.status(), "rank 1 of 2 did not join group 'world'")) << first.status();
   const auto second = CpuGroup::Create({&store, token, "other", 1, 2}, absl::Now() + absl::Milliseconds(50));
   EXPECT_TRUE(Says(second.status(), "rank 0 of 2 did not open group 'other'")) << second.status();
-  EXPECT_TRUE(SharedMemoryNames(token).empty());
+  EXPECT_TRUE(SharedMemoryNames().empty());
 }
 
 }  // namespace

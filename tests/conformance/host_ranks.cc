@@ -18,7 +18,7 @@ std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::
   const std::string token = NewToken();
   auto groups = MakeOnThreads(
       size, [&](int rank) { return CpuGroup::Create({&store, token, "world", rank, size, timeout}, Soon()); });
-  EXPECT_TRUE(SharedMemoryNames(token).empty()) << SharedMemoryNames(token).front() << " was left in /dev/shm";
+  EXPECT_TRUE(SharedMemoryNames().empty()) << SharedMemoryNames().front() << " was left in /dev/shm";
   return groups;
 }
 

@@ -30,7 +30,7 @@ std::vector<int> ForkRanks(int size, absl::Duration timeout, const std::function
   }
   std::vector<int> statuses(size);
   for (int rank = 0; rank < size; ++rank) waitpid(children[rank], &statuses[rank], 0);
-  EXPECT_TRUE(SharedMemoryNames(token).empty());
+  EXPECT_TRUE(SharedMemoryNames().empty());
   return statuses;
 }
 

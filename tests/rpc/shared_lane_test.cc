@@ -65,7 +65,7 @@ class SharedLaneTest : public testing::Test {
   static constexpr size_t kArenaBytes = 32 * kUnit;
 
   SharedLaneTest()
-      : memory_(*SharedMemory::CreateAnonymous(kControlBytes + kArenaBytes)),
+      : memory_(*SharedMemory::Create(kControlBytes + kArenaBytes)),
         arena_(std::make_shared<SharedArena>(memory_, kControlBytes, kArenaBytes)),
         control_(*reinterpret_cast<LaneControl*>(memory_->data())),
         sender_(control_, arena_),

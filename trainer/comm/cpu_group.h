@@ -2,8 +2,8 @@
 // shows its array and sums all of them; large ones are a pipelined ring; arrays from Allocate are reduced where they
 // lie. All of them add in the orders of ring_order.h, so their bits are those of ThreadGroup.
 // A Send is done once its bytes are in the channel to the receiver (256 KB) and waits for a Recv beyond that: two ranks
-// that exchange more must not both send first. A group holds 3 MB of /dev/shm per rank and 256 KB per ordered pair.
-// Thread rule: as ProcessGroup. Nothing stays in /dev/shm once Create, Split or Allocate has returned.
+// that exchange more must not both send first. A group holds 3 MB of shared memory per rank and 256 KB per ordered pair.
+// Thread rule: as ProcessGroup. Nothing has a name in /dev/shm.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ namespace tandem::comm {
 
 struct CpuGroupOptions {
   rpc::Store* store = nullptr;  // the rendezvous; outlives the group
-  std::string token;            // the job's, unique on the host: part of the names in /dev/shm ([a-zA-Z0-9_.-], <= 100)
+  std::string token;            // the job's, unique on the host, at most 100 characters: who shows it is given the memory
   std::string name;             // the group's, unique in the store
   int rank = 0;
   int size = 1;

@@ -1,5 +1,5 @@
-// How the ranks of one host come to map the same fresh shared memory: rank 0 creates it, the store tells its name, and
-// the name is removed when all have mapped it. Stateless; any thread.
+// How the ranks of one host come to map the same fresh shared memory: rank 0 creates it, the store tells that it is there, and a local
+// socket hands it to each rank that shows the job's token. It has no name that a killed process could leave. Stateless; any thread.
 #pragma once
 
 #include <memory>
