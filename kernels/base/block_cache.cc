@@ -11,6 +11,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/cuda_runtime_calls.h"
 #include "kernels/base/large_memory.h"
+#include "kernels/base/out_of_memory.h"
 
 namespace tandem {
 
@@ -102,7 +103,7 @@ BlockCache::Block BlockCache::Take(size_t num_bytes) {
     FreeIdle();
     data = AllocateBlock(block_bytes);
   }
-  TANDEM_CHECK(data != nullptr || device_.is_cuda()) << "no memory for a buffer of " << num_bytes << " bytes";
+  if (data == nullptr && !device_.is_cuda()) OutOfMemory(num_bytes);
   if (data != nullptr) return {data, size_class};
   NoteShortage(num_bytes);
   return {Nowhere(), size_class};

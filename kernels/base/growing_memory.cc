@@ -2,12 +2,10 @@
 
 #include <sys/mman.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 
-#include "kernels/base/check.h"
 #include "kernels/base/large_memory.h"
+#include "kernels/base/out_of_memory.h"
 
 namespace tandem {
 
@@ -22,7 +20,7 @@ size_t RoundUp(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 // Address space without memory, on a huge page's boundary.
 char* Reserve(size_t num_bytes) {
   void* const place = mmap(nullptr, num_bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  TANDEM_CHECK(place != MAP_FAILED) << "no address space for " << num_bytes << " bytes: " << std::strerror(errno);
+  if (place == MAP_FAILED) OutOfMemory(num_bytes);
   char* const begin = static_cast<char*>(place);
   char* const aligned = reinterpret_cast<char*>(RoundUp(reinterpret_cast<uintptr_t>(begin), kHugePage));
   if (aligned != begin) munmap(begin, static_cast<size_t>(aligned - begin));
@@ -48,7 +46,7 @@ void GrowingMemory::Grow(size_t num_bytes) {
   } else {
     moved = mremap(data_, capacity_, capacity, MREMAP_MAYMOVE | MREMAP_FIXED, place);
   }
-  TANDEM_CHECK(moved == place) << "no memory for " << capacity << " bytes: " << std::strerror(errno);
+  if (moved != place) OutOfMemory(capacity);
   data_ = place;
   capacity_ = capacity;
   if (capacity_ >= kHugeFrom) madvise(data_, capacity_, MADV_HUGEPAGE);  // a wish: where it is not granted, small pages do

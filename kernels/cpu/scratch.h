@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "kernels/base/check.h"
 #include "kernels/base/large_memory.h"
+#include "kernels/base/out_of_memory.h"
 
 namespace tandem::kernels {
 
@@ -27,7 +27,7 @@ class ScratchMemory {
       std::free(data_);
       capacity_ = num_bytes + num_bytes / 4;
       data_ = AllocateArray(capacity_);
-      TANDEM_CHECK(data_ != nullptr) << "no memory for a scratch of " << capacity_ << " bytes";
+      if (data_ == nullptr) OutOfMemory(capacity_);
     }
     return data_;
   }

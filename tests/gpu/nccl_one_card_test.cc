@@ -137,7 +137,7 @@ class NcclOneCardTest : public testing::TestWithParam<int> {};
 
 TEST_P(NcclOneCardTest, RanksOfOneCardComputeTheClosedForms) {
   if (QueryCuda().num_devices == 0) GTEST_SKIP() << QueryCuda().why_none;
-  if (const absl::Status found = FindNccl(); !found.ok()) GTEST_SKIP() << found;
+  if (const auto found = FindNccl(); !found.ok()) GTEST_SKIP() << found.status();
   const int size = GetParam();
   const FileStore store;
   std::vector<pid_t> ranks;

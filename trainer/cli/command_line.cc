@@ -3,10 +3,17 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "rpc/address.h"
 #include "rpc/process.h"
 #include "trainer/cli/commands.h"
+#include "trainer/cli/failure.h"
+#include "trainer/cli/nearest_name.h"
+#include "trainer/cli/process_limits.h"
 #include "trainer/cli/signals.h"
+#include "trainer/cli/version.h"
 
 namespace tandem::cli {
 
@@ -116,9 +123,66 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
   command.add_option("--index", options.index, "")->group("");
 }
 
+template <class Command>
+int WithinLimits(Command command) {
+  const absl::Status limits = CheckLimits();
+  return limits.ok() ? command() : ReportError(limits);
+}
+
+std::vector<const CLI::App*> CommandsOf(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App* command) { return !command->get_name().empty(); });
+}
+
+const CLI::App* Find(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* command : CommandsOf(app)) {
+    if (command->get_name() == name) return command;
+  }
+  return nullptr;
+}
+
+std::string NoCommand(const CLI::App& app, const std::string& path, const std::string& name) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : CommandsOf(app)) names.push_back(command->get_name());
+  const std::string nearest = Nearest(name, names);
+  return absl::StrCat("no command \"", path, name, "\"",
+                      nearest.empty() ? absl::StrCat("; there are ", absl::StrJoin(names, ", ")) : absl::StrCat("; did you mean \"", path, nearest, "\"?"));
+}
+
+// `tandem help WORDS`
+int Explain(const CLI::App& app, const std::vector<std::string>& words) {
+  const CLI::App* about = &app;
+  std::string path;
+  for (const std::string& word : words) {
+    const CLI::App* command = Find(*about, word);
+    if (command == nullptr) return ReportError(absl::InvalidArgumentError(NoCommand(*about, path, word)));
+    about = command;
+    absl::StrAppend(&path, word, " ");
+  }
+  // Not app.help(): while `help` itself is the command parsed, that would explain `help`.
+  const std::string name = absl::StrCat("tandem", path.empty() ? "" : " ", absl::StripTrailingAsciiWhitespace(path));
+  std::fputs(app.get_formatter()->make_help(about, name, CLI::AppFormatMode::Normal).c_str(), stdout);
+  return 0;
+}
+
+// What to say of a command line whose first words are no command; "" if they are.
+std::string Mistyped(const CLI::App& app, int argc, char** argv) {
+  const CLI::App* within = &app;
+  std::string path;
+  for (int i = 1; i < argc && !CommandsOf(*within).empty(); ++i) {
+    const std::string word = argv[i];
+    if (word.empty() || word[0] == '-') return "";
+    const CLI::App* command = Find(*within, word);
+    if (command == nullptr) return NoCommand(*within, path, word);
+    within = command;
+    absl::StrAppend(&path, word, " ");
+  }
+  return "";
+}
+
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
+  PrepareLimits();
   TakeSignals();
   rpc::PrepareProcess();
   CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
@@ -131,21 +195,21 @@ int RunCommandLine(int argc, char** argv) {
   AddRunFlags(*launch_command, launch);
   launch_command->add_flag("--local", launch.local, "everything in one process; replicas are threads; the same bits");
   AddMasterFlag(*launch_command, launch.master, "the master's address; default: a free port");
-  launch_command->callback([&] { code = Launch(launch); });
+  launch_command->callback([&] { code = WithinLimits([&] { return Launch(launch); }); });
 
   RoleOptions master_options, ps_options, trainer_options, worker_options;  // each with defaults of its own
   auto* master = app.add_subcommand("master", "run a job's master");
   AddRoleFlags(*master, master_options, true);
-  master->callback([&] { code = RunMaster(master_options); });
+  master->callback([&] { code = WithinLimits([&] { return RunMaster(master_options); }); });
   auto* ps = app.add_subcommand("ps", "run one parameter server of a job");
   AddRoleFlags(*ps, ps_options, false);
-  ps->callback([&] { code = RunPs(ps_options); });
+  ps->callback([&] { code = WithinLimits([&] { return RunPs(ps_options); }); });
   auto* trainer = app.add_subcommand("trainer", "run one trainer of a job");
   AddRoleFlags(*trainer, trainer_options, false);
-  trainer->callback([&] { code = RunTrainer(trainer_options); });
+  trainer->callback([&] { code = WithinLimits([&] { return RunTrainer(trainer_options); }); });
   auto* worker = app.add_subcommand("worker", "run one worker of a job, which hosts remote modules");
   AddRoleFlags(*worker, worker_options, false);
-  worker->callback([&] { code = RunWorker(worker_options); });
+  worker->callback([&] { code = WithinLimits([&] { return RunWorker(worker_options); }); });
 
   EvalOptions eval;
   auto* eval_command = app.add_subcommand(
@@ -243,24 +307,23 @@ int RunCommandLine(int argc, char** argv) {
   synthesize_command->add_option("--max-length", synthesize.max_length, "items of a user, at most")->capture_default_str();
   synthesize_command->callback([&] { code = Synthesize(synthesize); });
 
-  std::string topic;
+  std::vector<std::string> topic;
   auto* help = app.add_subcommand("help", "explain a command");
-  help->add_option("command", topic, "");
-  help->callback([&] {
-    const CLI::App* about = topic.empty() ? &app : nullptr;
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
-      if (command->get_name() == topic) about = command;
-    }
-    if (about == nullptr) throw CLI::ValidationError("help", "no command \"" + topic + "\"");
-    // Not app.help(): while `help` itself is the command parsed, that would explain `help`.
-    std::fputs(app.get_formatter()->make_help(about, "tandem", CLI::AppFormatMode::Normal).c_str(), stdout);
-  });
+  help->add_option("command", topic, "launch, bench step, ...");
+  help->callback([&] { code = Explain(app, topic); });
+  app.set_version_flag("--version", VersionText, "print version, commit and what this machine computes with");
 
+  if (argc < 2) return Explain(app, {});
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::string mistyped = Mistyped(app, argc, argv);
+    if (!mistyped.empty()) return ReportError(absl::InvalidArgumentError(mistyped));
     const int parsed = app.exit(error);
-    return parsed == 0 ? 0 : 2;  // a wrong command line is a configuration error
+    code = parsed == 0 ? 0 : 2;  // a wrong command line is a configuration error
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    if (code == 0) code = ReportError(absl::ResourceExhaustedError("cannot write standard output: what was printed there is not whole"));
   }
   return code;
 }

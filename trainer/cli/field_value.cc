@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
+#include "trainer/cli/nearest_name.h"
 
 namespace tandem {
 namespace {
@@ -29,38 +29,6 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
-
-// Levenshtein's distance, blind to case.
-int EditDistance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = row[0]++;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int change = diagonal + (absl::ascii_tolower(a[i]) != absl::ascii_tolower(b[j]));
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({change, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
-
-// From here on a name is too far away to be meant.
-int TooFar(std::string_view name) { return std::max<int>(1, static_cast<int>(name.size()) / 3) + 1; }
-
-// The closest of `names`, or "" when none is close.
-std::string Nearest(std::string_view name, const std::vector<std::string>& names) {
-  std::string best;
-  int best_distance = TooFar(name);
-  for (const std::string& candidate : names) {
-    const int distance = EditDistance(name, candidate);
-    if (distance < best_distance) {
-      best = candidate;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
 
 std::vector<std::string> FieldNames(const Descriptor* type) {
   std::vector<std::string> names;

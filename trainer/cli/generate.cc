@@ -57,11 +57,11 @@ absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t 
 absl::Status Run(const GenerateOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
-  RETURN_IF_ERROR(CheckSavedJob(saved));
   const Job& job = saved.manifest.job();
   if (!job.model().has_gpt()) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, " holds no language model"));
   }
+  RETURN_IF_ERROR(CheckSavedJob(saved));
   const auto vocabulary = data::Vocabulary::FromSymbols(saved.manifest.symbols());
   if (!vocabulary.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": ", vocabulary.status().message()));

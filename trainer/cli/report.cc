@@ -49,7 +49,10 @@ bool IsSummed(const std::string& path) {
 void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds, int exit_code) {
   if (IsRefusal(exit_code)) return;
   // A run that begins removes an older summary before it opens this file (loop/run_output.h).
-  std::ifstream metrics(folder + "/metrics.jsonl");
+  const std::string path = folder + "/metrics.jsonl";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;  // a device may have no end
+  std::ifstream metrics(path);
   if (!metrics || IsSummed(folder + "/summary.json")) return;
   loop::RunSummary summary;
   summary.job = job.name();

@@ -73,9 +73,10 @@ absl::Status Supervisor::Start(const std::string& name, const std::vector<std::s
 
 void Supervisor::TakeLine(Child& child, const std::string& line) {
   const std::string prefix = absl::StrCat("[", child.name, "] ");
-  if (absl::StartsWith(line, prefix + kOwnFailure)) {
+  const bool dying = absl::StartsWith(line, kOwnFailure);  // of a process that had no memory left to know its name
+  if (dying || absl::StartsWith(line, prefix + kOwnFailure)) {
     child.own_failure = true;
-    child.last_words = line.substr(prefix.size() + std::strlen(kOwnFailure));
+    child.last_words = line.substr((dying ? 0 : prefix.size()) + std::strlen(kOwnFailure));
   } else if (absl::StartsWith(line, prefix + kToldFailure)) {
     child.last_words = line.substr(prefix.size() + std::strlen(kToldFailure));
   } else if (!child.last_words.empty()) {

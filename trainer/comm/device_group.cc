@@ -24,7 +24,7 @@ absl::Status Agree(ProcessGroup& host, const absl::Status& mine, absl::Time dead
 }
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> TryNccl(const DeviceGroupOptions& options, absl::Time deadline) {
-  absl::Status usable = FindNccl();
+  absl::Status usable = FindNccl().status();
   if (usable.ok() && options.shares_device && options.transport == Transport::ANY) {
     usable = absl::FailedPreconditionError("several ranks share a card");
   }

@@ -326,7 +326,12 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> NcclGroup::Split(int color, int ke
 
 }  // namespace
 
-absl::Status FindNccl() { return NcclLibrary::Get().status(); }
+absl::StatusOr<int> FindNccl() {
+  ASSIGN_OR_RETURN(const NcclLibrary* nccl, NcclLibrary::Get());
+  int version = 0;
+  RETURN_IF_ERROR(nccl->StatusOf("ncclGetVersion", nccl->get_version(&version), nullptr));
+  return version;
+}
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions& options, absl::Time deadline) {
   TANDEM_CHECK(options.device.is_cuda());

@@ -16,8 +16,8 @@
 
 namespace tandem::comm {
 
-// Ok, or why NCCL cannot be used: not in this binary, or not installed.
-absl::Status FindNccl();
+// NCCL's version, 22703 for 2.27.3, or why NCCL cannot be used: not in this binary, or not installed.
+absl::StatusOr<int> FindNccl();
 
 struct NcclGroupOptions {
   rpc::Store* store = nullptr;  // the rendezvous; outlives the group

@@ -3,8 +3,8 @@
 
 namespace tandem::comm {
 
-absl::Status FindNccl() { return absl::NotFoundError("built without NCCL"); }
+absl::StatusOr<int> FindNccl() { return absl::NotFoundError("built without NCCL"); }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions&, absl::Time) { return FindNccl(); }
+absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions&, absl::Time) { return FindNccl().status(); }
 
 }  // namespace tandem::comm

@@ -1,5 +1,7 @@
 #include "trainer/loop/run_output.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <cinttypes>
 #include <cstring>
@@ -10,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/loop/json.h"
@@ -18,6 +21,8 @@ namespace tandem::loop {
 
 namespace {
 
+constexpr char kMetrics[] = "metrics.jsonl", kEvaluations[] = "evaluations.jsonl";
+
 std::string Object(const std::map<std::string, double>& metrics) {
   return absl::StrCat("{", absl::StrJoin(metrics, ",", [](std::string* out, const auto& entry) {
                         absl::StrAppend(out, JsonString(entry.first), ":", JsonNumber(entry.second));
@@ -25,7 +30,8 @@ std::string Object(const std::map<std::string, double>& metrics) {
 }
 
 std::string StepJson(const StepRecord& r) {
-  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"loss\":", JsonNumber(r.loss),
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"time\":", absl::StrFormat("%.3f", r.time),
+                      ",\"elapsed_seconds\":", absl::StrFormat("%.3f", r.elapsed_seconds), ",\"loss\":", JsonNumber(r.loss),
                       ",\"lr\":", JsonNumber(r.learning_rate), ",\"grad_norm\":", JsonNumber(r.grad_norm),
                       ",\"samples_per_second\":", JsonNumber(r.samples_per_second),
                       ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second), ",\"compute_ms\":", JsonNumber(r.compute_ms),
@@ -52,7 +58,22 @@ std::string SummaryJson(const RunSummary& s) {
 }
 
 absl::Status FileError(const std::string& path) {
-  return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
+  return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+}
+
+// A file that was removed takes every record, for nobody.
+absl::Status CheckInPlace(std::FILE* file, const std::string& path) {
+  struct stat ours {}, named {};
+  if (fstat(fileno(file), &ours) != 0) return FileError(path);
+  if (S_ISREG(ours.st_mode) && (stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, " was removed while the run wrote it; its records are lost"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteLine(std::FILE* file, const std::string& path, const std::string& line) {
+  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0) return FileError(path);
+  return CheckInPlace(file, path);
 }
 
 absl::Status MakeFolder(const std::string& folder) {
@@ -88,12 +109,13 @@ absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
   return ReplaceFile(path, kept);
 }
 
-// The few figures that fit a line, where they exist.
-std::string Headline(const std::map<std::string, double>& metrics) {
+// The few figures that fit a line, where they exist, the one that decides first.
+std::string Headline(const EvaluationRecord& record) {
   std::string text;
-  for (const char* name : {"valid/hr@10", "valid/ndcg@10", "valid/sampled_hr@10", "valid/sampled_ndcg@10", "valid/loss"}) {
-    const auto it = metrics.find(name);
-    if (it != metrics.end()) absl::StrAppend(&text, "  ", name, " ", absl::StrFormat("%.4f", it->second));
+  for (const std::string& name : {record.decides, std::string("valid/hr@10"), std::string("valid/ndcg@10"),
+                                  std::string("valid/sampled_hr@10"), std::string("valid/sampled_ndcg@10")}) {
+    const auto it = record.metrics.find(name);
+    if (it != record.metrics.end()) absl::StrAppend(&text, "  ", name, " ", absl::StrFormat("%.4f", it->second));
   }
   return text;
 }
@@ -115,8 +137,8 @@ absl::Status RunOutput::BeginAnew() {
 }
 
 absl::Status RunOutput::BeginAfter(int64_t last_step) {
-  RETURN_IF_ERROR(DropLinesAfter(folder_ + "/metrics.jsonl", last_step));
-  RETURN_IF_ERROR(DropLinesAfter(folder_ + "/evaluations.jsonl", last_step));
+  RETURN_IF_ERROR(DropLinesAfter(PathOf(kMetrics), last_step));
+  RETURN_IF_ERROR(DropLinesAfter(PathOf(kEvaluations), last_step));
   return Open("a");
 }
 
@@ -124,8 +146,8 @@ absl::Status RunOutput::Open(const char* mode) {
   std::error_code ignored;
   std::filesystem::remove(folder_ + "/summary.json", ignored);
   std::filesystem::remove(folder_ + "/trace.json", ignored);
-  ASSIGN_OR_RETURN(metrics_, OpenFile(folder_ + "/metrics.jsonl", mode));
-  ASSIGN_OR_RETURN(evaluations_, OpenFile(folder_ + "/evaluations.jsonl", mode));
+  ASSIGN_OR_RETURN(metrics_, OpenFile(PathOf(kMetrics), mode));
+  ASSIGN_OR_RETURN(evaluations_, OpenFile(PathOf(kEvaluations), mode));
   return absl::OkStatus();
 }
 
@@ -135,25 +157,28 @@ RunOutput::~RunOutput() {
   if (evaluations_ != nullptr) std::fclose(evaluations_);
 }
 
-void RunOutput::Step(const StepRecord& record, int64_t total_steps) {
-  const std::string json = StepJson(record);
-  std::fprintf(metrics_, "%s\n", json.c_str());
-  std::fflush(metrics_);
+absl::Status RunOutput::Step(const StepRecord& record, int64_t total_steps) {
+  StepRecord timed = record;
+  timed.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  timed.elapsed_seconds = since_begin_.Seconds();
+  const std::string json = StepJson(timed);
+  RETURN_IF_ERROR(WriteLine(metrics_, PathOf(kMetrics), json));
   progress_.Json(json);
-  progress_.Step(record, total_steps);
+  progress_.Step(timed, total_steps);
+  return progress_.status();
 }
 
-void RunOutput::Evaluated(const EvaluationRecord& record) {
+absl::Status RunOutput::Evaluated(const EvaluationRecord& record) {
   const std::string json = EvaluationJson(record);
-  std::fprintf(evaluations_, "%s\n", json.c_str());
-  std::fflush(evaluations_);
+  RETURN_IF_ERROR(WriteLine(evaluations_, PathOf(kEvaluations), json));
   progress_.Json(json);
   progress_.Line(absl::StrFormat("epoch %-4d step %-6d train/loss %.4f%s%s", record.epoch, record.step, record.train_loss,
-                                 Headline(record.metrics), record.best ? "  best so far" : ""));
+                                 Headline(record), record.best ? "  best so far" : ""));
+  return progress_.status();
 }
 
 absl::Status RunOutput::TakeBackEvaluation(int64_t step) {
-  const std::string path = folder_ + "/evaluations.jsonl";
+  const std::string path = PathOf(kEvaluations);
   std::fclose(std::exchange(evaluations_, nullptr));
   RETURN_IF_ERROR(DropLinesAfter(path, step - 1));
   ASSIGN_OR_RETURN(evaluations_, OpenFile(path, "a"));
@@ -171,7 +196,7 @@ absl::Status RunOutput::Finish(const RunSummary& summary) {
   progress_.End();
   RETURN_IF_ERROR(WriteSummary(folder_, summary));
   progress_.Json(SummaryJson(summary).substr(0, SummaryJson(summary).size() - 1));
-  return absl::OkStatus();
+  return progress_.status();
 }
 
 }  // namespace tandem::loop

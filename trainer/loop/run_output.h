@@ -11,6 +11,7 @@
 
 #include "absl/numeric/int128.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/clock.h"
 #include "trainer/loop/progress.h"
 #include "trainer/loop/task.h"
 
@@ -18,6 +19,7 @@ namespace tandem::loop {
 
 struct StepRecord {
   int64_t step = 0, epoch = 0;
+  double time = 0, elapsed_seconds = 0;  // since 1970, since the run or its resumption began; filled in as the record is written
   double loss = 0, learning_rate = 0;
   double grad_norm = 0;  // of the mean gradient, dense and sparse together
   double samples_per_second = 0, tokens_per_second = 0;
@@ -31,6 +33,7 @@ struct EvaluationRecord {
   int64_t step = 0, epoch = 0;
   double train_loss = 0;  // mean over the epoch's steps
   bool best = false;
+  std::string decides;                    // the metric by which evaluations are compared: "valid/mrr"
   std::map<std::string, double> metrics;  // with split: "valid/hr@10"
 };
 
@@ -66,8 +69,10 @@ class RunOutput {
   // Goes on with the older run, of which only what belongs to steps up to `last_step` stays.
   absl::Status BeginAfter(int64_t last_step);
 
-  void Step(const StepRecord& record, int64_t total_steps);
-  void Evaluated(const EvaluationRecord& record);
+  // Each ResourceExhausted naming the file, also standard output, if the record could not be written or its file is no longer in the
+  // folder. Lines of the progress are for the eye; what they lack is told with the next record.
+  absl::Status Step(const StepRecord& record, int64_t total_steps);
+  absl::Status Evaluated(const EvaluationRecord& record);
   // Drops the record of an evaluation after step `step` or later, which is about to be made again.
   absl::Status TakeBackEvaluation(int64_t step);
   void Note(const std::string& text);  // a line for the reader, in text mode
@@ -78,9 +83,11 @@ class RunOutput {
  private:
   RunOutput(std::string folder, LogFormat format) : folder_(std::move(folder)), progress_(format) {}
   absl::Status Open(const char* mode);
+  std::string PathOf(const char* name) const { return folder_ + "/" + name; }
 
   const std::string folder_;
   Progress progress_;
+  Stopwatch since_begin_;
   std::FILE* metrics_ = nullptr;
   std::FILE* evaluations_ = nullptr;
 };

@@ -205,9 +205,13 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, cons
     return m.mrr;
   };
   evaluation.selection = report("", full);
+  evaluation.decides = "mrr";
   if (!sampled.empty()) {
     const double mrr = report("sampled_", sampled);
-    if (job_.train().select_by() == VALID_SAMPLED_MRR) evaluation.selection = mrr;
+    if (job_.train().select_by() == VALID_SAMPLED_MRR) {
+      evaluation.selection = mrr;
+      evaluation.decides = "sampled_mrr";
+    }
   }
   return evaluation;
 }

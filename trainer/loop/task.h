@@ -39,6 +39,7 @@ struct StepInput {
 struct Evaluation {
   std::map<std::string, double> metrics;  // "hr@10", "sampled_ndcg@10", "loss", ...
   double selection = 0;                   // higher is better: which evaluation is best
+  std::string decides;                    // the metric that `selection` is, or is the negative of
 };
 
 enum class EvaluationSplit { VALID, TEST };

@@ -126,6 +126,7 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   Evaluation evaluation;
   evaluation.metrics["loss"] = std::accumulate(losses.begin(), losses.end(), 0.0) / symbols;
   evaluation.selection = -evaluation.metrics["loss"];
+  evaluation.decides = "loss";
   return evaluation;
 }
 

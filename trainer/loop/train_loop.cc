@@ -354,7 +354,7 @@ absl::Status Replica::TrainStep(int64_t step) {
   tokens_ += tokens;
   train_seconds_ += seconds;
   state_.Count(step, samples, tokens, record.loss);
-  if (log && environment_.output != nullptr) environment_.output->Step(record, total_steps_);
+  if (log && environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->Step(record, total_steps_));
   if (environment_.on_step) environment_.on_step(record);
   return absl::OkStatus();
 }
@@ -412,14 +412,14 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
   RETURN_IF_ERROR(stream_.status());
   if (stopping_) return absl::OkStatus();  // broken off: nothing of it may stay
   const int64_t epoch = EpochOf(step);
-  EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .metrics = {}};
+  EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .decides = "valid/" + valid.decides, .metrics = {}};
   state_.BeginMean();
   for (const auto& [name, value] : valid.metrics) record.metrics["valid/" + name] = value;
   record.best = *best = state_.Evaluated(epoch, valid.selection, record.metrics);
   std::map<std::string, double> metrics;
   for (const auto& [name, value] : test.metrics) metrics["test/" + name] = value;
   state_.AddBestMetrics(metrics);
-  if (environment_.output != nullptr) environment_.output->Evaluated(record);
+  if (environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->Evaluated(record));
   return absl::OkStatus();
 }
 

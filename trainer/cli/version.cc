@@ -1,0 +1,47 @@
+#include "trainer/cli/version.h"
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/device.h"
+#include "kernels/cpu/onednn_matmul.h"
+#include "kernels/cpu/vectorise.h"
+#include "trainer/comm/nccl_group.h"
+
+namespace tandem::cli {
+
+extern const char kCommit[];  // commit.cmake
+
+namespace {
+
+std::string CpuText() {
+  const kernels::InstructionSet widest = kernels::WidestInstructionSet();
+  const char* vectors = widest == kernels::InstructionSet::AVX512 ? "AVX-512" : widest == kernels::InstructionSet::AVX2 ? "AVX2" : "baseline";
+  std::string text = absl::StrCat(vectors, ", f32 products ", kernels::MatmulImplementation({.m = 64, .n = 64, .k = 64}));
+  if (kernels::MatmulTakesPanels(DType::BF16)) {
+    const kernels::MatmulShape bf16{.m = 64, .n = 64, .k = 64, .operand = DType::BF16, .panels = true};
+    absl::StrAppend(&text, ", bf16 ", kernels::MatmulImplementation(bf16));
+  }
+  return text;
+}
+
+std::string CudaText() {
+  const CudaInfo info = QueryCuda();
+  if (!info.built_in) return "not in this binary";
+  const std::string version = absl::StrCat(info.runtime_version / 1000, ".", info.runtime_version % 1000 / 10);
+  if (info.num_devices == 0) return absl::StrCat(version, ", no device: ", info.why_none);
+  return absl::StrCat(version, ", ", info.num_devices, info.num_devices == 1 ? " device" : " devices");
+}
+
+std::string NcclText() {
+  const auto version = comm::FindNccl();
+  if (!version.ok()) return std::string(version.status().message());
+  return absl::StrCat(*version / 10000, ".", *version / 100 % 100, ".", *version % 100);
+}
+
+}  // namespace
+
+std::string VersionText() {
+  return absl::StrCat("tandem ", TANDEM_VERSION, ", commit ", kCommit, "\nCPU kernels: ", CpuText(), "\nCUDA: ", CudaText(), "\nNCCL: ",
+                      NcclText());
+}
+
+}  // namespace tandem::cli

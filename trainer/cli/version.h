@@ -1,0 +1,10 @@
+// What `tandem --version` prints: which program this is, and what it computes with on this machine. Thread rule: any thread.
+#pragma once
+
+#include <string>
+
+namespace tandem::cli {
+
+std::string VersionText();
+
+}  // namespace tandem::cli
