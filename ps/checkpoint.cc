@@ -16,6 +16,7 @@
 #include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
 #include "ps/table.h"
+#include "ps/value_guard.h"
 #include "rpc/master/shard_map.h"
 
 namespace tandem::ps {
@@ -143,8 +144,12 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
     writer.Append(&header, sizeof header);
     AppendWindows(windows.job_epoch, contents.windows, writer);
     for (const RowHeader* row : contents.rows) {
+      const char* const values = reinterpret_cast<const char*>(row) + table.layout().weights_offset();
+      if (!AllFinite(table.layout(), values)) {
+        return absl::OutOfRangeError(absl::StrCat("table ", table.spec().name(), ": row ", row->id, " ", kNotFinite));
+      }
       writer.Append(row, sizeof *row);
-      writer.Append(reinterpret_cast<const char*>(row) + table.layout().weights_offset(), value_bytes);
+      writer.Append(values, value_bytes);
     }
   }
   const auto digest = writer.Finish();

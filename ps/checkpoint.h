@@ -31,7 +31,7 @@ namespace tandem::ps {
 class Table;
 
 // Nothing, and no file, if no row was ever committed and there are no windows. Memory beside the table: 8 bytes per row.
-// ResourceExhausted names the file.
+// ResourceExhausted names the file, OutOfRange a row with a number that is not finite: such rows are never saved.
 absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std::string& folder,
                                                   const SavedWindows& windows = {});
 

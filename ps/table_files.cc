@@ -12,6 +12,7 @@
 #include "kernels/base/status_macros.h"
 #include "ps/checkpoint.h"
 #include "ps/table.h"
+#include "ps/value_guard.h"
 
 namespace tandem::ps {
 namespace {
@@ -65,6 +66,7 @@ absl::Status LoadFile(const std::string& path, const LoadArgs& args, absl::Funct
     if (row.header.last_step > args.step) {
       return wrong(row.header, " is of step ", row.header.last_step, ", later than ", args.step);
     }
+    if (!AllFinite(table->layout(), row.values)) return wrong(row.header, " ", kNotFinite, "; take another checkpoint");
     if (!table->Restore(row.header, row.values)) return wrong(row.header, " is in another file too");
     return absl::OkStatus();
   };

@@ -16,7 +16,7 @@ void ValueGuardStatistics::NoteOffender(const Offender& offender) {
 absl::Status ValueGuardStatistics::NoteRejected(const std::string& table, const Offender& offender) {
   ++rejected;
   NoteOffender(offender);
-  return absl::InvalidArgumentError(absl::StrCat("table ", table, ": the gradient of id ", offender.id,
+  return absl::OutOfRangeError(absl::StrCat("table ", table, ": the gradient of id ", offender.id,
                                                  " is not finite (NaN or infinity), from trainer ", offender.trainer, " in step ",
                                                  offender.step));
 }
@@ -46,6 +46,14 @@ std::optional<size_t> FindNonFinite(const WireRows& gradients, size_t count, uin
 
 bool AllFinite(absl::Span<const float> values) {
   return AllFinite(WIRE_F32, reinterpret_cast<const char*>(values.data()), 1, static_cast<uint32_t>(values.size()));
+}
+
+bool AllFinite(const RowLayout& layout, const char* values) {
+  const WireFormat format = layout.storage() == STORED_BF16   ? WIRE_BF16
+                            : layout.storage() == STORED_INT8 ? WIRE_INT8
+                                                              : WIRE_F32;
+  return AllFinite(format, values, 1, layout.dim()) &&
+         AllFinite(WIRE_F32, values + layout.weight_bytes(), 1, static_cast<uint32_t>(layout.num_slot_values()));
 }
 
 void ZeroNonFinite(absl::Span<float> values) {

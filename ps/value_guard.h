@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/embedding.pb.h"
+#include "ps/row_layout.h"
 #include "ps/wire_rows.h"
 
 namespace tandem::ps {
@@ -31,7 +32,7 @@ struct ValueGuardStatistics {
 
   // `first` stays the first by step, then trainer, then id: the same whatever the number of servers and workers.
   void NoteOffender(const Offender& offender);
-  // A message for table `table` is refused because of this gradient; the error that says so.
+  // A message for table `table` is refused because of this gradient; the OutOfRange that says so.
   absl::Status NoteRejected(const std::string& table, const Offender& offender);
   void Merge(const ValueGuardStatistics& other);
 };
@@ -39,6 +40,11 @@ struct ValueGuardStatistics {
 // The id of the first of `count` gradient rows with a NaN or an infinity. `ids` u64[count] at any alignment.
 std::optional<size_t> FindNonFinite(const WireRows& gradients, size_t count, uint32_t dim);
 bool AllFinite(absl::Span<const float> values);
+// The same for one row's weights and slots, as tables and files have them.
+bool AllFinite(const RowLayout& layout, const char* values);
+// Says why no checkpoint may have a row.
+inline constexpr char kNotFinite[] = "has a weight or optimizer state that is not finite (NaN or infinity)";
+
 // Numbers that are not finite become 0.
 void ZeroNonFinite(absl::Span<float> values);
 

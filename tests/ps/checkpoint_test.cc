@@ -2,12 +2,14 @@
 #include "ps/checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/base/checked_file.h"
 #include "ps/client_local.h"
@@ -405,6 +407,63 @@ TEST_F(RowFileTest, MissingFileAndFolderAreRefused) {
   const auto visit = [](const SavedRow&) { return absl::OkStatus(); };
   EXPECT_TRUE(absl::IsFailedPrecondition(ReadRows(Path(), begin, wants, visit)));
   EXPECT_TRUE(absl::IsFailedPrecondition(ReadRows(folder_.path(), begin, wants, visit)));
+}
+
+// A row with an infinite weight in each storage, and one with an infinite optimizer slot.
+TEST(NonFiniteRowTest, IsNotSaved) {
+  const auto spec = [](int optimizer, RowStorage storage) {
+    TableSpec made = MakeTableSpec(1, 5, optimizer);
+    made.set_storage(storage);
+    return made;
+  };
+  for (const TableSpec& of : {spec(SPARSE_SGD, STORED_F32), spec(SPARSE_SGD, STORED_BF16), spec(SPARSE_SGD, STORED_INT8),
+                              spec(SPARSE_ADAM, STORED_F32), spec(SPARSE_ADAM, STORED_BF16)}) {
+    SCOPED_TRACE(of.ShortDebugString());
+    TableHost host(2);
+    LocalClient client(host, 0, 1);
+    ASSERT_TRUE(client.CreateTables({of}, absl::Seconds(30)).ok());
+    const std::vector<uint64_t> ids{7, 8};
+    std::vector<float> gradients(10, 1);
+    gradients[9] = 1e30f;
+    ASSERT_TRUE(client.Accumulate(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.Commit({1, {{1, of.optimizer() == SPARSE_SGD ? 1e30 : 0.1}}, 1, false}).Wait(Deadline()).ok());
+    const Folder folder;
+    const auto saved = client.Save(1, folder.path(), Deadline()).Wait(Deadline());
+    EXPECT_TRUE(absl::IsOutOfRange(saved.status())) << saved.status();
+    EXPECT_NE(saved.status().message().find(absl::StrCat("table ", of.name(), ": row 8 ")), absl::string_view::npos) << saved.status();
+  }
+}
+
+TEST(NonFiniteRowTest, OfAnOlderVersionsFileIsNotLoaded) {
+  for (const RowStorage storage : {STORED_F32, STORED_BF16, STORED_INT8}) {
+    TableSpec spec = MakeTableSpec(1, 5, SPARSE_SGD);  // without slots: a row ends with its weights
+    spec.set_storage(storage);
+    TableHost host(1);
+    LocalClient client(host, 0, 1);
+    ASSERT_TRUE(client.CreateTables({spec}, absl::Seconds(30)).ok());
+    const std::vector<uint64_t> ids{7};
+    const std::vector<float> gradients(5, 1);
+    ASSERT_TRUE(client.Accumulate(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.Commit({1, {{1, 0.1}}, 1, false}).Wait(Deadline()).ok());
+    const Folder folder;
+    const auto saved = client.Save(1, folder.path(), Deadline()).Wait(Deadline());
+    ASSERT_TRUE(saved.ok()) << saved.status();
+    const std::string path = Paths(folder.path(), *saved)[0];
+    const size_t bytes = RowLayout(5, storage, 0).value_bytes(), last = storage == STORED_BF16 ? 8 : bytes - sizeof(float);
+    const float nan = std::nanf("");
+    const uint16_t half = 0x7fc0;
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(path) - bytes + last));
+    if (storage == STORED_BF16) file.write(reinterpret_cast<const char*>(&half), sizeof half);
+    else file.write(reinterpret_cast<const char*>(&nan), sizeof nan);
+    file.close();
+    TableHost other_host(1);
+    LocalClient other(other_host, 0, 1);
+    ASSERT_TRUE(other.CreateTables({spec}, absl::Seconds(30)).ok());
+    const absl::Status loaded = other.Load(1, folder.path(), {(*saved)[0].name()}, Deadline()).Wait(Deadline()).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(loaded)) << loaded;
+    EXPECT_NE(loaded.message().find("row 7 has a weight or optimizer state that is not finite"), absl::string_view::npos) << loaded;
+  }
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ void ServerModel::Push(int call, const ModelPush& push) { Answer(call, TryPush(p
 
 absl::StatusCode ServerModel::TryPush(const ModelPush& push) {
   for (const ModelIds& segment : push.segments) {
-    if (Spec(segment.table).non_finite() == TableSpec::REJECT && !Finite(segment.gradients)) return kInvalid;
+    if (Spec(segment.table).non_finite() == TableSpec::REJECT && !Finite(segment.gradients)) return absl::StatusCode::kOutOfRange;
   }
   const uint64_t ahead = consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1;
   if (const auto code = CheckStep(push.caller.trainer, push.step, ahead); code != kOk) return code;

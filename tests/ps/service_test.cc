@@ -215,7 +215,7 @@ TEST_F(ServiceTest, RefusedPushesChangeNothing) {
   ExpectRefused(&EmbeddingService::Push, Push({5, 5}, {1, 2, 3, 4, 5, 6}), absl::StatusCode::kInvalidArgument, "twice");
   ExpectRefused(&EmbeddingService::Push, Push({0}, {1, 2, 3}), absl::StatusCode::kInvalidArgument, "0");
   const float bad = std::numeric_limits<float>::quiet_NaN();
-  ExpectRefused(&EmbeddingService::Push, Push({5, 6}, {1, 2, 3, 4, bad, 6}), absl::StatusCode::kInvalidArgument,
+  ExpectRefused(&EmbeddingService::Push, Push({5, 6}, {1, 2, 3, 4, bad, 6}), absl::StatusCode::kOutOfRange,
                 "id 6 is not finite (NaN or infinity), from trainer 0 in step 1");
   CommitRequest commit;
   *commit.mutable_header() = Header();
@@ -319,7 +319,7 @@ TEST_F(ServiceTest, RefusesFormatsAndDifferencesThatNobodyWrites) {
   push.set_gradients_format(WIRE_F16);
   push.set_gradients(Encoded(WIRE_F16, {1, std::nanf(""), 3}));
   Sign(push);
-  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "id 5 is not finite");
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kOutOfRange, "id 5 is not finite");
   HashRequest hash;
   *hash.mutable_header() = Header();
   HashReply reply;

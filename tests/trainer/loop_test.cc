@@ -513,6 +513,50 @@ TEST(RunStateTest, GoesOnWhereItWasSaved) {
   EXPECT_EQ(later.tokens_consumed(), 1000u);
 }
 
+TEST(RunStateTest, WhatIsNotFiniteIsNeverTheBest) {
+  const class tandem::Train train;
+  loop::RunState state(train);
+  for (const double selection : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    EXPECT_FALSE(state.IsBest(selection));
+    state.Count(1, 10, 100, 4.0);
+    EXPECT_FALSE(state.Evaluated(1, selection, {{"valid/mrr", selection}}));
+  }
+  EXPECT_EQ(state.best_step(), 0);
+  EXPECT_TRUE(state.best_metrics().empty());
+  EXPECT_TRUE(state.Evaluated(2, -7, {}));
+}
+
+TEST(RunStateTest, PatienceCountsEvaluationsThatAreNotFinite) {
+  class tandem::Train train;
+  train.set_patience(2);
+  loop::RunState state(train);
+  for (int64_t epoch = 1; epoch <= 2; ++epoch) {
+    EXPECT_FALSE(state.patience_ended());
+    state.Count(epoch, 10, 100, 4.0);
+    EXPECT_FALSE(state.Evaluated(epoch, std::nan(""), {}));
+  }
+  EXPECT_TRUE(state.patience_ended());
+}
+
+TEST(RunStateTest, SkippedStepsAreNotInTheMeanLossAndOweAnEvaluationAllTheSame) {
+  const class tandem::Train train;
+  loop::RunState state(train);
+  state.Count(1, 10, 100, std::nan(""), /*skipped=*/true);
+  EXPECT_TRUE(state.has_steps_since_mean());
+  EXPECT_TRUE(std::isnan(state.MeanLoss()));
+  state.Count(2, 10, 100, 3.0);
+  CheckpointManifest manifest;
+  state.Save(&manifest);
+  loop::RunState restored(train);
+  restored.Restore(manifest);
+  restored.Count(3, 10, 100, 2.0);
+  EXPECT_EQ(restored.step(), 3);
+  EXPECT_EQ(restored.MeanLoss(), 2.5);
+  restored.BeginMean();
+  restored.Count(4, 10, 100, 7.0);
+  EXPECT_EQ(restored.MeanLoss(), 7.0);
+}
+
 TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   const support::TempFolder folder;
   ::testing::internal::CaptureStdout();

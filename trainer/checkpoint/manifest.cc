@@ -88,6 +88,9 @@ absl::Status CheckCounts(const CheckpointManifest& manifest) {
   if (manifest.epoch() > step + 1) return wrong("epoch", manifest.epoch(), "step + 1", step + 1);
   if (manifest.best_epoch() > step + 1) return wrong("best_epoch", manifest.best_epoch(), "step + 1", step + 1);
   if (manifest.epoch_steps() > step) return wrong("epoch_steps", manifest.epoch_steps(), "step", step);
+  if (manifest.epoch_skipped_steps() > manifest.epoch_steps()) {
+    return wrong("epoch_skipped_steps", manifest.epoch_skipped_steps(), "epoch_steps", manifest.epoch_steps());
+  }
   if (manifest.evaluations_since_best() > step) return wrong("evaluations_since_best", manifest.evaluations_since_best(), "step", step);
   if (batch > 0 && manifest.samples_consumed() / batch > step) {
     return wrong("samples_consumed", manifest.samples_consumed(), "step x train.batch_size", step * batch);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -75,6 +76,14 @@ absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved, con
   return absl::OkStatus();
 }
 
+// Ok if no number is a NaN or an infinity. REQUIRES: CheckSame.
+absl::Status CheckFinite(const Checkpoint& checkpoint, const TensorMap& saved) {
+  for (const auto& [name, tensor] : saved) {
+    if (!IsFinite(tensor)) return Wrong(checkpoint, "parameter ", name, " is not finite (NaN or infinity); take another checkpoint");
+  }
+  return absl::OkStatus();
+}
+
 void Fill(const TensorMap& saved, const TensorMap& targets, const ParameterSet& parameters) {
   for (const auto& [name, target] : targets) parameters.Assign(target, saved.at(name));
 }
@@ -102,6 +111,7 @@ absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& paramete
   std::erase_if(saved, [](const auto& named) { return !SlotOf(named.first).empty(); });
   const TensorMap targets = ParametersByName(parameters);
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
+  RETURN_IF_ERROR(CheckFinite(checkpoint, saved));
   Fill(saved, targets, parameters);
   return parameters.status();
 }
@@ -124,6 +134,7 @@ absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, o
     }
   }
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
+  RETURN_IF_ERROR(CheckFinite(checkpoint, saved));
   Fill(saved, targets, parameters);
   return parameters.status();
 }

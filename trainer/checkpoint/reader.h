@@ -29,8 +29,8 @@ enum class Choice { NEWEST, BEST };
 // `path` is a checkpoint or a folder of some. Every file has been checked.
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice);
 
-// Overwrites the values of all parameters. Each must be there with its name, type and shape; all else but optimizer slots is an
-// error, and then nothing has changed. Shadows of values are the caller's to refresh.
+// Overwrites the values of all parameters. Each must be there with its name, type, shape and finite numbers; all else but optimizer
+// slots is an error, and then nothing has changed. Shadows of values are the caller's to refresh.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);
 // The same with the optimizer's slots, which must be those of its kind. `optimizer` is that of `parameters`.
 absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer);

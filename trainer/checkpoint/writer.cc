@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/checked_file.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/finite.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -31,6 +32,10 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
     }
   }
   RETURN_IF_ERROR(args.parameters->status());
+  for (const NamedTensor& named : content.tensors) {
+    if (IsFinite(named.tensor)) continue;
+    return absl::OutOfRangeError(absl::StrCat("parameter ", named.name, " is not finite (NaN or infinity)"));
+  }
   ASSIGN_OR_RETURN(const FileDigest digest, WriteSafetensors(folder + "/" + kDenseFile, content));
   SavedFile file;
   file.set_name(kDenseFile);
@@ -42,9 +47,12 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
 absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
   const auto saved = args.client->Save(args.manifest.step(), draft, args.deadline);  // servers write while we do
   CheckpointManifest manifest = args.manifest;
-  ASSIGN_OR_RETURN(*manifest.mutable_dense(), WriteDense(draft, args));
-  ASSIGN_OR_RETURN(const std::vector<SavedFile> rows, saved.Wait(args.deadline + kAnswer));
-  manifest.mutable_rows()->Add(rows.begin(), rows.end());
+  const absl::StatusOr<SavedFile> dense = WriteDense(draft, args);
+  const absl::StatusOr<std::vector<SavedFile>> rows = saved.Wait(args.deadline + kAnswer);  // or servers write into a removed draft
+  RETURN_IF_ERROR(dense.status());
+  RETURN_IF_ERROR(rows.status());
+  *manifest.mutable_dense() = *dense;
+  manifest.mutable_rows()->Add(rows->begin(), rows->end());
   RETURN_IF_ERROR(WriteManifest(draft, std::move(manifest)));
   return SyncFolder(draft);
 }

@@ -24,7 +24,8 @@ struct WriteArgs {
   absl::Time deadline;
 };
 
-// ResourceExhausted names what could not be written; FailedPrecondition if manifest.step is not the last one applied.
+// ResourceExhausted names what could not be written; FailedPrecondition if manifest.step is not the last one applied; OutOfRange names
+// the parameter or row that is not finite. After an error there is no new checkpoint, and the older ones stay.
 absl::Status WriteCheckpoint(const WriteArgs& args);
 
 }  // namespace tandem::checkpoint

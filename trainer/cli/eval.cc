@@ -14,6 +14,7 @@
 #include "trainer/cli/report.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/comm/thread_group.h"
+#include "trainer/loop/divergence.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_data.h"
 
@@ -73,19 +74,22 @@ absl::Status Run(const EvalOptions& options) {
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
   std::map<std::string, double> metrics;
+  std::string wrong;  // a figure that is not finite
   for (const auto& [split, prefix] : {std::pair(loop::EvaluationSplit::TEST, "test/"),
                                       std::pair(loop::EvaluationSplit::VALID, "valid/")}) {
     if (!metrics.empty()) break;  // only what has no test split is judged by its validation part
     ASSIGN_OR_RETURN(const loop::Evaluation evaluation,
                      task->Evaluate(split, {.stream = &stream, .timeout = timeout, .dump = dump.Visitor()}));
     for (const auto& [name, value] : evaluation.metrics) metrics[prefix + name] = value;
+    if (wrong.empty()) wrong = loop::FirstNonFinite(prefix, evaluation);
   }
   RETURN_IF_ERROR(dump.Finish());
   std::printf("%s  step %d of %s, data %s\n", saved.folder.c_str(), static_cast<int>(saved.manifest.step()),
               saved.manifest.job().name().c_str(), job.data().path().c_str());
   PrintMetrics(metrics, static_cast<int64_t>(saved.manifest.step()), *data);
   if (!options.dump.empty()) std::printf("\nwrote %s\n", options.dump.c_str());
-  return absl::OkStatus();
+  if (wrong.empty()) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("checkpoint ", saved.folder, ": ", wrong, "; take another checkpoint"));
 }
 
 }  // namespace

@@ -7,9 +7,9 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kOk: return 0;
     case absl::StatusCode::kInvalidArgument: return 2;
     case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kDataLoss:
-    case absl::StatusCode::kOutOfRange: return 3;
+    case absl::StatusCode::kDataLoss: return 3;
     case absl::StatusCode::kFailedPrecondition: return 4;
+    case absl::StatusCode::kOutOfRange: return 70;  // a number left the range of numbers
     case absl::StatusCode::kResourceExhausted:  // a full disk
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:

@@ -1,5 +1,5 @@
-// What a process ends with, as the contract promises: 0 ok, 2 configuration, 3 data, 4 checkpoint, 75 temporary, 128 + n
-// for signal n, 1 for anything else.
+// What a process ends with, as the contract promises: 0 ok, 2 configuration, 3 data, 4 checkpoint, 70 the model
+// diverged, 75 temporary, 128 + n for signal n, 1 for anything else.
 #pragma once
 
 #include "absl/status/status.h"

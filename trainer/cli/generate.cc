@@ -1,9 +1,11 @@
 // `tandem generate`: text that a saved language model writes. Needs the checkpoint alone, which holds the vocabulary too.
+#include <cmath>
 #include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/reduce.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
@@ -81,6 +83,10 @@ absl::Status Run(const GenerateOptions& options) {
   std::vector<int64_t> next = prompt;
   for (int i = 0; i < options.length; ++i) {
     const Tensor logits = decoder.Feed(next);
+    if (!std::isfinite(kernels::SumOfSquares(logits.view(), stream))) {
+      return absl::OutOfRangeError(absl::StrCat("checkpoint ", saved.folder, ": the model gives a logit that is not finite (NaN or ",
+                                                "infinity); take another checkpoint"));
+    }
     next = {models::SampleToken({logits.data<float>(), static_cast<size_t>(vocabulary->size())}, sampling, key,
                                 static_cast<uint64_t>(i))};
     std::fputs(vocabulary->Decode(next).c_str(), stdout);

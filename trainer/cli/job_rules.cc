@@ -447,6 +447,11 @@ void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, 
   ResolveOptimizerNumbers(table);
 }
 
+// A table's policy follows the run's unless it has one.
+void ResolveNonFinite(Train::NonFinite policy, Table* table) {
+  if (!table->has_non_finite()) table->set_non_finite(policy == Train::SKIP ? Table::SKIP : Table::REJECT);
+}
+
 }  // namespace
 
 void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
@@ -469,6 +474,7 @@ void ResolveJob(const std::string& default_name, int num_trainers, Job* job) {
   if (job->ps().wire() == ParameterServer::Wire::UNSPECIFIED) job->mutable_ps()->set_wire(ParameterServer::Wire::F32);
   ResolveParameters(job);
   for (Table& table : *job->mutable_tables()) ResolveTable(job->optimizer(), job->ps().storage(), &table);
+  for (Table& table : *job->mutable_tables()) ResolveNonFinite(job->train().non_finite(), &table);
   ResolveTrain(DefaultSelection(*job), job->mutable_train());
   if (job->trace().first_step() == 0) job->mutable_trace()->set_first_step(5);
   if (job->trace().steps() == 0) job->mutable_trace()->set_steps(2);

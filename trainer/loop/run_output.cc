@@ -37,7 +37,7 @@ std::string StepJson(const StepRecord& r) {
                       ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second), ",\"compute_ms\":", JsonNumber(r.compute_ms),
                       ",\"collective_ms\":", JsonNumber(r.collective_ms), ",\"pull_ms\":", JsonNumber(r.pull_ms),
                       ",\"push_ms\":", JsonNumber(r.push_ms), ",\"staleness\":", r.staleness,
-                      r.mfu > 0 ? absl::StrCat(",\"mfu\":", JsonNumber(r.mfu)) : "", "}");
+                      r.mfu > 0 ? absl::StrCat(",\"mfu\":", JsonNumber(r.mfu)) : "", r.skipped ? ",\"skipped\":true}" : "}");
 }
 
 std::string EvaluationJson(const EvaluationRecord& r) {

@@ -26,6 +26,7 @@ struct StepRecord {
   double compute_ms = 0, collective_ms = 0, pull_ms = 0, push_ms = 0;
   int64_t staleness = 0;  // the most steps of the slowest trainer that a pull of any trainer missed since the last record; BSP: 0
   double mfu = 0;  // the products' flops over the device's peak, of this process; 0: the peak is not known
+  bool skipped = false;         // left out, for its loss or a gradient was not finite
   bool launched_graph = false;  // its passes were launched as one graph
 };
 

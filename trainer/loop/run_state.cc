@@ -1,22 +1,32 @@
 #include "trainer/loop/run_state.h"
 
+#include <cmath>
+
 namespace tandem::loop {
 
-void RunState::Count(int64_t step, int64_t samples, int64_t tokens, double loss) {
+void RunState::Count(int64_t step, int64_t samples, int64_t tokens, double loss, bool skipped) {
   step_ = step;
   samples_ += samples;
   tokens_ += tokens;
-  loss_sum_ += loss;
+  if (!skipped) loss_sum_ += loss;
   ++loss_steps_;
+  skipped_steps_ += skipped;
 }
 
 double RunState::MeanLoss() const {
-  return loss_steps_ > 0 ? loss_sum_ / static_cast<double>(loss_steps_) : 0;
+  const int64_t steps = loss_steps_ - skipped_steps_;
+  if (steps > 0) return loss_sum_ / static_cast<double>(steps);
+  return skipped_steps_ > 0 ? std::nan("") : 0;
 }
 
 void RunState::BeginMean() {
   loss_sum_ = 0;
   loss_steps_ = 0;
+  skipped_steps_ = 0;
+}
+
+bool RunState::IsBest(double selection) const {
+  return std::isfinite(selection) && (best_step_ == 0 || selection > best_selection_);
 }
 
 bool RunState::Evaluated(int64_t epoch, double selection, const std::map<std::string, double>& metrics) {
@@ -49,6 +59,7 @@ void RunState::Save(CheckpointManifest* manifest) const {
   manifest->set_evaluations_since_best(static_cast<uint64_t>(evaluations_since_best_));
   manifest->set_epoch_loss(loss_sum_);
   manifest->set_epoch_steps(static_cast<uint64_t>(loss_steps_));
+  manifest->set_epoch_skipped_steps(static_cast<uint64_t>(skipped_steps_));
 }
 
 void RunState::Restore(const CheckpointManifest& manifest) {
@@ -62,6 +73,7 @@ void RunState::Restore(const CheckpointManifest& manifest) {
   evaluations_since_best_ = static_cast<int64_t>(manifest.evaluations_since_best());
   loss_sum_ = manifest.epoch_loss();
   loss_steps_ = static_cast<int64_t>(manifest.epoch_steps());
+  skipped_steps_ = static_cast<int64_t>(manifest.epoch_skipped_steps());
 }
 
 }  // namespace tandem::loop

@@ -16,16 +16,17 @@ class RunState {
  public:
   explicit RunState(const Train& train) : train_(train) {}
 
-  // A step was trained.
-  void Count(int64_t step, int64_t samples, int64_t tokens, double loss);
-  // The mean loss of the steps since BeginMean.
+  // A step was trained, or, if `skipped`, left out: its loss counts nowhere.
+  void Count(int64_t step, int64_t samples, int64_t tokens, double loss, bool skipped = false);
+  // The mean loss of the steps since BeginMean, but for those that were skipped; NaN if all were.
   double MeanLoss() const;
   // After a step whose evaluation is due: whether that evaluation is still to be made, also once restored.
   bool has_steps_since_mean() const { return loss_steps_ > 0; }
   void BeginMean();
 
-  bool IsBest(double selection) const { return best_step_ == 0 || selection > best_selection_; }
-  // Takes note of an evaluation ("valid/..."); true if it is the best so far.
+  // False for a NaN or an infinity.
+  bool IsBest(double selection) const;
+  // Takes note of an evaluation ("valid/..."), whose `selection` is NaN if any of its figures is not finite; true if it is the best so far.
   bool Evaluated(int64_t epoch, double selection, const std::map<std::string, double>& metrics);
   // The best evaluation's test figures.
   void AddBestMetrics(const std::map<std::string, double>& metrics) { best_metrics_.insert(metrics.begin(), metrics.end()); }
@@ -41,7 +42,7 @@ class RunState {
 
  private:
   const Train train_;
-  int64_t step_ = 0, samples_ = 0, tokens_ = 0, loss_steps_ = 0;
+  int64_t step_ = 0, samples_ = 0, tokens_ = 0, loss_steps_ = 0, skipped_steps_ = 0;
   double loss_sum_ = 0, best_selection_ = 0;
   int64_t best_step_ = 0, best_epoch_ = 0, evaluations_since_best_ = 0;
   std::map<std::string, double> best_metrics_;

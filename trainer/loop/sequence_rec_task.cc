@@ -1,6 +1,7 @@
 #include "trainer/loop/sequence_rec_task.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -70,6 +71,13 @@ double FlopsOf(const data::SequenceBatch& batch, const models::SequenceRecOption
   const auto tokens = static_cast<double>(batch.num_tokens());
   return models::BlocksFlops({options.layers, options.dim, options.ffn_dim, tokens, pairs}) +
          models::ProductFlops(tokens, options.dim, candidates);
+}
+
+// Without a branch, so that the loop is one of vectors.
+bool AreFinite(absl::Span<const float> scores) {
+  bool finite = true;
+  for (const float score : scores) finite &= std::isfinite(score);
+  return finite;
 }
 
 bool UsesBce(const Job& job) { return job.model().sequence_rec().loss() == BCE; }
@@ -161,7 +169,8 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
     const uint64_t target = sampler_.EvalTarget(split, user);
     const absl::Span<const float> row(scores.data<float>() + s * num_scores, num_scores);
     const absl::Span<const uint64_t> seen = sampler_.History(split, user);
-    full[begin + s] = data::RankOf(row, target, seen);
+    const bool finite = AreFinite(row);
+    full[begin + s] = finite ? data::RankOf(row, target, seen) : std::nan("");
     if (args.dump) {
       lines[s] = DumpLine({data_->interactions().users[user], target, full[begin + s],
                            data::TopIds(row, target, seen, kTopItems)});
@@ -169,7 +178,7 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
     if (sampled.empty()) return;
     std::vector<float> others;
     for (uint64_t id : data_->negatives()->row(user)) others.push_back(row[id]);
-    sampled[begin + s] = data::RankAmong(row[target], others);
+    sampled[begin + s] = finite ? data::RankAmong(row[target], others) : std::nan("");
   });
   for (const std::string& line : lines) args.dump(line);
 }

@@ -62,7 +62,8 @@ class Task {
   // The summed loss of part `part` of the input, whose arrays lie where the stream computes. `rows` are input.ids' rows; undefined
   // without a table.
   virtual Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const = 0;
-  // Collective over all replicas, which get the same result. No metrics where a task has no such split.
+  // Collective over all replicas, which get the same result. No metrics where a task has no such split. With a loss or a score that is not
+  // finite, `selection` is not finite either.
   virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) = 0;
 };
 

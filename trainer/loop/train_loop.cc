@@ -1,6 +1,7 @@
 #include "trainer/loop/train_loop.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "kernels/base/kernel_span.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/writer.h"
+#include "trainer/loop/divergence.h"
 #include "trainer/loop/embedding_table.h"
 #include "trainer/loop/job_options.h"
 #include "trainer/loop/parameter_placement.h"
@@ -67,8 +69,15 @@ class Replica {
   absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
-  // Sums the loss over replicas, and learns whether one of them is to stop or could not push what it had.
+  // Sums the loss over replicas, and learns whether one of them is to stop or could not push what it had. A step that is not finite ends
+  // the run or is marked as skipped, by all replicas alike.
   absl::Status ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record);
+  // Applies train.non_finite to a step in which `what` is not finite: the error that ends the run, or Ok if the step is to be skipped.
+  absl::Status NotFinite(int64_t step, const std::string& what);
+  // The error that ends the run after step `step` under both policies.
+  absl::Status Ended(int64_t step, const std::string& what) const;
+  // Ok if all weights and optimizer slots that this replica holds are finite.
+  absl::Status CheckWeights(int64_t step);
   absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
   // AwaitCommits, and served parameters are here as it left them.
   absl::Status AwaitWeights();
@@ -142,8 +151,8 @@ class Replica {
   Stopwatch run_watch_;
   double train_seconds_ = 0;
   int64_t samples_ = 0, tokens_ = 0, skipped_ = 0;  // of this process's steps
+  int64_t saved_step_ = 0;  // of the last checkpoint; 0: none
   bool stopping_ = false;
-  bool all_finite_ = true;  // no replica keeps gradients of the step back
 };
 
 absl::Status Replica::Prepare() {
@@ -192,6 +201,7 @@ absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
   dense_.HoldServedSlots();
   RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
   state_.Restore(saved.manifest);
+  saved_step_ = state_.step();
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
   if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, deadline));
   RETURN_IF_ERROR(served_ ? FillServers(CheckpointTimeout(), /*with_slots=*/true) : Barrier("loaded", CheckpointTimeout()));
@@ -290,8 +300,31 @@ absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord
   RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{3}), args), deadline));
   record.loss = shared[0] / NumTargets(*pending_.front().input);
   stopping_ = shared[1] > 0;
-  all_finite_ = shared[2] == 0;
-  return absl::OkStatus();
+  const bool kept_back = shared[2] > 0;
+  record.skipped = kept_back || !std::isfinite(record.loss);
+  if (!record.skipped) return absl::OkStatus();
+  if (!std::isfinite(record.loss)) return NotFinite(record.step, absl::StrCat("loss is ", NonFiniteText(record.loss)));
+  const std::string mine = served_->finite() ? "" : served_->FirstNonFinite();
+  return NotFinite(record.step, absl::StrCat("the gradient of ", mine.empty() ? "a served parameter" : mine, " is not finite"));
+}
+
+absl::Status Replica::NotFinite(int64_t step, const std::string& what) {
+  const bool stops = job_.train().non_finite() == Train::STOP;
+  if (!stops && skipped_ == 0 && environment_.output != nullptr) {
+    environment_.output->Note(absl::StrCat("step ", step, " is skipped: ", what, "; later ones are counted"));
+  }
+  if (!stops) return absl::OkStatus();
+  return Diverged({step, what, optimizer_.LearningRate(step), /*may_skip=*/true, saved_step_});
+}
+
+absl::Status Replica::Ended(int64_t step, const std::string& what) const {
+  return Diverged({step, what, optimizer_.LearningRate(step), /*may_skip=*/false, saved_step_});
+}
+
+absl::Status Replica::CheckWeights(int64_t step) {
+  const std::string wrong = dense_.FirstNonFinite(stream_);
+  RETURN_IF_ERROR(stream_.status());
+  return wrong.empty() ? absl::OkStatus() : Ended(step, absl::StrCat("parameter ", wrong, " is not finite"));
 }
 
 absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm,
@@ -299,14 +332,19 @@ absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& auto
   const KernelSpan span(stream_, SpanKind::PHASE, "commit");
   optimizer_.AwaitPushes(context, autograd);
   clock_.Mark(StepClock::PUSH);
+  const auto on_non_finite = [&] {
+    return NotFinite(record.step, absl::StrCat("the gradient of ", dense_.FirstNonFiniteGradient(stream_), " is not finite"));
+  };
   ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
                    optimizer_.Step(context, {.count = NumTargets(*pending_.front().input),
                                              .want_norm = want_norm,
-                                             .skip = !all_finite_,
+                                             .skip = record.skipped,
+                                             .on_non_finite = on_non_finite,
                                              .flush = TablesAreReadAfter(record.step)}));
   clock_.Mark(StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
+  record.skipped = result.skipped;
   skipped_ += result.skipped;
   return absl::OkStatus();
 }
@@ -353,7 +391,7 @@ absl::Status Replica::TrainStep(int64_t step) {
   samples_ += samples;
   tokens_ += tokens;
   train_seconds_ += seconds;
-  state_.Count(step, samples, tokens, record.loss);
+  state_.Count(step, samples, tokens, record.loss, record.skipped);
   if (log && environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->Step(record, total_steps_));
   if (environment_.on_step) environment_.on_step(record);
   return absl::OkStatus();
@@ -399,26 +437,31 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
   }
   if (stopping_) return absl::OkStatus();  // the resumed run makes it up
   RETURN_IF_ERROR(AwaitWeights());
+  RETURN_IF_ERROR(CheckWeights(step));
   passes_->MakeRoom();
   const EvaluationArgs args{.stream = &stream_,
                             .timeout = Timeout(),
                             .stop_agreed = [this] { return StopAgreed(); }};
   ASSIGN_OR_RETURN(const Evaluation valid, task_->Evaluate(EvaluationSplit::VALID, args));
+  std::string wrong = FirstNonFinite("valid/", valid);
   Evaluation test;
-  if (!stopping_ && state_.IsBest(valid.selection)) {
+  if (!stopping_ && wrong.empty() && state_.IsBest(valid.selection)) {
     // Tested here and now, so that the test figures are those of the best evaluation's weights without keeping a copy.
     ASSIGN_OR_RETURN(test, task_->Evaluate(EvaluationSplit::TEST, args));
+    wrong = FirstNonFinite("test/", test);
   }
   RETURN_IF_ERROR(stream_.status());
   if (stopping_) return absl::OkStatus();  // broken off: nothing of it may stay
+  if (!wrong.empty() && job_.train().non_finite() == Train::STOP) return Ended(step, absl::StrCat("evaluation: ", wrong));
   const int64_t epoch = EpochOf(step);
   EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .decides = "valid/" + valid.decides, .metrics = {}};
   state_.BeginMean();
   for (const auto& [name, value] : valid.metrics) record.metrics["valid/" + name] = value;
-  record.best = *best = state_.Evaluated(epoch, valid.selection, record.metrics);
+  const double selection = wrong.empty() ? valid.selection : std::nan("");
+  record.best = *best = state_.Evaluated(epoch, selection, record.metrics);
   std::map<std::string, double> metrics;
   for (const auto& [name, value] : test.metrics) metrics["test/" + name] = value;
-  state_.AddBestMetrics(metrics);
+  if (*best) state_.AddBestMetrics(metrics);
   if (environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->Evaluated(record));
   return absl::OkStatus();
 }
@@ -461,12 +504,16 @@ absl::Status Replica::SaveCheckpoint() {
     SavePrecision(job_, compute_, &args.manifest);
     for (const TableSpec& spec : TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
     if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));
-    RETURN_IF_ERROR(checkpoint::WriteCheckpoint(args));
+    const absl::Status written = checkpoint::WriteCheckpoint(args);
+    if (absl::IsOutOfRange(written)) return Ended(state_.step(), std::string(written.message()));
+    RETURN_IF_ERROR(written);
     dense_.DropServedSlots();
     if (served_ && !pending_.empty()) served_->ShowWeights();  // the next step's, as other ranks have them
   }
   // No server may apply a commit of the next step before it has written; waiting here also keeps the writing out of that step's deadline.
-  return Barrier("checkpoint", CheckpointTimeout());
+  RETURN_IF_ERROR(Barrier("checkpoint", CheckpointTimeout()));
+  saved_step_ = state_.step();
+  return absl::OkStatus();
 }
 
 absl::Status Replica::ReadServed(absl::Time deadline) {
@@ -502,7 +549,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     summary.params_hash = (served_ ? dense_.Hash() : dense_hash) + sparse.hash;
     summary.sparse_rows = sparse.num_rows;
     if (skipped_ > 0) {
-      environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their gradients were not finite"));
+      environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their loss or gradients were not finite"));
     }
     ASSIGN_OR_RETURN(StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
     ps::MergeStatistics(of_others, &statistics);

@@ -1,12 +1,23 @@
 #include "trainer/optim/dense_optimizer.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/kernel_span.h"
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
 
 namespace tandem::optim {
+
+namespace {
+
+// Squares of f32 are finite in f64, and so is their sum.
+bool IsFinite(const Tensor& tensor, Stream& stream) {
+  return tensor.num_elements() == 0 || std::isfinite(kernels::SumOfSquares(tensor.view(), stream));
+}
+
+}  // namespace
 
 std::vector<std::string> DenseOptimizer::slot_names() const {
   switch (options_.kind) {
@@ -155,6 +166,26 @@ double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
     of_parameter = 0;
   }
   return sum;
+}
+
+std::string DenseOptimizer::FirstNonFinite(Stream& stream) const {
+  const std::vector<std::string> names = slot_names();
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    const Parameter& parameter = *parameters_->all()[p];
+    if (!IsFinite(parameter.variable.value(), stream)) return parameter.name;
+    for (size_t s = 0; s < slots_[p].size(); ++s) {
+      if (!IsFinite(slots_[p][s], stream)) return absl::StrCat(parameter.name, "#", names[s]);
+    }
+  }
+  return "";
+}
+
+std::string DenseOptimizer::FirstNonFiniteGradient(Stream& stream) const {
+  for (const auto& parameter : parameters_->all()) {
+    const LeafNode& leaf = parameter->variable.leaf();
+    if (!parameter->served && leaf.has_gradient() && !IsFinite(leaf.gradient(), stream)) return parameter->name;
+  }
+  return "";
 }
 
 absl::uint128 DenseOptimizer::Hash() const {

@@ -30,6 +30,11 @@ class DenseOptimizer {
   void Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream);
   // Sum of squares over all of their gradients, f64, in parameter order.
   double GradientSquaredNorm(Stream& stream) const;
+  // Names a tensor with a NaN or an infinity as a checkpoint does ("head.weight", "head.weight#m"); "" if all are finite. Waits for the
+  // device. The slots of served parameters are looked at only while they are held.
+  std::string FirstNonFinite(Stream& stream) const;
+  // The same of the gradients, by the parameter's name.
+  std::string FirstNonFiniteGradient(Stream& stream) const;
   // Parameters and optimizer slots, as in params_hash; served ones only while their slots are held.
   absl::uint128 Hash() const;
 

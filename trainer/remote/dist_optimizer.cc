@@ -32,6 +32,7 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   RETURN_IF_ERROR(context.stream().status());  // the norm of a device that failed means nothing
   double scale = args.count > 0 ? 1.0 / args.count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
+  if (result.skipped && !args.skip && args.on_non_finite) RETURN_IF_ERROR(args.on_non_finite());
   if (args.want_norm || options_.max_grad_norm > 0) {
     ASSIGN_OR_RETURN(const absl::uint128 sparse, client_->GradientNorm(context.step()).Wait(context.deadline()));
     const double sparse_squared = static_cast<double>(absl::Uint128High64(sparse)) +
@@ -49,7 +50,7 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   commit.skip = result.skipped;
   commit.flush = args.flush;
   commit_ = client_->Commit(commit);
-  result.learning_rate = options_.dense.At(static_cast<int64_t>(context.step()));
+  result.learning_rate = LearningRate(static_cast<int64_t>(context.step()));
   if (!result.skipped) dense_->Update(context.step(), result.learning_rate, scale, context.stream());
   return result;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "ps/client.h"
@@ -33,7 +34,10 @@ class DistOptimizer {
   struct StepArgs {
     double count = 0;        // the global number of targets
     bool want_norm = false;
-    bool skip = false;       // some pushes were kept back, for they were not finite
+    bool skip = false;       // leave the step out: its loss is not finite, or pushes that are not were kept back
+    // Asked if dense gradients are not finite, which all replicas find alike. An error ends the step before anything of it is committed.
+    // Null, or Ok: the step is skipped.
+    std::function<absl::Status()> on_non_finite = nullptr;
     bool flush = false;      // ps::CommitArgs: the tables are read next
   };
   struct StepResult {
@@ -46,6 +50,8 @@ class DistOptimizer {
   // Dense gradients are summed over replicas, or pushed, already. The commit travels on when this returns: a pull for the next step
   // waits for it at the server. All replicas pass the same args. REQUIRES: AwaitPushes.
   absl::StatusOr<StepResult> Step(Context& context, const StepArgs& args);
+  // The learning rate of dense parameters.
+  double LearningRate(int64_t step) const { return options_.dense.At(step); }
   // Waits until the last commit has been applied.
   absl::Status AwaitCommit(absl::Time deadline);
 

@@ -173,6 +173,18 @@ void RemoteParameters::Push(Context& context, const Table& table, size_t bucket)
   autograd_->Push(table.number, ids, gradients, /*stays=*/false);  // the next step fills the bucket again
 }
 
+std::string RemoteParameters::FirstNonFinite() const {
+  for (const auto& table : tables_) {
+    for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
+      for (const GradientBuckets::Member& member : bucket.members) {
+        const Tensor gradient = Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape, DType::F32);
+        if (!std::isfinite(kernels::SumOfSquares(gradient.view(), *stream_))) return member.parameter->name;
+      }
+    }
+  }
+  return "";
+}
+
 void RemoteParameters::Finish(Context& context) {
   if (context.failed()) return;
   for (const auto& table : tables_) table->gradients->Finish(context);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "ps/client.h"
@@ -51,8 +52,10 @@ class RemoteParameters {
   void BeginPass(int pass);
   // After the last pass: the rest is pushed.
   void Finish(Context& context);
-  // False if gradients of this step are not finite: such a bucket stays here, and all replicas must skip the step.
+  // False if gradients of this step are not finite: such a bucket stays here, and no replica may apply the step.
   bool finite() const { return finite_; }
+  // Names a parameter whose gradient on this replica is not finite. REQUIRES: finite() is false.
+  std::string FirstNonFinite() const;
 
  private:
   struct Table {

@@ -7,6 +7,8 @@
 #include "ps/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/checkpoint/file_damage.h"
+#include "tests/trainer/checkpoint/spoiled_checkpoint.h"
+#include "trainer/checkpoint/reader.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
@@ -156,6 +158,36 @@ TEST_F(EvalTest, AnotherTextOfAsManySymbolsIsNotTheCheckpoints) {
   const std::string error = testing::internal::GetCapturedStderr();
   EXPECT_NE(error.find("text.txt"), std::string::npos) << error;
   EXPECT_NE(error.find("vocabulary"), std::string::npos) << error;
+}
+
+TEST_F(EvalTest, WeightsThatAreNotFiniteEndWithFourNamingTheTensorOrTheRow) {
+  Train(folder_ / "run", {"train.max_epochs=1"});
+  const std::string saved = checkpoint::OpenCheckpoint(folder_ / "run/checkpoints", checkpoint::Choice::BEST)->folder;
+  const auto error_of_eval = [&] {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Eval(saved), 4);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string name = checkpoint::ReadSafetensors(saved + "/dense.safetensors")->tensors[0].name;
+  const std::string whole = ReadBytes(saved + "/dense.safetensors"), manifest = ReadBytes(saved + "/manifest.textproto");
+  checkpoint::SpoilTensor(saved, name);
+  EXPECT_NE(error_of_eval().find("parameter " + name + " is not finite"), std::string::npos);
+  WriteBytes(saved + "/dense.safetensors", whole);
+  WriteBytes(saved + "/manifest.textproto", manifest);
+  checkpoint::SpoilRow(saved);
+  EXPECT_NE(error_of_eval().find("has a weight or optimizer state that is not finite"), std::string::npos);
+}
+
+TEST_F(EvalTest, FiguresThatAreNotFiniteEndWithSeventy) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "a cab, ";
+  UseText(text);
+  // Weights that are finite, but so large that the loss is not.
+  Train(folder_ / "run", {"train.non_finite=SKIP", "optimizer.learning_rate=1e15", "train.max_steps=1", "checkpoint.every_steps=1"});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 70);
+  const std::string error = testing::internal::GetCapturedStderr();
+  EXPECT_NE(error.find("valid/loss is "), std::string::npos) << error;
 }
 
 }  // namespace

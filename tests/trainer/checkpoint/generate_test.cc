@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tests/trainer/checkpoint/small_checkpoint.h"
+#include "tests/trainer/checkpoint/spoiled_checkpoint.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"
@@ -24,11 +25,12 @@ train { batch_size: 8 max_steps: 60 eval_every_steps: 60 }
 
 class GenerateTest : public testing::Test {
  protected:
-  void Train(const std::string& placement) {
+  void Train(const std::string& placement, const std::vector<std::string>& more = {}) {
     std::string text;
     const char* words[] = {"the cat ", "sat on ", "a mat. ", "so did ", "the dog "};
     for (uint64_t i = 0; i < 300; ++i) text += words[RandomBelow({1, 2}, 0, i, 5)];
-    const std::vector<std::string> sets{"data.path=" + folder_.Write("text", text), "placement=" + placement};
+    std::vector<std::string> sets{"data.path=" + folder_.Write("text", text), "placement=" + placement};
+    sets.insert(sets.end(), more.begin(), more.end());
     const auto job = LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = 1});
     ASSERT_TRUE(job.ok()) << job.status();
     const auto data = loop::ReadJobData(*job);
@@ -146,6 +148,27 @@ TEST_F(GenerateTest, WrongFlagEndsWithTwoAndIsNamed) {
   expect_refused(with([](auto& o) { o.prompt = "XYZ"; }), "--prompt");
   expect_refused(with([](auto& o) { o.prompt = ""; }), "--prompt");
   expect_refused(with([](auto& o) { o.prompt = "the \xff"; }), "--prompt");
+}
+
+TEST_F(GenerateTest, WeightsThatAreNotFiniteEndWithFourNamingTheTensorOrTheRow) {
+  for (const char* placement : {"REPLICATED", "PS"}) {
+    Train(placement);
+    const std::string saved = checkpoint::OpenCheckpoint(Options().checkpoint, checkpoint::Choice::BEST)->folder;
+    const bool served = placement == std::string("PS");
+    if (served) checkpoint::SpoilRow(saved);
+    else checkpoint::SpoilTensor(saved, "blocks.0.attention.qkv.weight");
+    EXPECT_EQ(Generate(Options()), "");
+    EXPECT_EQ(code_, 4);
+    const char* word = served ? "has a weight or optimizer state that is not finite" : "parameter blocks.0.attention.qkv.weight is not finite";
+    EXPECT_NE(errors_.find(word), std::string::npos) << errors_;
+  }
+}
+
+TEST_F(GenerateTest, LogitsOfFiniteWeightsThatAreNotFiniteEndWithSeventy) {
+  Train("REPLICATED", {"train.non_finite=SKIP", "optimizer.learning_rate=1e15", "train.max_steps=1", "checkpoint.every_steps=1"});
+  Generate(Options());
+  EXPECT_EQ(code_, 70);
+  EXPECT_NE(errors_.find("a logit that is not finite"), std::string::npos) << errors_;
 }
 
 using GenerateFromRecommenderTest = checkpoint::CheckpointTest;

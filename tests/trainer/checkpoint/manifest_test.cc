@@ -109,6 +109,7 @@ TEST(ManifestTest, CountsThatNoRunHasAreRefused) {
       {"epoch is", [](auto& m) { m.set_epoch(102); }},
       {"best_epoch", [](auto& m) { m.set_best_epoch(102); }},
       {"epoch_steps", [](auto& m) { m.set_epoch_steps(101); }},
+      {"epoch_skipped_steps", [](auto& m) { m.set_epoch_skipped_steps(1); }},
       {"evaluations_since_best", [](auto& m) { m.set_evaluations_since_best(101); }},
       {"samples_consumed", [](auto& m) { m.set_samples_consumed(808); }},
       {"not finite", [](auto& m) { m.set_best_selection(std::nan("")); }},

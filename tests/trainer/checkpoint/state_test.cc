@@ -1,8 +1,10 @@
 // What a checkpoint holds, put back into a model: all of it, or nothing where it does not fit.
+#include <cmath>
 #include <cstring>
 
 #include "tests/trainer/checkpoint/file_damage.h"
 #include "tests/trainer/checkpoint/small_checkpoint.h"
+#include "tests/trainer/checkpoint/spoiled_checkpoint.h"
 
 namespace tandem::checkpoint {
 namespace {
@@ -101,6 +103,42 @@ TEST_F(StateTest, RowsThatDoNotFitNameTheCheckpoint) {
   const absl::Status missing = LoadRows(gone, other.client(), absl::Now() + absl::Seconds(30));
   EXPECT_TRUE(absl::IsFailedPrecondition(missing)) << missing;
   EXPECT_NE(missing.message().find(".rows: cannot be read"), absl::string_view::npos) << missing;
+}
+
+TEST_F(StateTest, ANumberThatIsNotFiniteIsNotWrittenAndTheOlderCheckpointStays) {
+  const Tensor weight = run_.parameters().all()[0]->variable.value(), slot = run_.optimizer().slots(1)[1];
+  TrainAndWrite(1);
+  Train(2);
+  for (const auto& [tensor, word] :
+       {std::pair(weight, "parameter layer.weight is not finite"), std::pair(slot, "layer.bias#v is not finite")}) {
+    for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+      const double good = tensor.At(tensor.num_elements() - 1);
+      tensor.Set(tensor.num_elements() - 1, bad);
+      const absl::Status written = Write(2);
+      EXPECT_TRUE(absl::IsOutOfRange(written)) << written;
+      EXPECT_NE(written.message().find(word), absl::string_view::npos) << written;
+      tensor.Set(tensor.num_elements() - 1, good);
+    }
+  }
+  EXPECT_EQ(Names(folder_.path()), std::vector<std::string>{"step-00000001"});
+  EXPECT_TRUE(Write(2).ok());
+}
+
+TEST_F(StateTest, ANumberThatIsNotFiniteIsRefusedByNameAndNothingChanges) {
+  TrainAndWrite(2);
+  SpoilTensor(folder_ / "step-00000002", "layer.bias");
+  SmallRun other(1, /*seed=*/99);
+  ExpectRefused(other.parameters(), "parameter layer.bias is not finite (NaN or infinity); take another checkpoint");
+}
+
+TEST_F(StateTest, ASlotThatIsNotFiniteIsRefusedOnlyWhereSlotsAreLoaded) {
+  TrainAndWrite(2);
+  SpoilTensor(folder_ / "step-00000002", "layer.bias#m");
+  SmallRun other(1, /*seed=*/99);
+  EXPECT_TRUE(LoadParameters(Open(), other.parameters()).ok());
+  const absl::Status state = LoadState(Open(), other.parameters(), other.optimizer());
+  EXPECT_TRUE(absl::IsFailedPrecondition(state)) << state;
+  EXPECT_NE(state.message().find("parameter layer.bias#m is not finite"), absl::string_view::npos) << state;
 }
 
 }  // namespace

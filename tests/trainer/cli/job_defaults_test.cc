@@ -64,6 +64,7 @@ tables {
   init_stddev: 0.02
   learning_rate: 0.001
   storage: F32
+  non_finite: REJECT
 }
 parallel {
   dp: 2
@@ -242,6 +243,7 @@ tables {
   init_stddev: 0.75
   learning_rate: 3
   storage: INT8
+  non_finite: REJECT
 }
 parallel {
   dp: 2
@@ -335,6 +337,14 @@ TEST(JobDefaultsTest, ExampleJobsLoad) {
     EXPECT_FALSE(LoadJob(entry.path(), {}, {.num_trainers = 2}).ok()) << entry.path() << " names a data file";
   }
   EXPECT_GE(found, 2);
+}
+
+TEST(JobDefaultsTest, ATableTakesThePolicyOfTheRunUnlessItHasItsOwn) {
+  EXPECT_EQ(Load(kMinimal).train().non_finite(), Train::STOP);
+  EXPECT_EQ(Load(kMinimal).tables(0).non_finite(), Table::REJECT);
+  EXPECT_EQ(Load(kMinimal, {"train.non_finite=SKIP"}).tables(0).non_finite(), Table::SKIP);
+  EXPECT_EQ(Load(kMinimal, {"train.non_finite=SKIP", "tables[item].non_finite=REJECT"}).tables(0).non_finite(), Table::REJECT);
+  EXPECT_EQ(Load(kMinimal, {"tables[item].non_finite=CLIP"}).tables(0).non_finite(), Table::CLIP);
 }
 
 }  // namespace
