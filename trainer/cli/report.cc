@@ -90,12 +90,12 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, co
   const std::vector<loop::ReferenceColumn> references = data.References();
   const std::string title = absl::StrFormat("%s, step %d", tested ? "test split" : "validation", step);
   std::printf("\n  %-22s %9s", title.c_str(), "this run");
-  for (const loop::ReferenceColumn& column : references) std::printf("  %14s", column.name.c_str());
+  for (const loop::ReferenceColumn& column : references) std::printf(" %14s", column.name.c_str());
   std::printf("\n");
   for (const char* metric : {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "loss"}) {
     if (metrics.find(prefix + metric) == metrics.end()) continue;
     std::printf("  %-22s %9s", metric, Cell(metrics, prefix + metric).c_str());
-    for (const loop::ReferenceColumn& column : references) std::printf("  %14s", Cell(column.metrics, metric).c_str());
+    for (const loop::ReferenceColumn& column : references) std::printf(" %14s", Cell(column.metrics, metric).c_str());
     std::printf("\n");
   }
 }

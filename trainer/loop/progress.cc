@@ -113,6 +113,10 @@ void Progress::Line(const std::string& text) {
   std::fflush(stdout);
 }
 
+void Progress::Line(const std::vector<std::string>& parts) {
+  Line(terminal_ ? FitLine(parts, Columns()) : absl::StrJoin(parts, "  "));
+}
+
 void Progress::Json(const std::string& object) {
   if (format_ != LogFormat::JSON) return;
   std::printf("%s\n", object.c_str());

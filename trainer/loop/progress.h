@@ -36,6 +36,8 @@ class Progress {
   void Step(const StepRecord& record, int64_t total_steps);
   // A line that stays; the progress line is redrawn below it.
   void Line(const std::string& text);
+  // The same of as many parts as fit a terminal, the most important first.
+  void Line(const std::vector<std::string>& parts);
   void Json(const std::string& object);
   void End();  // leaves the cursor on a fresh line
 

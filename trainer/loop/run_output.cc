@@ -109,15 +109,18 @@ absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
   return ReplaceFile(path, kept);
 }
 
-// The few figures that fit a line, where they exist, the one that decides first.
-std::string Headline(const EvaluationRecord& record) {
-  std::string text;
-  for (const std::string& name : {record.decides, std::string("valid/hr@10"), std::string("valid/ndcg@10"),
-                                  std::string("valid/sampled_hr@10"), std::string("valid/sampled_ndcg@10")}) {
+// An evaluation for the eye, the most important first: the figure that decides, then the others.
+std::vector<std::string> Parts(const EvaluationRecord& record) {
+  std::vector<std::string> parts{absl::StrFormat("epoch %d", record.epoch), absl::StrFormat("step %d", record.step),
+                                 absl::StrFormat("train/loss %.4f", record.train_loss)};
+  for (const std::string& name : {record.decides, std::string("valid/hr@10"), std::string("valid/sampled_hr@10"),
+                                  std::string("valid/ndcg@10"), std::string("valid/sampled_ndcg@10")}) {
     const auto it = record.metrics.find(name);
-    if (it != record.metrics.end()) absl::StrAppend(&text, "  ", name, " ", absl::StrFormat("%.4f", it->second));
+    if (it == record.metrics.end()) continue;
+    const char* best = record.best && name == record.decides ? ", best so far" : "";
+    parts.push_back(absl::StrFormat("%s %.4f%s", name, it->second, best));
   }
-  return text;
+  return parts;
 }
 
 }  // namespace
@@ -172,8 +175,7 @@ absl::Status RunOutput::Evaluated(const EvaluationRecord& record) {
   const std::string json = EvaluationJson(record);
   RETURN_IF_ERROR(WriteLine(evaluations_, PathOf(kEvaluations), json));
   progress_.Json(json);
-  progress_.Line(absl::StrFormat("epoch %-4d step %-6d train/loss %.4f%s%s", record.epoch, record.step, record.train_loss,
-                                 Headline(record), record.best ? "  best so far" : ""));
+  progress_.Line(Parts(record));
   return progress_.status();
 }
 
