@@ -586,7 +586,7 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   ASSERT_TRUE((*output)->BeginAnew().ok());
   loop::StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
   record.grad_norm = std::nan("");
-  (*output)->Step(record, 10);
+  ASSERT_TRUE((*output)->Step(record, 10).ok());
   loop::RunSummary summary;
   summary.job = "a \"quoted\"\nname";
   summary.status = "completed";
@@ -615,7 +615,7 @@ TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
     ASSERT_TRUE((*output)->BeginAnew().ok());
     loop::StepRecord record{.step = 10};
     record.mfu = mfu;
-    (*output)->Step(record, 10);
+    ASSERT_TRUE((*output)->Step(record, 10).ok());
     output->reset();
     const std::string printed = ::testing::internal::GetCapturedStdout();
     std::stringstream metrics;
