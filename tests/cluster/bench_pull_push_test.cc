@@ -15,8 +15,6 @@
 namespace tandem::cluster {
 namespace {
 
-constexpr double kDeadlineSeconds = 60;
-
 class BenchPullPushTest : public testing::Test {
  protected:
   std::unique_ptr<support::Process> Start(std::vector<std::string> arguments) const {
@@ -52,7 +50,7 @@ void BenchPullPushTest::RunAndCheck(std::vector<std::string> arguments, const st
     arguments.push_back(argument);
   }
   const auto bench = Start(arguments);
-  const support::Ended ended = bench->Wait(kDeadlineSeconds);
+  const support::Ended ended = bench->WaitWhileItWorks();
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
   EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
   EXPECT_TRUE(Children(bench->pid()).empty());
@@ -99,7 +97,7 @@ TEST_F(BenchPullPushTest, RowsMayTravelRounded) {
 TEST_F(BenchPullPushTest, AStepMayHaveSeveralParts) {  // about 20,000 distinct ids
   const auto bench = Start({"--mode", "pull_push", "--path", "all", "--wire", "f32", "--servers", "2", "--rows", "50000", "--dim", "2",
                             "--batch", "1000", "--ids", "uniform", "--steps", "3", "--repetitions", "1"});
-  const support::Ended ended = bench->Wait(kDeadlineSeconds);
+  const support::Ended ended = bench->WaitWhileItWorks();
   EXPECT_EQ(ended.exit_code, 0) << ended.err << ended.out;
   EXPECT_EQ(ended.out.find("FAIL"), std::string::npos) << ended.out;
 }
@@ -114,7 +112,7 @@ TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
     const auto bench =
         Start({"--mode", "pull_push", "--rows", "1000", "--dim", "4", "--batch", "10", "--ids", "uniform", "--seconds", "100"});
     std::vector<support::RunningProcess> children;
-    ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [&] {
+    ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [&] {
       children = Children(bench->pid());
       return children.size() == 3;
     }));
@@ -124,7 +122,7 @@ TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
     }
     ASSERT_NE(server, 0);
     kill(interrupted ? bench->pid() : server, interrupted ? SIGINT : SIGKILL);
-    const support::Ended ended = bench->Wait(kDeadlineSeconds);
+    const support::Ended ended = bench->WaitWhileItWorks();
     EXPECT_EQ(ended.exit_code, 128 + (interrupted ? SIGINT : SIGKILL)) << ended.err;
     EXPECT_NE(ended.err.find(interrupted ? "stopped by SIGINT" : "ps-0"), std::string::npos) << ended.err;
     for (const auto& child : children) EXPECT_NE(kill(child.pid, 0), 0) << child.ValueOf("--role") << " is left";
@@ -132,14 +130,14 @@ TEST_F(BenchPullPushTest, ASignalOrADeadServerEndsAllProcesses) {
 }
 
 TEST_F(BenchPullPushTest, WhatCannotBeMeasuredIsRefusedBeforeAnythingIs) {
-  const support::Ended few = Start({"--rows", "100", "--batch", "51"})->Wait(kDeadlineSeconds);
+  const support::Ended few = Start({"--rows", "100", "--batch", "51"})->WaitWhileItWorks();
   EXPECT_EQ(few.exit_code, 2);
   EXPECT_EQ(few.out, "");
   EXPECT_NE(few.err.find("--batch 51 with --mode pull"), std::string::npos) << few.err;
-  const support::Ended in_turn = Start({"--mode", "hybrid", "--permits", "2"})->Wait(kDeadlineSeconds);
+  const support::Ended in_turn = Start({"--mode", "hybrid", "--permits", "2"})->WaitWhileItWorks();
   EXPECT_EQ(in_turn.exit_code, 2);
   EXPECT_NE(in_turn.err.find("--permits 2 with --mode hybrid"), std::string::npos) << in_turn.err;
-  const support::Ended nowhere = Start({"--json", folder_ / "nowhere/bench.json"})->Wait(kDeadlineSeconds);
+  const support::Ended nowhere = Start({"--json", folder_ / "nowhere/bench.json"})->WaitWhileItWorks();
   EXPECT_EQ(nowhere.exit_code, 2);
 }
 

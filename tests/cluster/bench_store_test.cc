@@ -13,13 +13,11 @@
 namespace tandem::cluster {
 namespace {
 
-constexpr double kDeadlineSeconds = 60;
-
 class BenchStoreTest : public testing::Test {
  protected:
   support::Ended Run(std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {TANDEM_BINARY, "bench", "store", "--json", json_, "--repetitions", "1"});
-    return support::Process(folder_.path(), arguments).Wait(kDeadlineSeconds);
+    return support::Process(folder_.path(), arguments).WaitWhileItWorks();
   }
   std::string Json() const {
     std::ifstream file(json_);

@@ -9,8 +9,6 @@
 namespace tandem::cluster {
 namespace {
 
-constexpr double kDeadlineSeconds = 60;
-
 class ByHandTest : public testing::Test {
  protected:
   std::unique_ptr<support::Process> StartRole(const std::string& role, Arguments more = {}) {
@@ -27,7 +25,7 @@ TEST_F(ByHandTest, RolesInAnyOrderTrainAsUnderLaunch) {
   std::vector<std::unique_ptr<support::Process>> roles;
   for (const char* role : {"trainer", "ps", "master", "trainer", "ps"}) roles.push_back(StartRole(role));
   for (auto& role : roles) {
-    const support::Ended ended = role->Wait(kDeadlineSeconds);
+    const support::Ended ended = role->WaitWhileItWorks();
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     EXPECT_EQ(ended.err, "");
   }
@@ -38,23 +36,23 @@ TEST_F(ByHandTest, RolesInAnyOrderTrainAsUnderLaunch) {
 
 TEST_F(ByHandTest, ARoleOfAnotherJobOrWithoutAPlaceIsRefused) {
   const auto master = StartRole("master");
-  ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [this] { return support::SomebodyListens(master_); }));
-  const support::Ended other = StartRole("trainer", {"--set", "seed=77"})->Wait(kDeadlineSeconds);
+  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [this] { return support::SomebodyListens(master_); }));
+  const support::Ended other = StartRole("trainer", {"--set", "seed=77"})->WaitWhileItWorks();
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_NE(other.err.find("has resolved another job"), std::string::npos) << other.err;
-  const support::Ended outside = StartRole("ps", {"--index", "2"})->Wait(kDeadlineSeconds);
+  const support::Ended outside = StartRole("ps", {"--index", "2"})->WaitWhileItWorks();
   EXPECT_EQ(outside.exit_code, 2);
   EXPECT_EQ(outside.err.rfind("[ps-2] error: ps index 2 does not exist: this job has 2 PS", 0), 0u) << outside.err;
 
   kill(master->pid(), SIGTERM);
-  const support::Ended stopped = master->Wait(kDeadlineSeconds);
+  const support::Ended stopped = master->WaitWhileItWorks();
   EXPECT_EQ(stopped.exit_code, 128 + SIGTERM);
   EXPECT_EQ(stopped.err, "[master-0] ended: stopped by SIGTERM\n");
   job_.ExpectNothingLeft();
 }
 
 TEST_F(ByHandTest, AMasterWithoutAnAddressSaysSo) {
-  const support::Ended ended = job_.Start("master", "run", {})->Wait(kDeadlineSeconds);
+  const support::Ended ended = job_.Start("master", "run", {})->WaitWhileItWorks();
   EXPECT_EQ(ended.exit_code, 2);
   EXPECT_NE(ended.err.find("--listen HOST:PORT"), std::string::npos) << ended.err;
 }

@@ -138,7 +138,7 @@ TEST(LaunchTest, ItsRolesDieWithIt) {
 
 TEST(MemberTest, AnUnreachableMasterIsGivenUpAfterThirtySeconds) {
   SmallJob job;
-  const support::Ended ended = job.Start("trainer", "run", {"--master", "127.0.0.1:1"})->Wait(60);
+  const support::Ended ended = job.Start("trainer", "run", {"--master", "127.0.0.1:1"})->Wait(40);
   EXPECT_EQ(ended.exit_code, 75);
   EXPECT_GT(ended.seconds, 29);
   EXPECT_LT(ended.seconds, 40);

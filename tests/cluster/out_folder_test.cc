@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kDeadlineSeconds = 60;
+constexpr double kDeadlineSeconds = support::kPatienceSeconds;
 const Arguments kOneByOne{"--ps", "1", "--trainers", "1"};
 const Arguments kEndless{"--set", "train.max_steps=1000000", "--set", "train.max_epochs=1000000", "--set", "train.eval_every_epochs=3"};
 

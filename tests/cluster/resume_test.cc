@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kDeadlineSeconds = 120;
 const Arguments kTwoByTwo{"--ps", "2", "--trainers", "2"};
 
 Arguments With(Arguments arguments, const Arguments& more) {
@@ -36,9 +35,9 @@ class ResumeTest : public testing::TestWithParam<Case> {
     const auto launch = job_.Start("launch", out, arguments);
     bool has_reached = false;
     const auto settled = [&] { return (has_reached = reached()) || launch->HasEnded(); };
-    EXPECT_TRUE(support::Eventually(kDeadlineSeconds, settled));
+    EXPECT_TRUE(support::Eventually(support::kPatienceSeconds, settled));
     kill(launch->pid(), signal);
-    const support::Ended ended = launch->Wait(kDeadlineSeconds);
+    const support::Ended ended = launch->WaitWhileItWorks();
     EXPECT_TRUE(has_reached) << "it ended before it had got so far, with " << ended.exit_code << ": " << ended.err;
     return ended.exit_code;
   }

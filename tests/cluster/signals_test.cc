@@ -12,7 +12,7 @@
 namespace tandem::cluster {
 namespace {
 
-constexpr double kDeadlineSeconds = 60;
+constexpr double kDeadlineSeconds = support::kPatienceSeconds;
 
 // Sets an environment variable for the programs that the test starts.
 class Environment {

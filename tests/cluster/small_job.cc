@@ -12,8 +12,6 @@ namespace tandem::cluster {
 
 namespace {
 
-constexpr double kDeadlineSeconds = 120;  // of a run of some seconds, on a busy machine
-
 constexpr char kJob[] = R"(device: CPU
 data { format: SEQUENCES }
 model {
@@ -122,13 +120,13 @@ std::unique_ptr<support::Process> SmallJob::Start(const std::string& command, co
 }
 
 support::Ended SmallJob::Launch(const std::string& out, const Arguments& arguments) {
-  return Start("launch", out, arguments)->Wait(kDeadlineSeconds);
+  return Start("launch", out, arguments)->WaitWhileItWorks();
 }
 
 support::Ended SmallJob::Run(const Arguments& arguments) {
   Arguments all{TANDEM_BINARY};
   all.insert(all.end(), arguments.begin(), arguments.end());
-  return support::Process(folder_.path(), all).Wait(kDeadlineSeconds);
+  return support::Process(folder_.path(), all).WaitWhileItWorks();
 }
 
 std::string SmallJob::HashOf(const std::string& out, const Arguments& arguments) {

@@ -8,8 +8,6 @@
 namespace tandem::cluster {
 namespace {
 
-constexpr double kDeadlineSeconds = 60;
-
 TEST(WorkerRoleTest, JoinsTheJobAndEndsWithIt) {
   SmallJob job;
   const support::Ended ended = job.Launch("run", {"--workers", "2"});
@@ -20,9 +18,9 @@ TEST(WorkerRoleTest, JoinsTheJobAndEndsWithIt) {
 TEST(WorkerRoleTest, AKilledWorkerFailsTheJobByName) {
   SmallJob job;
   const auto launch = job.Start("launch", "run", {"--workers", "1", "--set", "train.max_steps=0", "--set", "train.max_epochs=10000000"});
-  ASSERT_TRUE(support::Eventually(kDeadlineSeconds, [&] { return job.HasLoggedAStep("run"); }));
+  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [&] { return job.HasLoggedAStep("run"); }));
   kill(job.Role("worker-0").pid, SIGKILL);
-  const support::Ended ended = launch->Wait(kDeadlineSeconds);
+  const support::Ended ended = launch->WaitWhileItWorks();
   EXPECT_NE(ended.exit_code, 0);
   EXPECT_NE(ended.err.find("worker-0"), std::string::npos) << ended.err;
   job.ExpectNothingLeft();
@@ -32,7 +30,7 @@ TEST(WorkerRoleTest, AKilledWorkerFailsTheJobByName) {
 TEST(HybridRpcTest, TwoTrainersUnderDdpTrainARemoteEmbeddingBagWithAdagrad) {
   const support::TempFolder folder;
   support::Process example(folder.path(), {TANDEM_HYBRID_RPC});
-  const support::Ended ended = example.Wait(kDeadlineSeconds);
+  const support::Ended ended = example.WaitWhileItWorks();
   EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.err;
   EXPECT_NE(ended.out.find("step 300  loss "), std::string::npos) << ended.out;
   EXPECT_TRUE(support::ProcessesMentioning("hybrid_rpc").empty());

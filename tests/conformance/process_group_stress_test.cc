@@ -1,4 +1,5 @@
 // Many random collectives back to back, without waiting in between: both groups end with the same bits.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/base/random.h"
@@ -33,16 +34,24 @@ std::vector<std::vector<float>> RunProgram(Kind kind, int size) {
   RunRanks(kind, size, [&](ProcessGroup& group) {
     constexpr int64_t kElements = 700000;
     std::vector<float> values(kElements), gathered(kElements * size);
+    const auto buffer = group.Allocate(kElements * sizeof(float));
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    auto* const allocated = static_cast<float*>((*buffer)->data());
+    std::fill(allocated, allocated + kElements, 0.0f);
     for (int i = 0; i < kOperations; i += kInFlight) {
+      // Batches alternate between private arrays and arrays that the group reduces where they lie.
+      float* const array = i / kInFlight % 2 == 0 ? values.data() : allocated;
       // Fresh numbers each time, lest the sums run away.
       const RandomKey key{3, static_cast<uint64_t>(group.rank())};
-      for (int64_t e = 0; e < kElements; e += 1 + e % 3) values[e] = UnitFloat(RandomBits(key, i, e)) - 0.5f;
+      for (int64_t e = 0; e < kElements; e += 1 + e % 3) array[e] = UnitFloat(RandomBits(key, i, e)) - 0.5f;
       std::vector<Work> works;
-      for (int k = 0; k < kInFlight; ++k) works.push_back(LaunchOne(group, i + k, values.data(), gathered));
+      for (int k = 0; k < kInFlight; ++k) works.push_back(LaunchOne(group, i + k, array, gathered));
       for (const Work& work : works) ASSERT_TRUE(work.Wait(Soon()).ok());
     }
-    results[group.rank()] = values;
-    results[group.rank()].insert(results[group.rank()].end(), gathered.begin(), gathered.end());
+    std::vector<float>& result = results[group.rank()];
+    result = values;
+    result.insert(result.end(), allocated, allocated + kElements);
+    result.insert(result.end(), gathered.begin(), gathered.end());
   }, absl::Seconds(30));
   return results;
 }

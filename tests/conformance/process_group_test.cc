@@ -287,8 +287,9 @@ TEST_P(ProcessGroupTest, AllocatedBuffersAreReducedLikeOthers) {
     for (SumOrder order : kSumOrders) {
       for (int64_t i = 0; i < count; ++i) values[i] = 0.1f * Value<float>(group.rank(), i);
       Array<float> plain(values, values + count);
-      ASSERT_TRUE(group.AllReduce(DenseView(values, {count}), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
       ASSERT_TRUE(group.AllReduce(View(plain), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
+      // The zero-copy sum comes last: a peer that still stores to the buffer shows.
+      ASSERT_TRUE(group.AllReduce(DenseView(values, {count}), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
       EXPECT_EQ(std::memcmp(values, plain.data(), count * sizeof(float)), 0);
     }
     // One rank with private memory: all take the other path.
@@ -389,7 +390,7 @@ TEST_P(FailureTest, AbortWakesEverybodyWithTheReason) {
     }
     // Woken, not found out by the timer that backs up a lost wake-up.
     EXPECT_LT(absl::Now() - start, absl::Milliseconds(800));
-  }, absl::Seconds(60));
+  });
 }
 
 TEST_P(FailureTest, ClosingAGroupWithWorkInFlightCancelsItAndFailsThePeers) {
@@ -407,7 +408,7 @@ TEST_P(FailureTest, ClosingAGroupWithWorkInFlightCancelsItAndFailsThePeers) {
 }
 
 // For operations that disagree: most groups see it at once.
-absl::Duration PatienceOf(Kind kind) { return IsNccl(kind) ? absl::Milliseconds(300) : absl::Seconds(60); }
+absl::Duration PatienceOf(Kind kind) { return IsNccl(kind) ? absl::Milliseconds(300) : absl::Seconds(20); }
 
 struct Disagreement {
   const char* what;

@@ -143,7 +143,7 @@ TEST_P(NcclOneCardTest, RanksOfOneCardComputeTheClosedForms) {
   std::vector<pid_t> ranks;
   const auto log = [&](int rank) { return absl::StrCat(store.directory(), "/log", rank); };
   for (int rank = 0; rank < size; ++rank) ranks.push_back(Start(rank, size, store.directory(), log(rank)));
-  EXPECT_TRUE(AllEndWell(ranks, absl::Now() + absl::Seconds(60)));
+  EXPECT_TRUE(AllEndWell(ranks, absl::Now() + absl::Seconds(30)));
   if (!HasFailure()) return;
   for (int rank = 0; rank < size; ++rank) {
     std::ifstream text(log(rank));

@@ -416,5 +416,54 @@ TEST_F(KeptGradientsTest, NormIsOfTheStepsGradientsEachRowSummed) {
   EXPECT_EQ(*norm, absl::uint128(25) << 64);
 }
 
+// Commits reach the servers, but their answers may be lost. Records the versions that pulls ask with.
+class LostAnswers : public ForwardingClient {
+ public:
+  using ForwardingClient::ForwardingClient;
+
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
+    asked_.assign(segments[0].versions, segments[0].versions + segments[0].ids.size());
+    return ForwardingClient::Pull(step, create, std::move(segments));
+  }
+  rpc::Future<rpc::Done> Commit(const CommitArgs& args) override {
+    const auto committed = ForwardingClient::Commit(args);
+    if (!loses_) return committed;
+    EXPECT_TRUE(committed.Wait(Deadline()).ok());
+    return rpc::Future<rpc::Done>::Ready(absl::UnavailableError("the answer was lost"));
+  }
+  void LoseAnswers() { loses_ = true; }
+  const std::vector<uint32_t>& asked() const { return asked_; }
+
+ private:
+  bool loses_ = false;
+  std::vector<uint32_t> asked_;
+};
+
+TEST(CachedClientTest, AfterACommitThatFailedNoRowOfBeforeIsGoodEnough) {
+  for (const Bounds& bounds : {Bounds{4, 0}, Bounds{0, 2}, Bounds{4, 2}}) {
+    SCOPED_TRACE(testing::Message() << "read bound " << bounds.read << ", write bound " << bounds.write);
+    TableHost host(1);
+    auto inner = std::make_unique<LostAnswers>(std::make_unique<LocalClient>(host, 0, 2, Asp()));
+    LostAnswers& answers = *inner;
+    CachedClient client(std::move(inner), {.rows_per_table = 9, .read_bound = bounds.read, .write_bound = bounds.write});
+    ASSERT_TRUE(client.CreateTables({CountingSpec()}, absl::Seconds(30)).ok());
+    const std::vector<uint64_t> ids = {7, 8};
+    const std::vector<float> gradients(ids.size() * kDim, -1);
+    std::vector<float> rows(ids.size() * kDim);
+    const auto step = [&](uint64_t number) {
+      EXPECT_TRUE(client.Pull(number, true, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+      client.Accumulate(number, 0, {{1, ids, gradients.data()}});
+      return client.Commit({number, {{1, 1.0f}}, 1, false, /*flush=*/true}).Wait(Deadline()).ok();
+    };
+    ASSERT_TRUE(step(1));
+    answers.LoseAnswers();
+    ASSERT_FALSE(step(2));
+    EXPECT_NE(answers.asked(), (std::vector<uint32_t>{0, 0})) << "rows were kept after step 1";
+    EXPECT_TRUE(client.Pull(3, true, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    EXPECT_EQ(answers.asked(), (std::vector<uint32_t>{0, 0})) << "nobody knows what is in the servers' rows";
+    EXPECT_EQ(rows, std::vector<float>(ids.size() * kDim, 2));
+  }
+}
+
 }  // namespace
 }  // namespace tandem::ps

@@ -36,7 +36,7 @@ class HandlerCall {
     return state_->answer.has_value();
   }
   // DeadlineExceeded if it does not come.
-  absl::StatusOr<std::string> Wait(absl::Duration timeout = absl::Seconds(60)) const {
+  absl::StatusOr<std::string> Wait(absl::Duration timeout = absl::Seconds(20)) const {
     absl::MutexLock lock(&state_->mutex);
     const auto there = [this] { return state_->answer.has_value(); };
     if (!state_->mutex.AwaitWithTimeout(absl::Condition(&there), timeout)) return absl::DeadlineExceededError("no answer");

@@ -12,6 +12,7 @@
 #include "rpc/server.h"
 #include "tests/support/process.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/wait_limit.h"
 
 namespace tandem::ps {
 namespace {
@@ -43,7 +44,7 @@ absl::Status Serve(const std::string& master) {
 
 TEST(PythonClientTest, TrainsFromTheProtoFilesAlone) {
   const support::TempFolder folder;
-  const auto found = support::Process(folder.path(), {kPython, "-c", "import grpc, google.protobuf"}).Wait(60);
+  const auto found = support::Process(folder.path(), {kPython, "-c", "import grpc, google.protobuf"}).WaitWhileItWorks();
   if (found.exit_code != 0) GTEST_SKIP() << kPython << " has no grpc: install python3-grpcio and python3-protobuf";
 
   rpc::MasterService master({.num_ps = kNumServers, .num_trainers = 1, .job_fingerprint = kFingerprint});
@@ -59,10 +60,11 @@ TEST(PythonClientTest, TrainsFromTheProtoFilesAlone) {
   const auto ended = support::Process(folder.path(), {kPython, TANDEM_SOURCE_DIR "/tests/ps/python_client.py", TANDEM_PROTOC,
                                                       TANDEM_SOURCE_DIR "/proto", generated, server.address(),
                                                       std::to_string(kFingerprint)})
-                         .Wait(120);
+                         .WaitWhileItWorks();
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_EQ(ended.out, "ok\n");
   if (ended.exit_code != 0) master.Fail(absl::CancelledError("the trainer failed"));
+  const support::WaitLimit limit("the servers to end");
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& end : ends) EXPECT_EQ(end.ok(), ended.exit_code == 0) << end;
 }

@@ -116,6 +116,20 @@ TEST_F(ResendingStreamTest, UnansweredMessagesAreSentAgainInOrder) {
   EXPECT_EQ(Ends(4), (Texts{"a:OK", "b:OK", "c:OK", "d:OK"}));
 }
 
+// A stopping server cancels its streams. The server that takes its place may answer.
+TEST_F(ResendingStreamTest, MessagesOfAStreamThatAStoppingServerCancelsAreSentAgain) {
+  Send("a");
+  Send("b");
+  script_.AwaitSent(2);
+  Break({0, 1}, absl::CancelledError("the server is stopping"));
+  script_.AwaitSent(4);
+  for (size_t i : {size_t{2}, size_t{3}}) {
+    EXPECT_EQ(script_.At(i).stream, 1);
+    script_.At(i).promise->Set(rpc::Payload());
+  }
+  EXPECT_EQ(Ends(2), (Texts{"a:OK", "b:OK"}));
+}
+
 TEST_F(ResendingStreamTest, MessagesThatNobodyWantsAreNotSentAgain) {
   Send("a", /*wanted=*/false);
   Send("b");
@@ -180,7 +194,7 @@ TEST(TimerTest, RunsInOrderOfTimeAndNotWhatWasCancelled) {
   timer.Schedule(start + absl::Milliseconds(10), add(1));
   timer.Cancel(timer.Schedule(start + absl::Milliseconds(15), add(3)));
   timer.Schedule(absl::InfiniteFuture(), add(4));
-  last.WaitForNotification();
+  EXPECT_TRUE(last.WaitForNotificationWithTimeout(absl::Seconds(20)));
   timer.Stop();
   timer.Schedule(start, add(5));
   EXPECT_EQ(ran, (std::vector<int>{1, 2}));

@@ -100,7 +100,7 @@ class Server {
     float row = 0;
     absl::Notification done;
     host_.Pull(std::nullopt, 0, false, {{1, 1, &id, &row}}, [&](absl::Status) { done.Notify(); });
-    done.WaitForNotification();
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
     return row;
   }
 

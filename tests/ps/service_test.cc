@@ -82,7 +82,7 @@ class ServiceTest : public testing::Test {
       answer = std::move(reply);
       done.Notify();
     });
-    done.WaitForNotification();
+    EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
     if (!answer.ok()) return answer.status();
     return std::string(answer->Flatten());
   }
@@ -108,7 +108,7 @@ TEST_F(ServiceTest, GeneratedCodeReadsThePullReply) {
   const std::vector<uint64_t> ids = {5, 6};
   absl::Notification done;
   host_.Pull(std::nullopt, 0, false, {{1, 2, ids.data(), expected.data()}}, [&](absl::Status) { done.Notify(); });
-  done.WaitForNotification();
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(absl::Seconds(20)));
   EXPECT_EQ(reply.rows(), std::string(reinterpret_cast<const char*>(expected.data()), 24));
 }
 

@@ -124,7 +124,7 @@ void ExpectEveryGradientCounted(TableHost& host) {
   std::vector<uint64_t> ids(kNumIds);
   std::iota(ids.begin(), ids.end(), 1);
   std::vector<float> rows(kNumIds * kDim);
-  ASSERT_TRUE(client.Pull(0, false, {{.table = 1, .ids = ids, .rows = rows.data()}}).Wait(absl::Now() + absl::Minutes(1)).ok());
+  ASSERT_TRUE(client.Pull(0, false, {{.table = 1, .ids = ids, .rows = rows.data()}}).Wait(absl::Now() + absl::Seconds(20)).ok());
   for (float value : rows) ASSERT_EQ(value, -kRate * static_cast<float>(kTrainers * kSteps));
 }
 
@@ -134,7 +134,7 @@ TEST_P(ServiceThreadsTest, EveryGradientCountsOnceWhileOthersLook) {
   TableHost host(2);
   EmbeddingService service(host, kJob, 1, 1);
   LocalClient creator(host, 0, kTrainers, GetParam());
-  ASSERT_TRUE(creator.CreateTables(MakeTables(), absl::Minutes(1)).ok());
+  ASSERT_TRUE(creator.CreateTables(MakeTables(), absl::Seconds(20)).ok());
   const bool norm = GetParam().mode() == ConsistencySpec::BSP;
   RunTrainers(
       [&](uint32_t trainer) {
@@ -151,7 +151,7 @@ TEST_P(ServiceThreadsTest, EveryCallEndsWhenTheHostFails) {
   TableHost host(2);
   EmbeddingService service(host, kJob, 1, 1);
   LocalClient creator(host, 0, kTrainers, GetParam());
-  ASSERT_TRUE(creator.CreateTables(MakeTables(), absl::Minutes(1)).ok());
+  ASSERT_TRUE(creator.CreateTables(MakeTables(), absl::Seconds(20)).ok());
   std::atomic<uint64_t> steps{0};
   RunTrainers(
       [&](uint32_t trainer) {
@@ -167,11 +167,11 @@ TEST_P(ServiceThreadsTest, EveryCallEndsWhenTheHostFails) {
 
 TEST_P(ServiceThreadsTest, LocalClientsShareAHost) {
   TableHost host(2);
-  const auto deadline = [] { return absl::Now() + absl::Minutes(1); };
+  const auto deadline = [] { return absl::Now() + absl::Seconds(20); };
   RunTrainers(
       [&](uint32_t trainer) {
         LocalClient client(host, trainer, kTrainers, GetParam());
-        ASSERT_TRUE(client.CreateTables(MakeTables(), absl::Minutes(1)).ok());
+        ASSERT_TRUE(client.CreateTables(MakeTables(), absl::Seconds(20)).ok());
         std::vector<uint64_t> ids(kNumIds);
         std::iota(ids.begin(), ids.end(), 1);
         const std::vector<float> ones(kNumIds * kDim, 1.0f);

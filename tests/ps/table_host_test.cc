@@ -647,8 +647,84 @@ TEST_P(TableHostTest, ManyThreadsPullAndPushAtOnce) {
   }
 }
 
+TEST_P(TableHostTest, APullBeyondTheBoundOfSspWaitsForTheSlowestTrainer) {
+  constexpr uint32_t kBound = 2;
+  Create(2, ConsistencySpec::SSP, kBound);
+  const auto before = Rows({7});
+  std::vector<float> rows(4);
+  for (uint64_t step = 1; step <= kBound + 1; ++step) {
+    ASSERT_TRUE(Pull(step, {7}, rows.data()).Get().ok()) << "within the bound, step " << step;
+    ASSERT_TRUE(Push({0, step, 0, step}, {7}, {1, 1, 1, 1}).Get().ok());
+    ASSERT_TRUE(Commit(0, step).Get().ok());
+  }
+  const Status beyond = Pull(kBound + 2, {7}, rows.data());
+  Settle();
+  EXPECT_FALSE(beyond.ready()) << "trainer 1 has committed nothing";
+  ASSERT_TRUE(Push({1, 1, 0, 1}, {7}, {10, 10, 10, 10}).Get().ok());
+  ASSERT_TRUE(Commit(1, 1).Get().ok());
+  ASSERT_TRUE(beyond.Get().ok());
+  EXPECT_EQ(rows[0], before[0] - 3 - 10);
+}
+
 INSTANTIATE_TEST_SUITE_P(Workers, TableHostTest, testing::Values(1, 2, 4),
                          [](const auto& info) { return std::to_string(info.param); });
+
+// A host whose worker can be held: calls that come meanwhile wait in the mailbox.
+class BusyTableHostTest : public TableHostTest {
+ protected:
+  ~BusyTableHostTest() override { LetGo(); }
+  void Hold() {
+    absl::Notification held;
+    host_.Hash([&held, let_go = let_go_](const absl::StatusOr<HashResult>&) {
+      held.Notify();
+      EXPECT_TRUE(let_go->WaitForNotificationWithTimeout(absl::Seconds(20)));
+    });
+    ASSERT_TRUE(held.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  }
+  void LetGo() {
+    if (!let_go_->HasBeenNotified()) let_go_->Notify();
+  }
+
+ private:
+  const std::shared_ptr<absl::Notification> let_go_ = std::make_shared<absl::Notification>();
+};
+
+TEST_P(BusyTableHostTest, ARepeatedCommitIsAnsweredWhenTheFirstIsApplied) {
+  Create(1);
+  const auto before = Rows({7});
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {1, 1, 1, 1}).Get().ok());
+  Hold();
+  const Status first = Commit(0, 1), repeated = Commit(0, 1);
+  EXPECT_FALSE(first.ready());
+  EXPECT_FALSE(repeated.ready()) << "its step is not applied yet";
+  LetGo();
+  EXPECT_TRUE(repeated.Get().ok()) << repeated.Get();
+  EXPECT_TRUE(first.ready() && first.Get().ok());
+  EXPECT_EQ(Rows({7})[0], before[0] - 1);
+}
+
+TEST_P(BusyTableHostTest, ANormThatIsKnownAfterItsStepsCommitIsNotTheNextSteps) {
+  Create(1);
+  const auto norm_of = [&](uint64_t step) {
+    Answer<absl::StatusOr<absl::uint128>> answer;
+    host_.GradientNorm({0}, step, answer.Callback());
+    return answer;
+  };
+  ASSERT_TRUE(Push({0, 1, 0, 1}, {7}, {2, 0, 0, 0}).Get().ok());
+  Hold();
+  const auto first = norm_of(1);
+  const Status committed = Commit(0, 1);
+  LetGo();
+  ASSERT_TRUE(committed.Get().ok()) << committed.Get();
+  ASSERT_TRUE(first.Get().ok()) << first.Get().status();
+  EXPECT_EQ(FromFixedPoint(*first.Get()), 4);
+  ASSERT_TRUE(Push({0, 2, 0, 2}, {7}, {3, 0, 0, 0}).Get().ok());
+  const auto second = norm_of(2);
+  ASSERT_TRUE(second.Get().ok()) << second.Get().status();
+  EXPECT_EQ(FromFixedPoint(*second.Get()), 9);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, BusyTableHostTest, testing::Values(1), [](const auto& info) { return std::to_string(info.param); });
 
 // Of calls of `num_ids` ids, one at a time, a pull, a push and a commit in each step: whether the calling thread answers them.
 std::vector<bool> AnsweredHere(size_t num_ids, int num_steps) {

@@ -52,7 +52,7 @@ TEST(TableWorkerTest, BehindOthersAShortTaskWaitsForTheWorkersThread) {
   std::thread::id ran_on;
   worker.Post([&] {
     started.Notify();
-    go_on.WaitForNotification();
+    EXPECT_TRUE(go_on.WaitForNotificationWithTimeout(absl::Seconds(20)));
     order.push_back(1);
   });
   ASSERT_TRUE(started.WaitForNotificationWithTimeout(absl::Seconds(20)));

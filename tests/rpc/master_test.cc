@@ -12,13 +12,14 @@
 #include "rpc/channel.h"
 #include "rpc/master/client.h"
 #include "rpc/role_trace.h"
+#include "tests/support/wait_limit.h"
 
 namespace tandem::rpc {
 namespace {
 
 using ClientOr = absl::StatusOr<std::unique_ptr<MasterClient>>;
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+using support::Soon;
 
 MembershipOptions FastMaster(uint32_t num_ps, uint32_t num_trainers) {
   return {.num_ps = num_ps,
@@ -79,8 +80,15 @@ class MasterTest : public testing::Test {
   std::vector<absl::Status> WaitForFailures(size_t count) {
     absl::MutexLock lock(&mutex_);
     auto enough = [&] { return failures_.size() >= count; };
-    mutex_.AwaitWithDeadline(absl::Condition(&enough), Soon());
+    EXPECT_TRUE(mutex_.AwaitWithDeadline(absl::Condition(&enough), Soon())) << failures_.size() << " of " << count;
     return failures_;
+  }
+
+  static absl::Status Completion(const std::unique_ptr<MasterClient>& client) {
+    return support::Await("a member to learn how the job ended", [&] { return client->WaitForCompletion(); });
+  }
+  absl::Status End() {
+    return support::Await("the master to end", [&] { return service_->WaitForEnd(); });
   }
 
   std::unique_ptr<MasterService> service_;
@@ -114,7 +122,7 @@ TEST_F(MasterTest, AJobRunsFromRegistrationToCompletion) {
 
   absl::Status ps_status = absl::UnknownError("not run");
   std::thread ps([&] {
-    ps_status = (*clients[0])->WaitForCompletion();
+    ps_status = Completion(*clients[0]);
     EXPECT_TRUE((*clients[0])->Leave(absl::OkStatus()).ok());
   });
   EXPECT_TRUE((*clients[1])->Leave(absl::OkStatus()).ok());
@@ -122,7 +130,7 @@ TEST_F(MasterTest, AJobRunsFromRegistrationToCompletion) {
   EXPECT_TRUE((*clients[2])->Leave(absl::OkStatus()).ok());
   ps.join();
   EXPECT_TRUE(ps_status.ok()) << ps_status;
-  EXPECT_TRUE(service_->WaitForEnd().ok());
+  EXPECT_TRUE(End().ok());
   EXPECT_TRUE(failures_.empty());
 }
 
@@ -132,24 +140,24 @@ TEST_F(MasterTest, AMembersErrorReachesEveryoneWithItsCode) {
   std::thread waiter([&] { waited = (*clients[0])->store().Get("never", Soon()); });
   EXPECT_TRUE((*clients[2])->Leave(absl::InvalidArgumentError("tables[item].dim is 0")).ok());
   const absl::Status expected = absl::InvalidArgumentError("trainer-1: tables[item].dim is 0");
-  EXPECT_EQ((*clients[0])->WaitForCompletion(), expected);
+  EXPECT_EQ(Completion(*clients[0]), expected);
   waiter.join();
   EXPECT_EQ(waited.status().code(), expected.code()) << waited.status();
   for (const absl::Status& failure : WaitForFailures(2)) EXPECT_EQ(failure, expected);
   EXPECT_EQ((*clients[1])->failure(), expected);
   EXPECT_EQ((*clients[1])->store().Set("a", "b"), expected);
   for (int i : {0, 1}) EXPECT_TRUE((*clients[i])->Leave((*clients[i])->failure()).ok());
-  EXPECT_EQ(service_->WaitForEnd(), expected);
+  EXPECT_EQ(End(), expected);
   EXPECT_EQ(failures_.size(), 2u);  // once each; the one that failed is not told
 }
 
 TEST_F(MasterTest, ASilentMemberFailsTheJobByName) {
   auto clients = ConnectOnePsTwoTrainers();
   clients[1]->reset();  // gone without a word
-  const absl::Status status = (*clients[2])->WaitForCompletion();
+  const absl::Status status = Completion(*clients[2]);
   EXPECT_TRUE(absl::IsUnavailable(status));
   EXPECT_EQ(std::string(status.message()).rfind("trainer-0 (host pid 200) has not answered for 0.", 0), 0u) << status;
-  EXPECT_EQ(service_->WaitForEnd(), status);  // after the linger
+  EXPECT_EQ(End(), status);  // after the linger
 }
 
 TEST_F(MasterTest, ALostMasterIsAFailureThatNamesIt) {
@@ -163,7 +171,7 @@ TEST_F(MasterTest, ALostMasterIsAFailureThatNamesIt) {
   }
   waiter.join();
   EXPECT_TRUE(absl::IsUnavailable(waited.status()) || absl::IsCancelled(waited.status())) << waited.status();
-  EXPECT_FALSE((*clients[0])->WaitForCompletion().ok());
+  EXPECT_FALSE(Completion(*clients[0]).ok());
   EXPECT_FALSE((*clients[0])->Leave(absl::OkStatus()).ok());
 }
 
@@ -217,7 +225,7 @@ TEST_F(MasterTest, AMemberMayComeBeforeItsMaster) {
   member.join();
   ASSERT_TRUE(client.ok()) << client.status();
   EXPECT_TRUE((*client)->Leave(absl::OkStatus()).ok());
-  EXPECT_TRUE(service_->WaitForEnd().ok());
+  EXPECT_TRUE(End().ok());
 }
 
 TEST_F(MasterTest, ARefusedMemberLearnsWhyAndTheJobGoesOn) {
@@ -236,14 +244,14 @@ TEST_F(MasterTest, MembersMissingAtTheTimeoutAreNamedToTheOthers) {
   StartMaster(options);
   auto clients = ConnectAll({Self(TRAINER, 1, 0)});
   EXPECT_EQ(clients[0].status(), absl::UnavailableError("only 1 of 2 trainers registered within 0.4 s: missing trainer-1"));
-  EXPECT_EQ(service_->WaitForEnd(), clients[0].status());
+  EXPECT_EQ(End(), clients[0].status());
 }
 
 TEST_F(MasterTest, TheMasterMayFailTheJobItself) {
   auto clients = ConnectOnePsTwoTrainers();
   service_->Fail(absl::CancelledError("interrupted"));
-  EXPECT_EQ((*clients[0])->WaitForCompletion(), absl::CancelledError("interrupted"));
-  EXPECT_EQ(service_->WaitForEnd(), absl::CancelledError("interrupted"));
+  EXPECT_EQ(Completion(*clients[0]), absl::CancelledError("interrupted"));
+  EXPECT_EQ(End(), absl::CancelledError("interrupted"));
 }
 
 TEST_F(MasterTest, TheStoreIsSharedByAllMembers) {

@@ -199,6 +199,24 @@ TEST(MembershipTest, AMissingHeartbeatFailsTheJob) {
             absl::UnavailableError("trainer-1 (host pid 11) has not answered for 6.0 s: it is stopped, dead or cut off"));
 }
 
+// No member beats before the job starts. A member between two Register calls must not count as silent.
+TEST(MembershipTest, SilenceCountsFromTheStartAlsoForAMemberBetweenTwoCalls) {
+  Script script(0, 2);
+  const uint64_t held = script.Register(100, TRAINER, "host", 10);
+  script.Run(100.5, 106.5, {});
+  ASSERT_TRUE(script.Answered(held)) << "it is told to call again";
+  script.Register(107, TRAINER, "host", 11);
+  ASSERT_EQ(script->phase(), Phase::RUNNING);
+  script.Run(107, 112.5, {1});
+  EXPECT_EQ(script->phase(), Phase::RUNNING) << script->failure();
+  EXPECT_EQ(script.Rank(script.Register(112.6, TRAINER, "host", 10)), 0);
+  script.Run(113, 118.5, {1});
+  EXPECT_EQ(script->phase(), Phase::RUNNING);
+  script.Run(119, 119, {1});
+  EXPECT_EQ(script->failure(),
+            absl::UnavailableError("trainer-0 (host pid 10) has not answered for 6.4 s: it is stopped, dead or cut off"));
+}
+
 TEST(MembershipTest, OfSeveralSilentMembersTheFirstToFallSilentIsNamed) {
   Script script = Running();
   script.Run(100.5, 102, {0, 1});

@@ -7,14 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
@@ -37,6 +40,20 @@ std::string NextOutput(const std::string& folder) {
   return absl::StrCat(folder, "/process-", number++);
 }
 
+// The number of files in a folder, and when the last one changed.
+using FolderState = std::pair<size_t, std::filesystem::file_time_type>;
+
+FolderState StateOf(const std::string& folder) {
+  FolderState state{0, std::filesystem::file_time_type::min()};
+  std::error_code none, gone;  // a file may go while it is looked at
+  for (std::filesystem::recursive_directory_iterator entry(folder, none), end; entry != end; entry.increment(none)) {
+    const auto time = entry->last_write_time(gone);
+    ++state.first;
+    if (!gone) state.second = std::max(state.second, time);
+  }
+  return state;
+}
+
 [[noreturn]] void Become(const std::vector<std::string>& arguments, const std::string& output) {
   const int out = open((output + ".out").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
   const int err = open((output + ".err").c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
@@ -51,15 +68,52 @@ std::string NextOutput(const std::string& folder) {
   _exit(126);
 }
 
-// The parent's pid, or 0 for a process that is gone or only waits to be reaped.
-pid_t ParentOfRunning(const std::string& folder) {
-  const std::string stat = ReadWhole(folder + "/stat");
-  const size_t name_end = stat.rfind(')');  // the name before it may hold anything
-  if (name_end == std::string::npos) return 0;
+// A process as /proc/PID/stat describes it.
+struct ProcessState {
   char state = 'Z';
   pid_t parent = 0;
-  std::istringstream(stat.substr(name_end + 1)) >> state >> parent;
-  return state == 'Z' || state == 'X' ? 0 : parent;
+  double cpu_seconds = 0;  // including reaped children
+};
+
+ProcessState StateOfProcess(const std::string& folder) {
+  const std::string stat = ReadWhole(folder + "/stat");
+  const size_t name_end = stat.rfind(')');  // the name before it may hold anything
+  ProcessState found;
+  if (name_end == std::string::npos) return found;
+  std::istringstream fields(stat.substr(name_end + 1));
+  fields >> found.state >> found.parent;
+  std::string skipped;
+  for (int field = 5; field < 14; ++field) fields >> skipped;
+  for (int field = 14; field < 18; ++field) {  // user and kernel mode, of the process and of its reaped children
+    double ticks = 0;
+    fields >> ticks;
+    found.cpu_seconds += ticks / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  return found;
+}
+
+// The parent's pid, or 0 for a process that is gone or only waits to be reaped.
+pid_t ParentOfRunning(const std::string& folder) {
+  const ProcessState found = StateOfProcess(folder);
+  return found.state == 'Z' || found.state == 'X' ? 0 : found.parent;
+}
+
+// The CPU time of a process and all its descendants.
+double CpuSeconds(pid_t root) {
+  std::map<pid_t, ProcessState> states;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename();
+    pid_t pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ec == std::errc()) states[pid] = StateOfProcess(entry.path());
+  }
+  double seconds = 0;
+  for (const auto& [pid, state] : states) {
+    pid_t ancestor = pid;
+    while (ancestor != root && states.count(ancestor) > 0 && states[ancestor].parent != ancestor) ancestor = states[ancestor].parent;
+    if (ancestor == root) seconds += state.cpu_seconds;
+  }
+  return seconds;
 }
 
 }  // namespace
@@ -72,7 +126,7 @@ std::vector<std::string> Ended::ErrorLines() const {
 }
 
 Process::Process(const std::string& folder, const std::vector<std::string>& arguments)
-    : output_(NextOutput(folder)), started_(Now()) {
+    : folder_(folder), output_(NextOutput(folder)), started_(Now()) {
   pid_ = fork();
   if (pid_ == 0) Become(arguments, output_);
   TANDEM_CHECK_GT(pid_, 0);
@@ -89,10 +143,37 @@ bool Process::HasEnded() const {
 }
 
 Ended Process::Wait(double deadline_seconds) {
+  const double deadline = Now() + deadline_seconds;
+  return WaitWhile([deadline] { return Now() <= deadline; });
+}
+
+Ended Process::WaitWhileItWorks() {
+  FolderState files = StateOf(folder_);
+  double looked = Now(), worked = looked, cpu = CpuSeconds(pid_);
+  return WaitWhile([&] {
+    const double now = Now();
+    if (now - looked < 1) return true;
+    looked = now;
+    const FolderState files_now = StateOf(folder_);
+    const double cpu_now = CpuSeconds(pid_);
+    if (files_now != files || cpu_now >= cpu + 1) {
+      files = files_now;
+      cpu = cpu_now;
+      worked = now;
+    }
+    return now - worked <= kPatienceSeconds;
+  });
+}
+
+template <class HasTime>
+Ended Process::WaitWhile(const HasTime& has_time) {
   TANDEM_CHECK(!reaped_);
   Ended ended;
   int status = 0;
-  ended.timed_out = !Eventually(deadline_seconds, [&] { return waitpid(pid_, &status, WNOHANG) == pid_; });
+  while (waitpid(pid_, &status, WNOHANG) != pid_ && !ended.timed_out) {
+    ended.timed_out = !has_time();
+    if (!ended.timed_out) SleepBriefly();
+  }
   if (ended.timed_out) {
     kill(pid_, SIGKILL);
     waitpid(pid_, &status, 0);

@@ -9,6 +9,9 @@
 
 namespace tandem::support {
 
+// Long enough for what takes a moment on an idle machine. No test waits longer for what never comes.
+inline constexpr double kPatienceSeconds = 30;
+
 // How a program ended and what it printed.
 struct Ended {
   int exit_code = -1;  // 128 + n for signal n
@@ -31,9 +34,16 @@ class Process {
   // Of one that has ended, Wait returns at once. REQUIRES: before Wait.
   bool HasEnded() const;
   // How it ended. One that still runs after `deadline_seconds` is killed and has timed out.
-  Ended Wait(double deadline_seconds);
+  Ended Wait(double deadline_seconds = kPatienceSeconds);
+  // Like Wait, for a program that takes long on a slow machine. The program is killed when it has done nothing for kPatienceSeconds: it
+  // and its children wrote to no file of the folder and computed for less than a second.
+  Ended WaitWhileItWorks();
 
  private:
+  template <class HasTime>
+  Ended WaitWhile(const HasTime& has_time);
+
+  const std::string folder_;
   const std::string output_;  // path without ending
   const double started_;
   pid_t pid_ = -1;

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "absl/synchronization/notification.h"
 #include "tests/trainer/gradient_check.h"
 #include "trainer/autograd/engine.h"
 #include "trainer/autograd/ops/ops.h"
@@ -123,6 +124,57 @@ TEST(DdpTest, AReplicaWithoutRowsTakesPartWithZeros) {
     (*ddp)->Finish(context);
     ASSERT_TRUE(context.status().ok()) << context.status();
     EXPECT_NEAR(model.first.leaf().gradient().At(0), serial[0], 1e-12);
+  });
+}
+
+// The bucket of such a replica must not keep the sum of the step before.
+TEST(DdpTest, AReplicaThatNoPassReachesAddsZerosInEveryStep) {
+  const std::vector<double> serial = SerialGradients();
+  OnRanks(2, [&](int rank, comm::ProcessGroup& group) {
+    StepFixture fixture;
+    Model model;
+    auto ddp = parallel::Ddp::Create(&model.parameters, &group, &fixture.stream(), {});
+    ASSERT_TRUE(ddp.ok()) << ddp.status();
+    for (uint64_t step = 1; step <= 2; ++step) {
+      Context context(fixture.Options(step));
+      (*ddp)->BeginStep(1);
+      (*ddp)->BeginPass(0);
+      if (rank == 0) Backward(context, model.Loss(context, 0, kRows));
+      (*ddp)->Finish(context);
+      ASSERT_TRUE(context.status().ok()) << context.status();
+      size_t i = 0;
+      for (const Variable* leaf : {&model.first, &model.second}) {
+        for (int64_t e = 0; e < leaf->value().num_elements(); ++e) {
+          ASSERT_NEAR(leaf->leaf().gradient().At(e), serial[i++], 1e-12) << "step " << step << ", rank " << rank;
+        }
+      }
+    }
+  });
+}
+
+// The buckets are freed with the Ddp. An all-reduce that goes on would write to freed memory.
+TEST(DdpTest, AStepThatIsGivenUpEndsItsAllReduces) {
+  absl::Notification given_up;
+  OnRanks(2, [&](int rank, comm::ProcessGroup& group) {
+    StepFixture fixture;
+    Context context(fixture.Options());
+    ParameterSet parameters(7, kType);
+    const Variable weight = parameters.Constant("weight", Shape{4}, 1);
+    auto ddp = parallel::Ddp::Create(&parameters, &group, &fixture.stream(), {});
+    ASSERT_TRUE(ddp.ok()) << ddp.status();
+    if (rank == 1) {
+      ASSERT_TRUE(given_up.WaitForNotificationWithTimeout(absl::Seconds(20)));
+    }
+    (*ddp)->BeginStep(1);
+    (*ddp)->BeginPass(0);
+    Backward(context, ops::Scale(context, weight, 2));  // launches the only bucket
+    if (rank == 0) {
+      ddp->reset();
+      given_up.Notify();
+      return;
+    }
+    (*ddp)->Finish(context);
+    EXPECT_FALSE(context.status().ok()) << "the replica that has given up took part";
   });
 }
 

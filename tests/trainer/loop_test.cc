@@ -436,6 +436,27 @@ TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Saving takes longer than a replica waits for a peer.
+class SlowlySavingClient : public ps::ForwardingClient {
+ public:
+  SlowlySavingClient(ps::TableHost& host, uint32_t rank) : ForwardingClient(std::make_unique<ps::LocalClient>(host, rank, 2)) {}
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override {
+    absl::SleepFor(absl::Seconds(3));
+    return ForwardingClient::Save(step, folder, deadline);
+  }
+};
+
+TEST_F(TrainLoopTest, ACheckpointMayTakeLongerThanAWaitForPeers) {
+  Job job = SmallJob();
+  job.mutable_train()->set_max_steps(2);
+  job.mutable_runtime()->set_timeout_seconds(2);
+  const RunResult run = Train(job, 2, loop::LogFormat::JSON, [](ps::TableHost& host, uint32_t rank) {
+    return std::make_unique<SlowlySavingClient>(host, rank);
+  });
+  EXPECT_EQ(run.summary.status, loop::kCompleted);
+  EXPECT_EQ(run.summary.best_step, 2) << "there was a checkpoint";
+}
+
 TEST(ServerWatchTest, TheMostStepsOfWhatWasCountedMeanwhile) {
   const auto histogram = [](const std::vector<uint64_t>& counts, uint64_t max) {
     StepHistogram made;
@@ -565,7 +586,7 @@ TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   ASSERT_TRUE((*output)->BeginAnew().ok());
   loop::StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
   record.grad_norm = std::nan("");
-  (*output)->Step(record, 10);
+  ASSERT_TRUE((*output)->Step(record, 10).ok());
   loop::RunSummary summary;
   summary.job = "a \"quoted\"\nname";
   summary.status = "completed";
@@ -594,7 +615,7 @@ TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
     ASSERT_TRUE((*output)->BeginAnew().ok());
     loop::StepRecord record{.step = 10};
     record.mfu = mfu;
-    (*output)->Step(record, 10);
+    ASSERT_TRUE((*output)->Step(record, 10).ok());
     output->reset();
     const std::string printed = ::testing::internal::GetCapturedStdout();
     std::stringstream metrics;
@@ -613,6 +634,31 @@ TEST(RunOutputTest, ANewRunStartsWithoutTheCheckpointsOfAnother) {
   ASSERT_TRUE((*output)->BeginAnew().ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/checkpoints"));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/checkpoints.removed"));
+}
+
+// The run was killed in the middle of a line. The rest of the line looks like an early step's.
+TEST(RunOutputTest, ATornLastLineIsDroppedWhenTheRunGoesOn) {
+  const support::TempFolder folder;
+  const std::string whole = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.4}\n";
+  for (const char* name : {"metrics.jsonl", "evaluations.jsonl"}) folder.Write(name, whole + "{\"step\":1");
+  {
+    const auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+    ASSERT_TRUE(output.ok());
+    ASSERT_TRUE((*output)->BeginAfter(2).ok());
+  }
+  for (const char* name : {"metrics.jsonl", "evaluations.jsonl"}) EXPECT_EQ(ReadWhole(folder / name), whole) << name;
+}
+
+TEST(RunOutputTest, WhatAnOlderRunSaidOfItsEndGoesWhenARunBegins) {
+  for (const bool resumes : {false, true}) {
+    const support::TempFolder folder;
+    for (const char* name : {"summary.json", "trace.json"}) folder.Write(name, "of the older run");
+    const auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+    ASSERT_TRUE(output.ok());
+    for (const char* name : {"summary.json", "trace.json"}) EXPECT_TRUE(std::filesystem::exists(folder / name)) << "it may yet be refused";
+    ASSERT_TRUE((resumes ? (*output)->BeginAfter(2) : (*output)->BeginAnew()).ok());
+    for (const char* name : {"summary.json", "trace.json"}) EXPECT_FALSE(std::filesystem::exists(folder / name)) << name << resumes;
+  }
 }
 
 TEST(RunOutputTest, AFolderThatCannotBeMadeIsAnErrorNamingIt) {

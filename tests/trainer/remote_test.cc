@@ -90,7 +90,7 @@ TEST_F(RemoteTest, TheSecondPassPushesTheSumOfBoth) {
   const Variable rows = items_.Enter(context, *pulled, autograd, /*last_pass=*/1);
   for (int pass = 0; pass < 2; ++pass) Backward(context, ops::Scale(context, rows, 1.0 + pass));
   autograd.AwaitPushes(context);
-  ASSERT_TRUE(client_.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(absl::InfiniteFuture()).ok());
+  ASSERT_TRUE(client_.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(absl::Now() + absl::Seconds(20)).ok());
   EXPECT_NEAR(RowsNow({5}).At(0), before.At(0) - 3, 1e-6);
 }
 
@@ -114,6 +114,34 @@ TEST_F(RemoteTest, ClippingScalesDenseAndSparseTogether) {
   EXPECT_NEAR(result->grad_norm, norm, 1e-5);
   EXPECT_NEAR(w.value().At(0), -4 / norm, 1e-5);
   EXPECT_NEAR(RowsNow({5}).At(0), before.At(0) - 3 / norm, 1e-5);
+}
+
+TEST_F(RemoteTest, EveryStepHasTheRatesOfItsNumberInBothHalves) {
+  ParameterSet parameters(1, DType::F32);
+  const Variable w = parameters.Constant("w", Shape{2}, 0);
+  optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
+  // Warm-up gives 1/4, 2/4, 3/4 of the dense rate and 1/2, 2/2, 2/2 of the table's rate.
+  remote::DistOptimizer optimizer({.dense = {.learning_rate = 0.5, .warmup_steps = 3},
+                                   .tables = {{1, {.learning_rate = 0.25, .warmup_steps = 1}}}},
+                                  &dense, &client_);
+  const double dense_rates[] = {0.125, 0.25, 0.375}, row_rates[] = {0.125, 0.25, 0.25};
+  double expected = 0, row = RowsNow({5}).At(0);
+  for (uint64_t step = 1; step <= 3; ++step) {
+    auto pulled = items_.Pull(step, true, {5});
+    Context context(fixture_.Options(step));
+    remote::DistAutogradContext autograd(&client_, step, 0);
+    const Variable rows = items_.Enter(context, *pulled, autograd, 0);
+    parameters.ClearGradients();
+    Backward(context, {{ops::Scale(context, rows, 1), Tensor()}, {ops::Scale(context, w, 1), Tensor()}});
+    optimizer.AwaitPushes(context, autograd);
+    const auto result = optimizer.Step(context, {.count = 1});
+    ASSERT_TRUE(result.ok()) << result.status();
+    ASSERT_TRUE(optimizer.AwaitCommit(absl::Now() + absl::Seconds(5)).ok());
+    EXPECT_EQ(result->learning_rate, dense_rates[step - 1]);
+    EXPECT_EQ(w.value().At(0), expected -= dense_rates[step - 1]) << "step " << step;
+    row -= row_rates[step - 1];
+    EXPECT_NEAR(RowsNow({5}).At(0), row, 1e-6) << "step " << step;
+  }
 }
 
 TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {

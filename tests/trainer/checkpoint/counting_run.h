@@ -22,7 +22,7 @@ class CountingRun {
 
   CountingRun() : weight_(parameters_.Constant("weight", Shape{1000, 1000}, 0)), optimizer_({}, &parameters_) {
     for (uint64_t id = 1; id <= 500; ++id) ids_.push_back(id);
-    TANDEM_CHECK(client_.CreateTables({Spec()}, absl::Seconds(60)).ok());
+    TANDEM_CHECK(client_.CreateTables({Spec()}, absl::Seconds(20)).ok());
   }
 
   absl::Status Train(uint64_t step) {
@@ -64,7 +64,7 @@ class CountingRun {
   }
 
  private:
-  static absl::Time Deadline() { return absl::Now() + absl::Seconds(60); }
+  static absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
   static TableSpec Spec() {
     TableSpec spec;
     spec.set_name("count");

@@ -3,6 +3,7 @@
 #include <sstream>
 #include <thread>
 
+#include "absl/strings/str_format.h"
 #include "ps/client_local.h"
 #include "ps/table_host.h"
 #include "tests/support/temp_folder.h"
@@ -31,7 +32,7 @@ class EvalTest : public testing::Test {
     options.max_length = 9;
     EXPECT_TRUE(data::WriteSequences(data::Generate(options).log, folder_ / "log.txt").ok());
     WriteBytes(folder_ / "job.textproto",
-               "model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 loss: BCE } }\n"
+               "model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 loss: BCE dropout: 0.2 } }\n"
                "tables { name: \"item\" dim: 8 }\n"
                "optimizer { learning_rate: 0.01 }\n"
                "train { batch_size: 64 max_epochs: 3 }\n");
@@ -82,7 +83,7 @@ class EvalTest : public testing::Test {
   // A language model of this text instead.
   void UseText(const std::string& text) {
     folder_.Write("text.textproto",
-                  "model { gpt { max_length: 8 layers: 1 heads: 2 dim: 8 } }\n"
+                  "model { gpt { max_length: 8 layers: 1 heads: 2 dim: 8 dropout: 0.2 } }\n"
                   "train { batch_size: 4 max_steps: 2 }\n");
     job_ = "text.textproto";
     sets_ = {"data.path=" + folder_.Write("text.txt", text), "seed=11"};
@@ -103,6 +104,26 @@ TEST_F(EvalTest, FiguresOfACheckpointAreThoseOfItsRun) {
   EXPECT_EQ(metrics.hr10, run.metrics.at("test/hr@10"));
   EXPECT_EQ(metrics.ndcg10, run.metrics.at("test/ndcg@10"));
   EXPECT_EQ(metrics.mrr, run.metrics.at("test/mrr"));
+}
+
+// Dropout masks depend on the seed, and this evaluation has another seed than the run. An evaluation with dropout shows.
+TEST_F(EvalTest, FiguresOfALanguageModelsCheckpointAreThoseOfItsRun) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "a cab, ";
+  UseText(text);
+  const loop::RunSummary run = Train(folder_ / "run", {});
+  testing::internal::CaptureStdout();
+  const int code = Eval(folder_ / "run/checkpoints");
+  const std::string printed = testing::internal::GetCapturedStdout();
+  ASSERT_EQ(code, 0);
+  const double loss = run.metrics.at("valid/loss");
+  double sum = 0;
+  int windows = 0;
+  std::istringstream dump(ReadBytes(folder_ / "dump.tsv"));
+  for (double window, length, of_window; dump >> window >> length >> of_window; ++windows) sum += of_window;
+  ASSERT_GT(windows, 5);
+  EXPECT_NEAR(sum / windows, loss, 1e-5 * loss) << "the dump rounds to six digits";
+  EXPECT_NE(printed.find(absl::StrFormat("%.4f", loss)), std::string::npos) << printed << "\nwanted " << loss;
 }
 
 TEST_F(EvalTest, DumpHasUserTargetRankAndTheBestUnseenItems) {

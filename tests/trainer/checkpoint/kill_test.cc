@@ -54,7 +54,7 @@ class KillTest : public testing::Test {
 
 TEST_F(KillTest, NewestAndBestCheckpointSurviveEveryKill) {
   // Two steps undisturbed: what there is to lose, and how long it takes on this machine.
-  const support::Ended first = support::Process(temp_.path(), Command(2)).Wait(60);
+  const support::Ended first = support::Process(temp_.path(), Command(2)).WaitWhileItWorks();
   ASSERT_EQ(first.exit_code, 0) << first.err;
   uint64_t newest = ExpectWhole(2);
   size_t interrupted = 0;
@@ -63,14 +63,14 @@ TEST_F(KillTest, NewestAndBestCheckpointSurviveEveryKill) {
     const double moment = 1.5 * first.seconds * UnitFloat(Fmix64(static_cast<uint64_t>(round) + 1) >> 32);
     std::this_thread::sleep_for(std::chrono::duration<double>(moment));
     kill(writer.pid(), SIGKILL);
-    const support::Ended ended = writer.Wait(60);
+    const support::Ended ended = writer.Wait();
     ASSERT_EQ(ended.exit_code, 128 + SIGKILL) << ended.err;
     interrupted += HiddenNames(folder_).empty() ? 0 : 1;
     newest = ExpectWhole(newest);
   }
   EXPECT_GT(newest, uint64_t{kKills} / 8) << "the writer must get on between kills";
   EXPECT_GT(interrupted, size_t{kKills} / 4) << "kills must hit the writing";
-  const support::Ended last = support::Process(temp_.path(), Command(3)).Wait(60);
+  const support::Ended last = support::Process(temp_.path(), Command(3)).WaitWhileItWorks();
   EXPECT_EQ(last.exit_code, 0) << last.err;
   EXPECT_EQ(ExpectWhole(newest + 3), newest + 3);
   EXPECT_EQ(HiddenNames(folder_), std::vector<std::string>()) << "what dead writers left goes with the next checkpoint";

@@ -63,12 +63,12 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
       autograd.AwaitPushes(context);
       ASSERT_TRUE(context.status().ok()) << context.status();
     }
-    const auto committed = client.Commit({.step = 1, .rates = {{1, 0.5f}, {2, 0.5f}}, .gradient_scale = 1}).Wait(absl::InfiniteFuture());
+    const auto committed = client.Commit({.step = 1, .rates = {{1, 0.5f}, {2, 0.5f}}, .gradient_scale = 1}).Wait(Soon());
     ASSERT_TRUE(committed.ok()) << committed.status();
     const std::vector<uint64_t> ids{2, 4, 9};
     std::vector<float> after[2] = {std::vector<float>(9), std::vector<float>(9)};
     for (uint32_t number : {1, 2}) {
-      ASSERT_TRUE(client.Pull(0, false, {{number, ids, after[number - 1].data()}}).Wait(absl::InfiniteFuture()).ok());
+      ASSERT_TRUE(client.Pull(0, false, {{number, ids, after[number - 1].data()}}).Wait(Soon()).ok());
     }
     EXPECT_EQ(after[0], after[1]);
   }
@@ -120,10 +120,10 @@ TEST_F(ServedModuleTest, GradientsGoFromTheTrainerThroughAWorkerToAParameterServ
     ASSERT_TRUE(context.status().ok()) << context.status();
   }
   // What the pass pushed is there when it is over.
-  ASSERT_TRUE(client.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(absl::InfiniteFuture()).ok());
+  ASSERT_TRUE(client.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(Soon()).ok());
   const std::vector<uint64_t> ids{7, 8};
   std::vector<float> rows(2 * kDim);
-  ASSERT_TRUE(client.Pull(0, false, {{1, ids, rows.data()}}).Wait(absl::InfiniteFuture()).ok());
+  ASSERT_TRUE(client.Pull(0, false, {{1, ids, rows.data()}}).Wait(Soon()).ok());
   EXPECT_EQ(rows, (std::vector<float>{-10, -10, -10, -5, -5, -5}));
 }
 
