@@ -173,9 +173,11 @@ Job RunOf(const Job& job) {
   return kept;
 }
 
-// "", or every field that differs with both values: "model.sequence_rec.layers: 2 -> 3; added: tables[1]: ...".
+// "", or every field that differs with both values; a field that is absent equals one that is 0, as in manifests of the time before
+// fields knew whether they were given: "model.sequence_rec.layers: 2 -> 3; added: tables[1]: ...".
 std::string Differences(const Job& saved, const Job& ours) {
   google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
   std::string report;
   differencer.ReportDifferencesToString(&report);
   if (differencer.Compare(saved, ours)) return "";
