@@ -5,8 +5,10 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "trainer/data/text_file.h"
 
 namespace tandem::data {
@@ -31,13 +33,20 @@ absl::StatusOr<uint64_t> ParseItem(const LineReader& reader, const Field& field,
 struct SequenceRows {
   std::vector<uint64_t> users;
   Jagged items;
+  FileDigest source;
 };
 
+// Looks at a line whose fields are `user item item ...`.
+using RowCheck = absl::FunctionRef<absl::Status(const LineReader& reader, uint64_t user, absl::Span<const uint64_t> items)>;
+
+absl::Status NoCheck(const LineReader&, uint64_t, absl::Span<const uint64_t>) { return absl::OkStatus(); }
+
 // The lines of the SEQUENCES format, which fixed negatives share.
-absl::StatusOr<SequenceRows> ReadRows(const std::string& path, uint64_t catalogue_limit) {
+absl::StatusOr<SequenceRows> ReadRows(const std::string& path, uint64_t catalogue_limit, RowCheck check) {
   ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
   LineReader reader(path, content);
   SequenceRows rows;
+  rows.source = DigestOf(content);
   absl::flat_hash_map<uint64_t, int64_t> line_of_user;
   while (true) {
     ASSIGN_OR_RETURN(const bool more, reader.Next());
@@ -53,8 +62,9 @@ absl::StatusOr<SequenceRows> ReadRows(const std::string& path, uint64_t catalogu
     }
     rows.items.offsets.push_back(static_cast<int64_t>(rows.items.values.size()));
     rows.users.push_back(user);
+    RETURN_IF_ERROR(check(reader, user, rows.items.row(rows.items.size() - 1)));
   }
-  if (rows.users.empty()) return absl::DataLossError(absl::StrCat(path, ": the file has only blank lines"));
+  if (rows.users.empty()) return absl::DataLossError(absl::StrCat(Printable(path), ": the file has only blank lines"));
   return rows;
 }
 
@@ -77,18 +87,49 @@ Jagged GroupByUser(absl::Span<const Pair> pairs, int64_t num_users) {
   return grouped;
 }
 
+// Refuses what would count twice in `user`'s ranks, or against itself.
+absl::Status CheckNegatives(const LineReader& reader, uint64_t user, absl::Span<const uint64_t> negatives,
+                            absl::Span<const uint64_t> history) {
+  absl::flat_hash_map<uint64_t, int64_t> column_of_item;
+  for (size_t i = 0; i < negatives.size(); ++i) {
+    const uint64_t item = negatives[i];
+    const int64_t column = reader.fields()[i + 1].column;
+    const auto [first, is_new] = column_of_item.try_emplace(item, column);
+    if (!is_new) return reader.Error(absl::StrCat("item id ", item, " comes twice (columns ", first->second, " and ", column, ")"));
+    if (history.size() < kMinEvaluationItems) continue;
+    const bool tested = item == history.back();
+    if (!tested && item != history[history.size() - 2]) continue;
+    return reader.Error(absl::StrCat("item id ", item, " (column ", column, ") is what user ", user, " is ",
+                                     tested ? "tested" : "validated", " on; negatives are other items"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
+UserCounts CountUsers(const Interactions& interactions) {
+  UserCounts counts;
+  for (int64_t u = 0; u < interactions.items.size(); ++u) {
+    const int64_t num_items = interactions.items.row_size(u);
+    counts.evaluated += num_items >= static_cast<int64_t>(kMinEvaluationItems);
+    counts.trained += num_items >= static_cast<int64_t>(kMinTrainItems);
+    counts.most_items = std::max(counts.most_items, num_items);
+  }
+  counts.all = interactions.items.size();
+  return counts;
+}
+
 absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit) {
-  ASSIGN_OR_RETURN(SequenceRows rows, ReadRows(path, catalogue_limit));
+  ASSIGN_OR_RETURN(SequenceRows rows, ReadRows(path, catalogue_limit, NoCheck));
   const uint64_t num_items = catalogue_limit != 0 ? catalogue_limit : LargestId(rows.items);
-  return Interactions{std::move(rows.users), std::move(rows.items), num_items};
+  return Interactions{std::move(rows.users), std::move(rows.items), num_items, rows.source};
 }
 
 absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit) {
   ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
   LineReader reader(path, content);
   Interactions result;
+  result.source = DigestOf(content);
   absl::flat_hash_map<uint64_t, int64_t> index_of_user;
   std::vector<Pair> pairs;
   while (true) {
@@ -103,23 +144,31 @@ absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalog
     if (is_new) result.users.push_back(user);
     pairs.push_back({place->second, item});
   }
-  if (pairs.empty()) return absl::DataLossError(absl::StrCat(path, ": the file has only blank lines"));
+  if (pairs.empty()) return absl::DataLossError(absl::StrCat(Printable(path), ": the file has only blank lines"));
   result.items = GroupByUser(pairs, static_cast<int64_t>(result.users.size()));
   result.num_items = catalogue_limit != 0 ? catalogue_limit : LargestId(result.items);
   return result;
 }
 
-absl::StatusOr<Jagged> ReadNegatives(const std::string& path, const Interactions& interactions) {
-  ASSIGN_OR_RETURN(const SequenceRows rows, ReadRows(path, interactions.num_items));
+absl::StatusOr<Negatives> ReadNegatives(const std::string& path, const Interactions& interactions) {
+  absl::flat_hash_map<uint64_t, int64_t> index_of_user;
+  for (size_t i = 0; i < interactions.users.size(); ++i) index_of_user[interactions.users[i]] = static_cast<int64_t>(i);
+  const auto check = [&](const LineReader& reader, uint64_t user, absl::Span<const uint64_t> items) {
+    const auto index = index_of_user.find(user);
+    const bool known = index != index_of_user.end();
+    return CheckNegatives(reader, user, items, known ? interactions.items.row(index->second) : absl::Span<const uint64_t>());
+  };
+  ASSIGN_OR_RETURN(const SequenceRows rows, ReadRows(path, interactions.num_items, check));
   absl::flat_hash_map<uint64_t, int64_t> row_of_user;
   for (size_t i = 0; i < rows.users.size(); ++i) row_of_user[rows.users[i]] = static_cast<int64_t>(i);
-  Jagged negatives;
+  Negatives negatives;
+  negatives.source = rows.source;
   for (const uint64_t user : interactions.users) {
     const auto row = row_of_user.find(user);
     if (row == row_of_user.end()) {
-      return absl::DataLossError(absl::StrCat(path, ": no line for user ", user, " of the interaction log"));
+      return absl::DataLossError(absl::StrCat(Printable(path), ": no line for user ", user, " of the interaction log"));
     }
-    negatives.Append(rows.items.row(row->second));
+    negatives.lists.Append(rows.items.row(row->second));
   }
   return negatives;
 }

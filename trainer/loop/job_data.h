@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/checked_file.h"
+#include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
 #include "trainer/loop/task.h"
 
@@ -26,6 +28,10 @@ class JobData {
   virtual std::string Description() const = 0;
   // The symbols of a text's vocabulary, in order, as UTF-8; empty where there is none.
   virtual std::string Symbols() const { return ""; }
+  // The files that were read, by path, size and checksum, always in the same order: what tells this data from other data.
+  virtual std::vector<SavedFile> Files() const { return {}; }
+  // The largest id of the catalogue; 0 where there is none.
+  virtual uint64_t num_items() const { return 0; }
   // Places of the embedding table that are used: 1 .. the catalogue's size, or all symbols.
   virtual int64_t num_embeddings() const = 0;
   virtual std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const = 0;
@@ -33,6 +39,13 @@ class JobData {
   virtual std::vector<ReferenceColumn> References() const = 0;
 };
 
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job);
+// What the data is for: who has enough of it differs.
+enum class DataUse { TRAIN, EVALUATE };
+
+// DataLoss where the files hold nothing for that use, saying what is needed and what was found.
+absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN);
+
+// `path`, as a checkpoint tells of it.
+SavedFile FileOf(const std::string& path, const FileDigest& digest);
 
 }  // namespace tandem::loop

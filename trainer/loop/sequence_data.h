@@ -13,23 +13,30 @@ namespace tandem::loop {
 
 class SequenceData : public JobData {
  public:
-  static absl::StatusOr<std::unique_ptr<SequenceData>> Read(const Job& job);
+  static absl::StatusOr<std::unique_ptr<SequenceData>> Read(const Job& job, DataUse use = DataUse::TRAIN);
   // `path` is where the log came from; the best reachable score of a generated log lies beside it, in PATH.reachable.
-  SequenceData(data::Interactions interactions, std::unique_ptr<data::Jagged> negatives, std::string path)
-      : interactions_(std::move(interactions)), negatives_(std::move(negatives)), path_(std::move(path)) {}
+  SequenceData(data::Interactions interactions, std::unique_ptr<data::Negatives> negatives, std::string path,
+               std::string negatives_path = "")
+      : interactions_(std::move(interactions)),
+        negatives_(std::move(negatives)),
+        path_(std::move(path)),
+        negatives_path_(std::move(negatives_path)) {}
 
   const data::Interactions& interactions() const { return interactions_; }
-  const data::Jagged* negatives() const { return negatives_.get(); }  // null: none given
+  // Null: none given.
+  const data::Jagged* negatives() const { return negatives_ != nullptr ? &negatives_->lists : nullptr; }
 
   std::string Description() const override;
+  std::vector<SavedFile> Files() const override;
+  uint64_t num_items() const override { return interactions_.num_items; }
   int64_t num_embeddings() const override { return static_cast<int64_t>(interactions_.num_items); }
   std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const override;
   std::vector<ReferenceColumn> References() const override;
 
  private:
   const data::Interactions interactions_;
-  const std::unique_ptr<data::Jagged> negatives_;
-  const std::string path_;
+  const std::unique_ptr<data::Negatives> negatives_;
+  const std::string path_, negatives_path_;
 };
 
 // Writes PATH.reachable for the generated log at `path`.

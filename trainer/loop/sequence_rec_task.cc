@@ -22,7 +22,12 @@ namespace tandem::loop {
 namespace {
 
 constexpr int kTopItems = 20;  // of an example
-constexpr int64_t kEvaluationUsers = 256;  // a block of users scored together; never changes their bits or ranks
+// A block of users scored together never changes their ranks. That of a huge catalogue is smaller, for its scores to fit 1 GB.
+constexpr int64_t kEvaluationUsers = 256, kEvaluationScores = int64_t{1} << 28;
+
+int64_t UsersOfBlock(int64_t num_items) {
+  return std::clamp<int64_t>(kEvaluationScores / std::max<int64_t>(1, num_items), 1, kEvaluationUsers);
+}
 
 struct SequenceStep : StepInput {
   std::vector<models::SequenceInput> parts;
@@ -192,7 +197,7 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, cons
 
   const data::Split data_split = split == EvaluationSplit::VALID ? data::Split::VALID : data::Split::TEST;
   std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives() != nullptr ? full.size() : 0, 0);
-  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_users(), kEvaluationUsers, *group_, args,
+  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_users(), UsersOfBlock(rows.dim(0)), *group_, args,
                                                   [&](const data::BatchShare& block) {
                                                     RankUsers(data_split, block, items, args, full, sampled);
                                                   }));
