@@ -50,7 +50,7 @@ TEST(TextReaderTest, ALeadingZeroIsRefusedInEveryNumber) {
   for (const char* number : {"010", "-010", "00"}) {
     Reading<Job> read;
     EXPECT_TRUE(read.reader.Read(std::string("train { patience: ") + number + " } optimizer { beta1: " + number + " }"));
-    EXPECT_EQ(read.reader.errors().size(), 2u) << number;
+    ASSERT_EQ(read.reader.errors().size(), 2u) << number;
     EXPECT_EQ(read.reader.errors()[0],
               std::string("f:1:19: train.patience takes a whole number of 32 bits without leading zeros; found ") + number);
   }
@@ -76,6 +76,7 @@ TEST(TextReaderTest, SymbolsOutsideOfQuotesThatAreNoAsciiAreShown) {
   for (const auto& [text, error] : cases) {
     Reading<Job> read;
     EXPECT_FALSE(read.reader.Read(text)) << text;
+    ASSERT_FALSE(read.reader.errors().empty()) << text;
     EXPECT_EQ(read.reader.errors().back(), error) << text;
   }
 }
