@@ -21,9 +21,8 @@ absl::Status CheckDenseIds(const std::string& path, const Interactions& interact
   const absl::flat_hash_set<uint64_t> distinct(values.begin(), values.end());
   if (interactions.num_items / kMostIdsPerItem <= distinct.size()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      Printable(path), ": the item ids are sparse: the largest is ", interactions.num_items, ", and ", distinct.size(),
-      " different ones occur; a model has a row for every id up to the largest. Number the items 1, 2, 3 and so on, or say "
-      "data.num_items=", interactions.num_items, " if the catalogue is that large"));
+      Printable(path), ": the item ids are sparse: the largest is ", interactions.num_items, ", of ", distinct.size(),
+      " different ones; each id up to the largest would have a row: number items 1, 2, 3 ..., or set data.num_items"));
 }
 
 absl::Status CheckCatalogueFits(uint64_t num_items, double item_bytes) {

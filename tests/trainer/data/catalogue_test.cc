@@ -25,8 +25,8 @@ TEST(CatalogueTest, ManyMoreIdsThanItemsAreSparse) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << largest;
   }
   EXPECT_EQ(CheckDenseIds("log", LogOf(4, uint64_t{1} << 40), kItemBytes).message(),
-            "log: the item ids are sparse: the largest is 1099511627776, and 5 different ones occur; a model has a row for every id up to "
-            "the largest. Number the items 1, 2, 3 and so on, or say data.num_items=1099511627776 if the catalogue is that large");
+            "log: the item ids are sparse: the largest is 1099511627776, of 5 different ones; each id up to the largest would have a row: "
+            "number items 1, 2, 3 ..., or set data.num_items");
 }
 
 TEST(CatalogueTest, AGapThatCostsLittleIsTaken) {

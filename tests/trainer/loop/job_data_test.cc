@@ -78,7 +78,7 @@ TEST_F(JobDataTest, ATextWithoutAWindowIsRefused) {
 
 TEST_F(JobDataTest, SparseIdsAreRefusedUnlessTheUserSaysHowManyThereAre) {
   const std::string sparse = "1 1 2 3 4 16777300\n2 1 2 3 4 2\n";
-  EXPECT_TRUE(absl::StrContains(Complaint(SequenceJob(sparse)), "the item ids are sparse: the largest is 16777300, and 5 different ones"));
+  EXPECT_TRUE(absl::StrContains(Complaint(SequenceJob(sparse)), "the item ids are sparse: the largest is 16777300, of 5 different ones"));
   const auto data = ReadJobData(SequenceJob(sparse, {"data.num_items=20000000"}));
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ((*data)->num_items(), 20'000'000u);
