@@ -53,6 +53,7 @@ absl::Status CheckNames(const CheckpointManifest& manifest) {
   std::set<std::string> names;
   const auto check = [&names](const SavedFile& file) { return IsPlainFileName(file.name()) && names.insert(file.name()).second; };
   bool fine = check(manifest.dense());
+  if (manifest.has_items()) fine &= check(manifest.items());
   for (const SavedFile& file : manifest.rows()) fine &= check(file);
   return fine ? absl::OkStatus() : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
 }
@@ -125,6 +126,7 @@ Job::Placement PlacementOf(const Job& job) {
 Job ModelOf(const Job& job) {
   Job kept;
   kept.set_placement(PlacementOf(job));
+  kept.mutable_data()->set_ids(job.data().ids());
   *kept.mutable_model() = job.model();
   if (kept.model().has_sequence_rec()) {
     SequenceRec& model = *kept.mutable_model()->mutable_sequence_rec();

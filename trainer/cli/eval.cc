@@ -55,11 +55,13 @@ class Dump {
 };
 
 // The job's data with the checkpoint's catalogue, so that a part of a log has the ranks of the whole.
-absl::StatusOr<std::unique_ptr<loop::JobData>> ReadDataOf(const CheckpointManifest& manifest, Job* job) {
+absl::StatusOr<std::unique_ptr<loop::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved, Job* job) {
+  const CheckpointManifest& manifest = saved.manifest;
   RETURN_IF_ERROR(checkpoint::CheckSameCatalogue(*job, manifest));
   const uint64_t catalogue = checkpoint::CatalogueOf(manifest);
-  if (catalogue != 0) job->mutable_data()->set_num_items(catalogue);
-  auto data = loop::ReadJobData(*job, loop::DataUse::EVALUATE);
+  if (catalogue != 0 && job->data().ids() == Data::DENSE) job->mutable_data()->set_num_items(catalogue);
+  ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
+  auto data = loop::ReadJobData(*job, loop::DataUse::EVALUATE, item_ids);
   if (catalogue == 0 || data.status().code() != absl::StatusCode::kDataLoss) return data;
   return absl::DataLossError(absl::StrCat(data.status().message(), " (the checkpoint's catalogue is 1 .. ", catalogue, ")"));
 }
@@ -81,7 +83,7 @@ absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
-  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, ReadDataOf(saved.manifest, &job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, ReadDataOf(saved, &job));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data->Symbols(), saved.manifest));
   Dump dump(options.dump);
   RETURN_IF_ERROR(dump.status());

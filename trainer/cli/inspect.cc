@@ -119,7 +119,7 @@ struct Inspected {
   TableCounts tables;
 
   uint64_t bytes() const {
-    uint64_t sum = saved.manifest.dense().bytes();
+    uint64_t sum = saved.manifest.dense().bytes() + saved.manifest.items().bytes();
     for (const SavedFile& file : saved.manifest.rows()) sum += file.bytes();
     return sum;
   }
@@ -225,6 +225,7 @@ void PrintFiles(const checkpoint::Checkpoint& saved) {
     table.Add({file.name(), Grouped(file.bytes()), absl::StrFormat("%08x", file.crc32c()), "ok"});
   };
   add(saved.manifest.dense());
+  if (saved.manifest.has_items()) add(saved.manifest.items());
   for (const SavedFile& file : saved.manifest.rows()) add(file);
   table.Print();
 }

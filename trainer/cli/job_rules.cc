@@ -169,6 +169,10 @@ void CheckData(const Job& job, Limits* limits) {
                    job.model().has_gpt() ? "TEXT with gpt" : "SEQUENCES, PAIRS with sequence_rec");
   }
   limits->AtLeast(data, "data.", "num_items", 2);
+  if (data.ids() == Data::MAP && job.model().has_gpt()) limits->Refuse("data.ids", "MAP", "DENSE with gpt");
+  if (data.ids() == Data::MAP && data.has_num_items()) {
+    limits->Refuse("data.num_items", data.num_items(), "none with data.ids MAP, where the catalogue is what occurs");
+  }
   limits->InsideOne(data, "data.", "train_fraction");
 }
 

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
@@ -59,6 +60,15 @@ absl::StatusOr<checkpoint::Checkpoint> OpenNewest(const std::string& folder) {
   return absl::Status(newest.status().code(), absl::StrCat(newest.status().message(), "; the newest whole one: --resume=", *whole));
 }
 
+// Items that data.ids MAP numbers have the numbers that the checkpoint's rows have; new ones have later numbers.
+absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& job, const loop::JobData& data) {
+  ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
+  if (absl::StartsWith(data.ItemIds(), item_ids)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": its items have other numbers than those of ",
+                                                    Printable(job.data().path()),
+                                                    ", where they first come in another order; add to the log at its end, or start anew"));
+}
+
 // What the user should know of the data of a run that goes on; empty: nothing.
 std::string DataNote(const loop::JobData& data, const CheckpointManifest& manifest) {
   if (manifest.data().empty()) return "the checkpoint does not say which data it was trained on: the job's is taken for the same";
@@ -108,6 +118,7 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const R
   RETURN_IF_ERROR(checkpoint::CheckSameRun(job, saved.manifest));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data.Symbols(), saved.manifest));
   if (!options.data_changed) RETURN_IF_ERROR(checkpoint::CheckSameData(data.Files(), saved.manifest));
+  RETURN_IF_ERROR(CheckItemNumbers(saved, job, data));
   return saved;
 }
 

@@ -22,7 +22,7 @@ absl::Status CheckDenseIds(const std::string& path, const Interactions& interact
   if (interactions.num_items / kMostIdsPerItem <= distinct.size()) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
       Printable(path), ": the item ids are sparse: the largest is ", interactions.num_items, ", of ", distinct.size(),
-      " different ones; each id up to the largest would have a row: number items 1, 2, 3 ..., or set data.num_items"));
+      " different ones; each id up to the largest would have a row: number items 1, 2, 3 ..., or set data.ids=MAP or data.num_items"));
 }
 
 absl::Status CheckCatalogueFits(uint64_t num_items, double item_bytes) {

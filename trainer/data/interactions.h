@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/checked_file.h"
+#include "trainer/data/id_map.h"
 #include "trainer/data/jagged.h"
 
 namespace tandem::data {
@@ -41,15 +42,23 @@ struct Negatives {
   FileDigest source = {};
 };
 
-// `catalogue_limit` is the largest id allowed, 0 for none. Users keep the order of their lines; a second line is an error.
-absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit);
+// The ids of files whose ids are any text without blanks. Interactions then hold their numbers.
+struct MappedIds {
+  IdMap items, users;
+  bool closed = false;  // the catalogue is a checkpoint's: an item that it lacks is an error
+};
+
+// `catalogue_limit` is the largest id allowed, 0 for none. With `ids` there is no limit, and what
+// is new is added there. Users keep the order of their lines; a second line is an error.
+absl::StatusOr<Interactions> ReadSequences(const std::string& path, uint64_t catalogue_limit, MappedIds* ids = nullptr);
 
 // Users stand in the order of their first line; the lines of one user need not be adjacent.
-absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit);
+absl::StatusOr<Interactions> ReadPairs(const std::string& path, uint64_t catalogue_limit, MappedIds* ids = nullptr);
 
 // Reads fixed negatives (`user item item ...`). Every user must have a line; lines of users that are not in the log are
 // checked and dropped. Errors: an id above interactions.num_items, an id that a line has twice, and an id that is the
 // user's own validation or test target, which would count as its own competitor.
-absl::StatusOr<Negatives> ReadNegatives(const std::string& path, const Interactions& interactions);
+// With `ids`, those of the log, an item that the log lacks is added to the catalogue, unless that is closed.
+absl::StatusOr<Negatives> ReadNegatives(const std::string& path, const Interactions& interactions, MappedIds* ids = nullptr);
 
 }  // namespace tandem::data

@@ -6,9 +6,9 @@
 
 namespace tandem::loop {
 
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use) {
+absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use, const std::string& item_ids) {
   if (job.model().has_gpt()) return TextData::Read(job);
-  return SequenceData::Read(job, use);
+  return SequenceData::Read(job, use, item_ids);
 }
 
 SavedFile FileOf(const std::string& path, const FileDigest& digest) {

@@ -32,6 +32,8 @@ class JobData {
   virtual std::vector<SavedFile> Files() const { return {}; }
   // The largest id of the catalogue; 0 where there is none.
   virtual uint64_t num_items() const { return 0; }
+  // With data.ids MAP: the items' ids in the order of their numbers, one a line (data/id_map.h); else empty.
+  virtual std::string ItemIds() const { return ""; }
   // Places of the embedding table that are used: 1 .. the catalogue's size, or all symbols.
   virtual int64_t num_embeddings() const = 0;
   virtual std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const = 0;
@@ -42,8 +44,9 @@ class JobData {
 // What the data is for: who has enough of it differs.
 enum class DataUse { TRAIN, EVALUATE };
 
-// DataLoss where the files hold nothing for that use, saying what is needed and what was found.
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN);
+// DataLoss where the files hold nothing for that use, saying what is needed and what was found. `item_ids`, as JobData::ItemIds
+// gives them, are the whole catalogue of a job with data.ids MAP; empty: what occurs.
+absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN, const std::string& item_ids = "");
 
 // `path`, as a checkpoint tells of it.
 SavedFile FileOf(const std::string& path, const FileDigest& digest);

@@ -66,22 +66,35 @@ absl::Status CheckParts(const Job& job, const data::UserCounts& counts) {
                                                  " users to train on"));
 }
 
+// Null where the files have numbers.
+absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source, const std::string& item_ids) {
+  std::unique_ptr<data::MappedIds> ids;
+  if (source.ids() != Data::MAP) return ids;
+  ids = std::make_unique<data::MappedIds>();
+  ASSIGN_OR_RETURN(ids->items, data::IdMap::FromLines(item_ids));
+  ids->closed = !item_ids.empty();
+  return ids;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job, DataUse use) {
-  const auto read = job.data().format() == PAIRS ? data::ReadPairs : data::ReadSequences;
-  ASSIGN_OR_RETURN(data::Interactions interactions, read(job.data().path(), job.data().num_items()));
+absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job, DataUse use, const std::string& item_ids) {
+  const Data& source = job.data();
+  ASSIGN_OR_RETURN(std::unique_ptr<data::MappedIds> ids, IdsOf(source, item_ids));
+  const auto read = source.format() == PAIRS ? data::ReadPairs : data::ReadSequences;
+  ASSIGN_OR_RETURN(data::Interactions interactions, read(source.path(), source.num_items(), ids.get()));
   const data::UserCounts counts = data::CountUsers(interactions);
-  RETURN_IF_ERROR(CheckUsers(job.data().path(), counts, use));
+  RETURN_IF_ERROR(CheckUsers(source.path(), counts, use));
   if (use == DataUse::TRAIN) RETURN_IF_ERROR(CheckParts(job, counts));
-  RETURN_IF_ERROR(CheckCatalogue(job, interactions));
   std::unique_ptr<data::Negatives> negatives;
-  if (!job.data().negatives_path().empty()) {
-    ASSIGN_OR_RETURN(data::Negatives lists, data::ReadNegatives(job.data().negatives_path(), interactions));
+  if (!source.negatives_path().empty()) {
+    ASSIGN_OR_RETURN(data::Negatives lists, data::ReadNegatives(source.negatives_path(), interactions, ids.get()));
     negatives = std::make_unique<data::Negatives>(std::move(lists));
+    if (ids != nullptr) interactions.num_items = ids->items.size();
   }
-  return std::make_unique<SequenceData>(std::move(interactions), std::move(negatives), job.data().path(),
-                                        job.data().negatives_path());
+  RETURN_IF_ERROR(CheckCatalogue(job, interactions));
+  return std::make_unique<SequenceData>(std::move(interactions), std::move(negatives), source.path(), source.negatives_path(),
+                                        std::move(ids));
 }
 
 std::string SequenceData::Description() const {

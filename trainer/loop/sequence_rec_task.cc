@@ -58,9 +58,9 @@ Tensor PlacesOf(absl::Span<const uint64_t> ids) {
 
 // How an evaluated user was ranked; ids as in the file.
 struct RankedExample {
-  uint64_t user = 0, target = 0;
+  std::string user, target;
   double rank = 0;
-  std::vector<uint64_t> top;  // the best unseen candidates, best first
+  std::vector<std::string> top;  // the best unseen candidates, best first
 };
 
 std::string DumpLine(const RankedExample& example) {
@@ -177,8 +177,9 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
     const bool finite = AreFinite(row);
     full[begin + s] = finite ? data::RankOf(row, target, seen) : std::nan("");
     if (args.dump) {
-      lines[s] = DumpLine({data_->interactions().users[user], target, full[begin + s],
-                           data::TopIds(row, target, seen, kTopItems)});
+      RankedExample example{data_->UserId(data_->interactions().users[user]), data_->ItemId(target), full[begin + s], {}};
+      for (const uint64_t id : data::TopIds(row, target, seen, kTopItems)) example.top.push_back(data_->ItemId(id));
+      lines[s] = DumpLine(example);
     }
     if (sampled.empty()) return;
     std::vector<float> others;

@@ -496,6 +496,7 @@ absl::Status Replica::SaveCheckpoint() {
                                .parameters = &parameters_,
                                .optimizer = &dense_,
                                .client = environment_.client,
+                               .item_ids = data_.ItemIds(),
                                .keep = job_.checkpoint().keep(),
                                .deadline = absl::Now() + CheckpointTimeout()};
     *args.manifest.mutable_job() = job_;

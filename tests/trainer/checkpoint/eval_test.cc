@@ -163,6 +163,43 @@ TEST_F(EvalTest, AnotherCatalogueIsRefused) {
   EXPECT_NE(errors.find("nobody to evaluate"), std::string::npos) << errors;
 }
 
+TEST_F(EvalTest, MappedIdsAreDumpedAsTheyWereWritten) {
+  UseMappedIds();
+  const loop::RunSummary run = Train(folder_ / "run", {});
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints"), 0);
+  std::istringstream log(ReadBytes(folder_ / "log.txt")), dump(ReadBytes(folder_ / "dump.tsv"));
+  std::vector<double> ranks;
+  std::map<std::string, std::string> lines;
+  for (std::string line, dumped; std::getline(log, line);) {
+    ASSERT_TRUE(std::getline(dump, dumped));
+    std::istringstream fields(dumped);
+    std::string user, target, top;
+    double rank;
+    fields >> user >> target >> rank >> top;
+    EXPECT_EQ(user, line.substr(0, line.find(' ')));
+    EXPECT_EQ(target, line.substr(line.rfind(' ') + 1));
+    EXPECT_EQ(top.rfind("item-", 0), 0u);
+    ranks.push_back(rank);
+    lines[user] = dumped;
+  }
+  EXPECT_EQ(data::Summarise(ranks).mrr, run.metrics.at("test/mrr"));
+  // A part of the log whose items come in another order has the checkpoint's numbers.
+  std::istringstream again(ReadBytes(folder_ / "log.txt"));
+  std::string part;
+  for (std::string line; std::getline(again, line);) part = line.back() % 2 == 0 ? line + "\n" + part : part;
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("part.txt", part)}), 0);
+  std::istringstream some(ReadBytes(folder_ / "dump.tsv"));
+  int num_some = 0;
+  for (std::string line; std::getline(some, line); ++num_some) EXPECT_EQ(line, lines.at(line.substr(0, line.find('\t'))));
+  EXPECT_GT(num_some, 10);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("more.txt", "u item-1 item-2 thing\n")}), 3);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.ids=DENSE"}), 4);
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_NE(errors.find("more.txt:1: item id thing is not in the catalogue (column 17)"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("data.ids: MAP"), std::string::npos) << errors;
+}
+
 TEST_F(EvalTest, ACheckpointFromBeforeSaysThatItsCatalogueIsNotKnown) {
   Train(folder_ / "run", {});
   const std::string folder = checkpoint::BestCheckpoint(folder_ / "run/checkpoints").value();

@@ -84,6 +84,29 @@ TEST_F(ResumeTest, OtherNegativesAreOtherData) {
   EXPECT_EQ(cli::ExitCodeOf(Resume()), 4);
 }
 
+TEST_F(ResumeTest, MappedItemsKeepTheirNumbers) {
+  UseMappedIds();
+  Train(folder_ / "run", {"train.max_epochs=1"});
+  EXPECT_TRUE(Resume().ok());
+  const std::string log = ReadBytes(folder_ / "log.txt");
+  Change("log.txt", "newcomer item-1 item-2 item-3 item-new\n");
+  EXPECT_EQ(cli::ExitCodeOf(Resume()), 4);
+  EXPECT_TRUE(Resume(/*data_changed=*/true).ok()) << "a new item has the next number";
+  WriteBytes(folder_ / "log.txt", "newcomer item-new item-2 item-3 item-1\n" + log);
+  const absl::Status refused = Resume(/*data_changed=*/true);
+  EXPECT_EQ(cli::ExitCodeOf(refused), 4) << refused;
+  EXPECT_NE(refused.message().find("its items have other numbers"), absl::string_view::npos) << refused;
+}
+
+TEST_F(ResumeTest, ADamagedListOfItemsIsRefused) {
+  UseMappedIds();
+  Train(folder_ / "run", {"train.max_epochs=1"});
+  FlipByte(checkpoint::NewestCheckpoint(folder_ / "run/checkpoints").value() + "/items.txt", 3);
+  const absl::Status refused = Resume();
+  EXPECT_EQ(cli::ExitCodeOf(refused), 4) << refused;
+  EXPECT_NE(refused.message().find("items.txt"), absl::string_view::npos) << refused;
+}
+
 TEST_F(ResumeTest, ACheckpointFromBeforeIsTakenWithAWarning) {
   Train(folder_ / "run", {"train.max_epochs=1"});
   const std::string folder = checkpoint::NewestCheckpoint(folder_ / "run/checkpoints").value();

@@ -88,6 +88,22 @@ class TrainedRunTest : public testing::Test {
     return lines;
   }
 
+  // The same log with ids that are text: "user-7 item-3 ...".
+  void UseMappedIds() {
+    std::istringstream log(ReadBytes(folder_ / "log.txt"));
+    std::string mapped;
+    for (std::string line; std::getline(log, line);) {
+      std::istringstream fields(line);
+      std::string user, item;
+      fields >> user;
+      mapped += "user-" + user;
+      while (fields >> item) mapped += " item-" + item;
+      mapped += "\n";
+    }
+    folder_.Write("log.txt", mapped);
+    WriteBytes(folder_ / "job.textproto", ReadBytes(folder_ / "job.textproto") + "data { ids: MAP }\n");
+  }
+
   // A language model of this text instead.
   void UseText(const std::string& text) {
     folder_.Write("text.textproto",

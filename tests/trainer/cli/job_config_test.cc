@@ -259,6 +259,13 @@ TEST_F(JobConfigTest, NumbersThatAnF32DoesNotHoldAreRefused) {
             "--set optimizer.epsilon: optimizer.epsilon is 1e-50; allowed: at least 1.2e-38");
 }
 
+TEST_F(JobConfigTest, MappedIdsAreTheirOwnCatalogue) {
+  EXPECT_EQ(Set("data.ids=MAP"), "");
+  EXPECT_EQ(Complaint(kGood, {"data.ids=MAP", "data.num_items=9"}),
+            "--set data.num_items: data.num_items is 9; allowed: none with data.ids MAP, where the catalogue is what occurs");
+  EXPECT_EQ(Complaint("data { path: \"t\" ids: MAP } model { gpt { } }"), "job:1:18: data.ids is MAP; allowed: DENSE with gpt");
+}
+
 TEST_F(JobConfigTest, NoReplicaRunsPartsWithoutSamples) {
   const auto complaint = [this](int batch_size, int accumulate, int num_trainers) {
     return Complaint(kGood, {absl::StrCat("train.batch_size=", batch_size), absl::StrCat("train.accumulate=", accumulate)}, num_trainers);

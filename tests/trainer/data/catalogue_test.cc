@@ -26,7 +26,7 @@ TEST(CatalogueTest, ManyMoreIdsThanItemsAreSparse) {
   }
   EXPECT_EQ(CheckDenseIds("log", LogOf(4, uint64_t{1} << 40), kItemBytes).message(),
             "log: the item ids are sparse: the largest is 1099511627776, of 5 different ones; each id up to the largest would have a row: "
-            "number items 1, 2, 3 ..., or set data.num_items");
+            "number items 1, 2, 3 ..., or set data.ids=MAP or data.num_items");
 }
 
 TEST(CatalogueTest, AGapThatCostsLittleIsTaken) {

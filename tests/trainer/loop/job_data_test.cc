@@ -86,6 +86,21 @@ TEST_F(JobDataTest, SparseIdsAreRefusedUnlessTheUserSaysHowManyThereAre) {
       << "more than the machine has memory for";
 }
 
+TEST_F(JobDataTest, MappedIdsAreAsLikeAsTheirNumbers) {
+  const std::string sparse = "anna x 1099511627776 y z\nbo z y x x\n";
+  const auto data = ReadJobData(SequenceJob(sparse, {"data.ids=MAP"}));
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ((*data)->num_items(), 4u);
+  EXPECT_EQ((*data)->ItemIds(), "x\n1099511627776\ny\nz\n");
+  const std::string negatives = folder_.Write("negatives.txt", "anna w\nbo w z\n");
+  const auto ranked = ReadJobData(SequenceJob(sparse, {"data.ids=MAP", "data.negatives_path=" + negatives}));
+  ASSERT_TRUE(ranked.ok()) << ranked.status();
+  EXPECT_EQ((*ranked)->num_items(), 5u) << "negatives are of the catalogue too";
+  const auto closed = ReadJobData(SequenceJob("bo z y x\n", {"data.ids=MAP"}), DataUse::EVALUATE, "x\ny\nz\nunseen\n");
+  ASSERT_TRUE(closed.ok()) << closed.status();
+  EXPECT_EQ((*closed)->num_items(), 4u);
+}
+
 TEST_F(JobDataTest, MorePartsThanTheLogHasUsersAreRefused) {
   const std::string log = "1 1 2 3 4\n2 2 3 4 5\n3 1 2\n";
   EXPECT_TRUE(ReadJobData(SequenceJob(log, {"train.accumulate=2"})).ok());
