@@ -150,6 +150,16 @@ TEST_F(EvalTest, SaysWhatItRanksAmongAndWhoIsLeftOut) {
   EXPECT_NE(other.find("ranks are among the items 1 .. 80\n"), std::string::npos) << other;
 }
 
+TEST_F(EvalTest, InspectTellsWhatWasRead) {
+  Train(folder_ / "run", {"train.max_epochs=1"});
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(cli::Inspect({folder_ / "run/checkpoints"}), 0);
+  const std::string output = testing::internal::GetCapturedStdout();
+  const std::string size = std::to_string(std::filesystem::file_size(folder_ / "log.txt"));
+  EXPECT_NE(output.find((folder_ / "log.txt") + ", " + size + " bytes, CRC32C "), std::string::npos) << output;
+  EXPECT_NE(output.find("items     1 .. 80\n"), std::string::npos) << output;
+}
+
 TEST_F(EvalTest, AnotherCatalogueIsRefused) {
   Train(folder_ / "run", {});
   testing::internal::CaptureStderr();
