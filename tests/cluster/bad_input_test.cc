@@ -110,9 +110,14 @@ TEST_F(BadInputTest, IdsOutsideTheCatalogue) {
 }
 
 TEST_F(BadInputTest, NegativesWithoutAUser) {
-  const std::string negatives = job_.Write("negatives.txt", "1 5 6\n2 5 6\n4 5 6\n");
-  ExpectDataRefused(WithLog("1 2 3 4\n2 3 4 5\n3 4 5 6\n4 5 6 7\n") + Arguments{"--set", "data.negatives_path=" + negatives},
+  const std::string negatives = job_.Write("negatives.txt", "1 5 6\n2 5 6\n4 1 2\n");
+  ExpectDataRefused(WithLog("1 1 2 3 4\n2 1 2 3 4\n3 1 2 3 4\n4 1 2 3 4 5 6\n") + Arguments{"--set", "data.negatives_path=" + negatives},
                     {"negatives.txt: no line for user 3"});
+}
+
+TEST_F(BadInputTest, ALogThatNobodyCanBeTrainedOn) {
+  ExpectDataRefused(WithLog("1 2 3 4\n2 3 4 5\n"), {"bad.txt: nobody to train on", "at least 4 items", "the longest of 2 users has 3"});
+  ExpectDataRefused(WithLog("1 2 3 4 1099511627776\n"), {"bad.txt: the item ids are sparse", "1099511627776"});
 }
 
 TEST_F(BadInputTest, PortInUse) {

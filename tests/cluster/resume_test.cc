@@ -202,7 +202,9 @@ TEST_P(RefusedLogTest, AnotherCatalogueOfAReplicatedTable) {
   const Arguments replicated{"--set", "placement=REPLICATED"};
   LeaveBrokenRun(With(replicated, {"--local"}));
   const std::string other = job_.Write("other.txt", LogText(90, 75, 9));
-  ExpectRefused(With(replicated, {"--set", "data.path=" + other}), {"dense.safetensors", "in the job's model"});
+  const Arguments changed = With(replicated, {"--set", "data.path=" + other});
+  ExpectRefused(changed, {"checkpoint of other data", "other.txt", "--data-changed"});
+  ExpectRefused(With(changed, {"--data-changed"}), {"dense.safetensors", "in the job's model"});
 }
 INSTANTIATE_TEST_SUITE_P(Jobs, RefusedLogTest, testing::Values(SmallJobKind::RECOMMENDATION));
 

@@ -53,6 +53,7 @@ absl::Status CheckNames(const CheckpointManifest& manifest) {
   std::set<std::string> names;
   const auto check = [&names](const SavedFile& file) { return IsPlainFileName(file.name()) && names.insert(file.name()).second; };
   bool fine = check(manifest.dense());
+  if (manifest.has_items()) fine &= check(manifest.items());
   for (const SavedFile& file : manifest.rows()) fine &= check(file);
   return fine ? absl::OkStatus() : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
 }
@@ -125,6 +126,7 @@ Job::Placement PlacementOf(const Job& job) {
 Job ModelOf(const Job& job) {
   Job kept;
   kept.set_placement(PlacementOf(job));
+  kept.mutable_data()->set_ids(job.data().ids());
   *kept.mutable_model() = job.model();
   if (kept.model().has_sequence_rec()) {
     SequenceRec& model = *kept.mutable_model()->mutable_sequence_rec();
@@ -173,9 +175,11 @@ Job RunOf(const Job& job) {
   return kept;
 }
 
-// "", or every field that differs with both values: "model.sequence_rec.layers: 2 -> 3; added: tables[1]: ...".
+// "", or every field that differs with both values; a field that is absent equals one that is 0, as in manifests of the time before
+// fields knew whether they were given: "model.sequence_rec.layers: 2 -> 3; added: tables[1]: ...".
 std::string Differences(const Job& saved, const Job& ours) {
   google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
   std::string report;
   differencer.ReportDifferencesToString(&report);
   if (differencer.Compare(saved, ours)) return "";

@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -102,8 +104,17 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice
   }
   ASSIGN_OR_RETURN(checkpoint.manifest, ReadManifest(checkpoint.folder));
   RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.dense()));
+  if (checkpoint.manifest.has_items()) RETURN_IF_ERROR(Checked(checkpoint.folder, checkpoint.manifest.items()));
   for (const SavedFile& file : checkpoint.manifest.rows()) RETURN_IF_ERROR(Checked(checkpoint.folder, file));
   return checkpoint;
+}
+
+absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint) {
+  if (!checkpoint.manifest.has_items()) return std::string();
+  std::ifstream file(checkpoint.folder + "/" + checkpoint.manifest.items().name(), std::ios::binary);
+  std::string lines{std::istreambuf_iterator<char>(file), {}};
+  if (lines.size() == checkpoint.manifest.items().bytes()) return lines;
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.folder, ": the ids of its items cannot be read"));
 }
 
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters) {

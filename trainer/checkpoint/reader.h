@@ -29,6 +29,9 @@ enum class Choice { NEWEST, BEST };
 // `path` is a checkpoint or a folder of some. Every file has been checked.
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice);
 
+// The ids of the items that the run mapped, one a line; empty if it mapped none.
+absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint);
+
 // Overwrites the values of all parameters. Each must be there with its name, type, shape and finite numbers; all else but optimizer
 // slots is an error, and then nothing has changed. Shadows of values are the caller's to refresh.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kAnswer = absl::Seconds(1);  // servers have the deadline; for their answer to come through
-constexpr char kDenseFile[] = "dense.safetensors";
+constexpr char kDenseFile[] = "dense.safetensors", kItemsFile[] = "items.txt";
 
 absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {
   Safetensors content;
@@ -44,6 +44,17 @@ absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs&
   return file;
 }
 
+absl::StatusOr<SavedFile> WriteItems(const std::string& folder, const std::string& item_ids) {
+  FileWriter writer(folder + "/" + kItemsFile);
+  writer.Append(item_ids.data(), item_ids.size());
+  ASSIGN_OR_RETURN(const FileDigest digest, writer.Finish());
+  SavedFile file;
+  file.set_name(kItemsFile);
+  file.set_bytes(digest.num_bytes);
+  file.set_crc32c(digest.crc32c);
+  return file;
+}
+
 absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
   const auto saved = args.client->Save(args.manifest.step(), draft, args.deadline);  // servers write while we do
   CheckpointManifest manifest = args.manifest;
@@ -53,6 +64,9 @@ absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
   RETURN_IF_ERROR(rows.status());
   *manifest.mutable_dense() = *dense;
   manifest.mutable_rows()->Add(rows->begin(), rows->end());
+  if (!args.item_ids.empty()) {
+    ASSIGN_OR_RETURN(*manifest.mutable_items(), WriteItems(draft, args.item_ids));
+  }
   RETURN_IF_ERROR(WriteManifest(draft, std::move(manifest)));
   return SyncFolder(draft);
 }

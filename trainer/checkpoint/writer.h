@@ -20,6 +20,7 @@ struct WriteArgs {
   const ParameterSet* parameters = nullptr;
   const optim::DenseOptimizer* optimizer = nullptr;
   ps::Client* client = nullptr;
+  std::string item_ids = {};  // of mapped items, one a line; empty: none
   int keep = 1;  // how many checkpoints stay, newest first; the best one stays besides
   absl::Time deadline;
 };

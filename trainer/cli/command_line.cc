@@ -2,10 +2,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <sstream>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/utf8.h"
 #include "rpc/address.h"
 #include "rpc/process.h"
 #include "trainer/cli/commands.h"
@@ -46,6 +48,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
   command.add_flag("--resume{newest}", options.resume,
                    "go on with the run in --out from its newest checkpoint; =FOLDER: from this one; =auto: if there is one, and a run that has "
                    "completed ends at once");
+  command.add_flag("--data-changed", options.data_changed, "with --resume: go on although the data is not what the checkpoint was trained on");
   command.add_flag("--overwrite", options.overwrite, "replace a run in --out, which is refused otherwise");
   const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
   command.add_option("--log-format", options.log_format, "text or json")
@@ -179,12 +182,23 @@ std::string Mistyped(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
+// Arguments travel between processes and into checkpoints, which hold UTF-8 alone.
+bool ArgumentsAreUtf8(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (IsUtf8(argv[i])) continue;
+    std::fprintf(stderr, "error: argument %d is not UTF-8: %s; rename the file, or give another name\n", i, Printable(argv[i]).c_str());
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
   PrepareLimits();
   TakeSignals();
   rpc::PrepareProcess();
+  if (!ArgumentsAreUtf8(argc, argv)) return 2;
   CLI::App app{"Tandem trains models with sparse embeddings on parameter servers and dense layers under collectives."};
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
@@ -319,7 +333,10 @@ int RunCommandLine(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     const std::string mistyped = Mistyped(app, argc, argv);
     if (!mistyped.empty()) return ReportError(absl::InvalidArgumentError(mistyped));
-    const int parsed = app.exit(error);
+    std::ostringstream output, errors;
+    const int parsed = app.exit(error, output, errors);
+    std::fputs(output.str().c_str(), stdout);
+    std::fputs(PrintableLines(errors.str()).c_str(), stderr);
     code = parsed == 0 ? 0 : 2;  // a wrong command line is a configuration error
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -8,6 +8,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
@@ -53,11 +54,36 @@ class Dump {
   std::FILE* file_ = nullptr;
 };
 
+// The job's data with the checkpoint's catalogue, so that a part of a log has the ranks of the whole.
+absl::StatusOr<std::unique_ptr<loop::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved, Job* job) {
+  const CheckpointManifest& manifest = saved.manifest;
+  RETURN_IF_ERROR(checkpoint::CheckSameCatalogue(*job, manifest));
+  const uint64_t catalogue = checkpoint::CatalogueOf(manifest);
+  if (catalogue != 0 && job->data().ids() == Data::DENSE) job->mutable_data()->set_num_items(catalogue);
+  ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
+  auto data = loop::ReadJobData(*job, loop::DataUse::EVALUATE, item_ids);
+  if (catalogue == 0 || data.status().code() != absl::StatusCode::kDataLoss) return data;
+  return absl::DataLossError(absl::StrCat(data.status().message(), " (the checkpoint's catalogue is 1 .. ", catalogue, ")"));
+}
+
+void PrintData(const loop::JobData& data, const CheckpointManifest& manifest) {
+  std::printf("%s\n", data.Description().c_str());
+  if (manifest.data().empty()) {
+    std::printf("the checkpoint does not say which data it was trained on\n");
+  } else if (!checkpoint::IsSameData(data.Files(), manifest)) {
+    std::printf("not the data that the checkpoint was trained on\n");
+  }
+  if (data.num_items() == 0) return;
+  const bool known = checkpoint::CatalogueOf(manifest) != 0;
+  std::printf("ranks are among the items 1 .. %llu%s\n", static_cast<unsigned long long>(data.num_items()),
+              known ? "" : ", the largest id of this data: the checkpoint does not say its catalogue");
+}
+
 absl::Status Run(const EvalOptions& options) {
-  ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
+  ASSIGN_OR_RETURN(Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
-  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, ReadDataOf(saved, &job));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data->Symbols(), saved.manifest));
   Dump dump(options.dump);
   RETURN_IF_ERROR(dump.status());
@@ -86,6 +112,7 @@ absl::Status Run(const EvalOptions& options) {
   RETURN_IF_ERROR(dump.Finish());
   std::printf("%s  step %d of %s, data %s\n", saved.folder.c_str(), static_cast<int>(saved.manifest.step()),
               saved.manifest.job().name().c_str(), job.data().path().c_str());
+  PrintData(*data, saved.manifest);
   PrintMetrics(metrics, static_cast<int64_t>(saved.manifest.step()), *data);
   if (!options.dump.empty()) std::printf("\nwrote %s\n", options.dump.c_str());
   if (wrong.empty()) return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "kernels/base/utf8.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/supervisor.h"
 
@@ -23,7 +24,7 @@ bool IsExplainedByStop(const absl::Status& status) {
 }  // namespace
 
 int ReportError(const absl::Status& status) {
-  const std::string message(status.message());
+  const std::string message = PrintableLines(std::string(status.message()));
   if (SignalReceived() && status.code() == absl::StatusCode::kCancelled) {
     std::fprintf(stderr, "%s\n", message.c_str());
     return 128 + ReceivedSignal();
@@ -36,7 +37,7 @@ int ReportError(const absl::Status& status) {
 int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal) {
   const bool stopped = signal != 0 && (told || IsExplainedByStop(status));
   std::fprintf(stderr, "[%s] %s%s\n", name.c_str(), told || stopped ? kToldFailure : kOwnFailure,
-               std::string(status.message()).c_str());
+               PrintableLines(std::string(status.message())).c_str());
   return stopped ? 128 + signal : ExitCodeOf(status);
 }
 

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
+#include "kernels/base/utf8.h"
 #include "trainer/cli/nearest_name.h"
 
 namespace tandem {
@@ -29,6 +29,9 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
+
+// The largest number of a real field: most are used as f32, where more is an infinity.
+constexpr double kMostReal = std::numeric_limits<float>::max();
 
 std::vector<std::string> FieldNames(const Descriptor* type) {
   std::vector<std::string> names;
@@ -55,13 +58,19 @@ std::string NearestInside(const Descriptor* type, const std::string& prefix, std
 }
 
 std::string Found(const WrittenValue& value) {
-  if (value.quoted) return absl::StrCat("found \"", absl::CEscape(value.text), "\"");
-  return absl::StrCat("found ", value.text.empty() ? "nothing" : value.text);
+  if (value.quoted) return absl::StrCat("found \"", Printable(value.text), "\"");
+  return absl::StrCat("found ", value.text.empty() ? "nothing" : Printable(value.text));
 }
 
-// Decimal, 0x and 0 prefixes as in text format; nothing if it is not a whole number of [low, high].
+// 010 is 8 in text format and 10 to most readers.
+bool HasLeadingZero(std::string_view text) {
+  if (!text.empty() && text[0] == '-') text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && absl::ascii_isdigit(text[1]);
+}
+
+// Decimal or 0x...; nothing if it is not a whole number of at most `high`.
 std::optional<uint64_t> ParseMagnitude(std::string_view digits, uint64_t high) {
-  if (digits.empty() || !absl::ascii_isdigit(digits[0])) return std::nullopt;
+  if (digits.empty() || !absl::ascii_isdigit(digits[0]) || HasLeadingZero(digits)) return std::nullopt;
   const std::string text(digits);
   char* end = nullptr;
   errno = 0;
@@ -80,7 +89,7 @@ std::optional<int64_t> ParseSigned(std::string_view text, int64_t high) {
 
 std::optional<double> ParseReal(const std::string& text, double high) {
   double number = 0;
-  if (!absl::SimpleAtod(text, &number) || !(std::fabs(number) <= high)) return std::nullopt;
+  if (HasLeadingZero(text) || !absl::SimpleAtod(text, &number) || !(std::fabs(number) <= high)) return std::nullopt;
   return number;
 }
 
@@ -90,11 +99,14 @@ std::optional<bool> ParseBool(std::string_view text) {
   return std::nullopt;
 }
 
-// The names a user may choose: a first value called ..._UNSPECIFIED stands for an absent field.
+// A first value of this name stands for an absent field.
+bool IsUnspecified(const std::string& name) { return absl::EndsWith(name, "UNSPECIFIED"); }
+
+// The names a user may choose.
 std::vector<std::string> EnumNames(const EnumDescriptor* type) {
   std::vector<std::string> names;
   for (int i = 0; i < type->value_count(); ++i) {
-    if (!absl::EndsWith(type->value(i)->name(), "_UNSPECIFIED")) names.push_back(type->value(i)->name());
+    if (!IsUnspecified(type->value(i)->name())) names.push_back(type->value(i)->name());
   }
   return names;
 }
@@ -130,10 +142,9 @@ bool StoreUnquoted(const FieldDescriptor* field, const std::string& text, Messag
       return Store(message, field, ParseMagnitude(text, std::numeric_limits<uint64_t>::max()), &Reflection::SetUInt64,
                    &Reflection::AddUInt64);
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return Store(message, field, ParseReal(text, std::numeric_limits<float>::max()), &Reflection::SetFloat,
-                   &Reflection::AddFloat);
+      return Store(message, field, ParseReal(text, kMostReal), &Reflection::SetFloat, &Reflection::AddFloat);
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return Store(message, field, ParseReal(text, std::numeric_limits<double>::max()), &Reflection::SetDouble,
+      return Store(message, field, ParseReal(text, kMostReal), &Reflection::SetDouble,
                    &Reflection::AddDouble);
     case FieldDescriptor::CPPTYPE_BOOL:
       return Store(message, field, ParseBool(text), &Reflection::SetBool, &Reflection::AddBool);
@@ -155,7 +166,7 @@ std::string TakesWhat(const FieldDescriptor* field) {
       return "a whole number of at least 0";
     case FieldDescriptor::CPPTYPE_FLOAT:
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      return "a finite number";
+      return "a number between -3.4e38 and 3.4e38";
     case FieldDescriptor::CPPTYPE_BOOL:
       return "true or false";
     case FieldDescriptor::CPPTYPE_STRING:
@@ -173,18 +184,22 @@ std::string AssignScalar(const std::string& path, const FieldDescriptor* field, 
   TANDEM_CHECK(field->message_type() == nullptr) << path;
   const Reflection* reflection = message->GetReflection();
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && (value.quoted || value.argument)) {
+    if (!IsUtf8(value.text) || value.text.find('\0') != std::string::npos) {
+      return absl::StrCat(path, " takes UTF-8 text without NUL; ", Found(value));
+    }
     field->is_repeated() ? reflection->AddString(message, field, value.text)
                          : reflection->SetString(message, field, value.text);
     return "";
   }
   if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
     const auto* number = value.quoted ? nullptr : field->enum_type()->FindValueByName(value.text);
-    if (number == nullptr) return UnknownEnumValue(path, field->enum_type(), value);
+    if (number == nullptr || IsUnspecified(value.text)) return UnknownEnumValue(path, field->enum_type(), value);
     field->is_repeated() ? reflection->AddEnum(message, field, number) : reflection->SetEnum(message, field, number);
     return "";
   }
   if (!value.quoted && StoreUnquoted(field, value.text, message)) return "";
-  return absl::StrCat(path, " takes ", TakesWhat(field), "; ", Found(value));
+  const bool zero = !value.quoted && field->cpp_type() != FieldDescriptor::CPPTYPE_BOOL && HasLeadingZero(value.text);
+  return absl::StrCat(path, " takes ", TakesWhat(field), zero ? " without leading zeros; " : "; ", Found(value));
 }
 
 std::string UnknownField(const Descriptor* type, std::string_view name) {
@@ -192,7 +207,7 @@ std::string UnknownField(const Descriptor* type, std::string_view name) {
   std::string nearest = Nearest(name, names);
   int best_distance = TooFar(name);
   if (nearest.empty()) nearest = NearestInside(type, "", name, 4, &best_distance);
-  return absl::StrCat("unknown field \"", std::string(name), "\" in ", type->name(),
+  return absl::StrCat("unknown field \"", Printable(name), "\" in ", type->name(),
                       nearest.empty() ? absl::StrCat("; ", type->name(), " has ", absl::StrJoin(names, ", "))
                                       : absl::StrCat("; did you mean \"", nearest, "\"?"));
 }

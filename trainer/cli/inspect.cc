@@ -12,11 +12,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "ps/checkpoint.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/loop/progress.h"
@@ -119,7 +121,7 @@ struct Inspected {
   TableCounts tables;
 
   uint64_t bytes() const {
-    uint64_t sum = saved.manifest.dense().bytes();
+    uint64_t sum = saved.manifest.dense().bytes() + saved.manifest.items().bytes();
     for (const SavedFile& file : saved.manifest.rows()) sum += file.bytes();
     return sum;
   }
@@ -164,6 +166,8 @@ void PrintState(const CheckpointManifest& manifest) {
   }
   line("stands", stands);
   line("consumed", absl::StrCat(Grouped(manifest.samples_consumed()), " samples, ", Grouped(manifest.tokens_consumed()), " tokens"));
+  for (const SavedFile& file : manifest.data()) line("data", absl::StrCat(Printable(file.name()), ", ", checkpoint::FingerprintText(file)));
+  if (manifest.num_items() > 0) line("items", absl::StrCat("1 .. ", Grouped(manifest.num_items())));
   if (!manifest.symbols().empty()) {
     const auto count = std::count_if(manifest.symbols().begin(), manifest.symbols().end(), BeginsCharacter);
     line("text", absl::StrCat("a vocabulary of ", Grouped(static_cast<uint64_t>(count)), " symbols"));
@@ -225,6 +229,7 @@ void PrintFiles(const checkpoint::Checkpoint& saved) {
     table.Add({file.name(), Grouped(file.bytes()), absl::StrFormat("%08x", file.crc32c()), "ok"});
   };
   add(saved.manifest.dense());
+  if (saved.manifest.has_items()) add(saved.manifest.items());
   for (const SavedFile& file : saved.manifest.rows()) add(file);
   table.Print();
 }

@@ -26,6 +26,7 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps), "--trainers",
                                      absl::StrCat(options.num_trainers), "--workers", absl::StrCat(options.num_workers), "--out", options.out});
   if (!options.resume.empty()) arguments.push_back("--resume=" + options.resume);
+  if (options.data_changed) arguments.push_back("--data-changed");
   if (options.overwrite) arguments.push_back("--overwrite");
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
   if (options.log_format == loop::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
@@ -53,6 +54,7 @@ absl::Status StartRoles(const RunOptions& options, const std::string& master, co
 }  // namespace
 
 int Launch(const RunOptions& options) {
+  if (absl::Status status = CheckOutPath(options); !status.ok()) return ReportError(status);
   if (options.local) return RunLocal(options);
   CatchSignals();
   const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});

@@ -93,7 +93,7 @@ absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
-  ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, resumed));
+  ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, *data, resumed));
   output->Note(Banner(job, *data, 0, options.num_trainers, first.device));
   const Stopwatch watch;
   absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());

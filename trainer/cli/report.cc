@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/utf8.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/exit_code.h"
@@ -78,9 +79,9 @@ const char* DeviceName(Device device) { return device.is_cuda() ? "CUDA" : "CPU"
 
 std::string Banner(const Job& job, const loop::JobData& data, int num_ps, int num_trainers, Device device) {
   const std::string servers = num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
-  return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", job.name(), job.seed(), servers,
+  return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", Printable(job.name()), job.seed(), servers,
                          Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceName(device),
-                         data.Description(), job.data().path());
+                         data.Description(), Printable(job.data().path()));
 }
 
 void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, const loop::JobData& data) {

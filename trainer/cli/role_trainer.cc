@@ -121,7 +121,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   std::unique_ptr<loop::RunOutput> output;
   if (assignment.rank == 0) {
-    ASSIGN_OR_RETURN(output, OpenRunOutput(options, resumed));
+    ASSIGN_OR_RETURN(output, OpenRunOutput(options, *data, resumed));
     output->Note(Banner(job, *data, num_ps, num_trainers, place.device));
   }
   const absl::Duration timeout = absl::Seconds(job.runtime().timeout_seconds());
@@ -166,6 +166,7 @@ int RunTrainer(const RoleOptions& options) {
   Abortable abortable;
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = [&]() -> absl::Status {
+    RETURN_IF_ERROR(CheckOutPath(options));
     ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
     ASSIGN_OR_RETURN(master, Join(options, TRAINER, job, options.listen,
                                   [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));

@@ -4,10 +4,13 @@
 #include <fstream>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/saved_data.h"
 
 namespace tandem::cli {
 
@@ -57,7 +60,31 @@ absl::StatusOr<checkpoint::Checkpoint> OpenNewest(const std::string& folder) {
   return absl::Status(newest.status().code(), absl::StrCat(newest.status().message(), "; the newest whole one: --resume=", *whole));
 }
 
+// Items that data.ids MAP numbers have the numbers that the checkpoint's rows have; new ones have later numbers.
+absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& job, const loop::JobData& data) {
+  ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
+  if (absl::StartsWith(data.ItemIds(), item_ids)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": its items have other numbers than those of ",
+                                                    Printable(job.data().path()),
+                                                    ", where they first come in another order; add to the log at its end, or start anew"));
+}
+
+// What the user should know of the data of a run that goes on; empty: nothing.
+std::string DataNote(const loop::JobData& data, const CheckpointManifest& manifest) {
+  if (manifest.data().empty()) return "the checkpoint does not say which data it was trained on: the job's is taken for the same";
+  return checkpoint::IsSameData(data.Files(), manifest) ? "" : "the data has changed since the checkpoint, as --data-changed says";
+}
+
 }  // namespace
+
+absl::Status CheckOutPath(const RunOptions& options) {
+  std::error_code error;
+  const std::string folder = fs::absolute(options.out, error).string();
+  if (!error && IsUtf8(folder)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--out ", Printable(options.out), ": ",
+                                                 error ? error.message() : absl::StrCat(Printable(folder), " is not UTF-8"),
+                                                 "; give another folder"));
+}
 
 bool IsFinished(const RunOptions& options) {
   return options.resume == kResumeAuto && HasCompleted(options);
@@ -90,13 +117,17 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const R
   ASSIGN_OR_RETURN(checkpoint::Checkpoint saved, OpenNewest(folder));
   RETURN_IF_ERROR(checkpoint::CheckSameRun(job, saved.manifest));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data.Symbols(), saved.manifest));
+  if (!options.data_changed) RETURN_IF_ERROR(checkpoint::CheckSameData(data.Files(), saved.manifest));
+  RETURN_IF_ERROR(CheckItemNumbers(saved, job, data));
   return saved;
 }
 
-absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const checkpoint::Checkpoint* resumed) {
+absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const loop::JobData& data,
+                                                               const checkpoint::Checkpoint* resumed) {
   ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
   if (resumed != nullptr) {
     const uint64_t step = resumed->manifest.step();
+    if (const std::string note = DataNote(data, resumed->manifest); !note.empty()) output->Note(note);
     output->Note(absl::StrCat("resumed after step ", step, " from ", resumed->folder));
     const std::vector<std::string> paths = checkpoint::ListCheckpoints(CheckpointsOf(options));
     if (!paths.empty() && checkpoint::StepOfName(fs::path(paths.back()).filename().string()) > step) {

@@ -13,6 +13,9 @@
 
 namespace tandem::cli {
 
+// InvalidArgument where the whole path of --out is not UTF-8: it travels to the servers, which write their rows there.
+absl::Status CheckOutPath(const RunOptions& options);
+
 // Whether `out` holds a run that has completed and --resume=auto was given: nothing is left to do.
 bool IsFinished(const RunOptions& options);
 
@@ -26,6 +29,7 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const R
                                                                          const loop::JobData& data);
 
 // Makes the folder if it is missing, for rank 0. `resumed` is null for a run that begins.
-absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const checkpoint::Checkpoint* resumed);
+absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const loop::JobData& data,
+                                                               const checkpoint::Checkpoint* resumed);
 
 }  // namespace tandem::cli

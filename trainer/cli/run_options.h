@@ -23,6 +23,7 @@ struct RunOptions {
   // What becomes of a run that `out` holds; it is refused if neither is given. `resume` is kResumeNewest, kResumeAuto or the folder of
   // a checkpoint.
   std::string resume;
+  bool data_changed = false;  // goes on although the checkpoint was trained on other files
   bool overwrite = false;
   std::string master;  // host:port; launch picks a port when empty
 };

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "trainer/cli/commands.h"
-#include "trainer/cli/exit_code.h"
+#include "trainer/cli/failure.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/loop/sequence_data.h"
@@ -32,10 +32,7 @@ int Synthesize(const SynthesizeOptions& options) {
   }
   absl::Status status = data::WriteSequences(log.log, options.out);
   if (status.ok()) status = loop::WriteReachable(options.out, log.reachable);
-  if (!status.ok()) {
-    std::fprintf(stderr, "error: %s\n", std::string(status.message()).c_str());
-    return ExitCodeOf(status);
-  }
+  if (!status.ok()) return ReportError(status);
   const data::RankingMetrics popularity = data::Summarise(data::PopularityRanks(log.log).full);
   const data::RankingMetrics transitions = data::Summarise(data::TransitionRanks(log.log).full);
   std::printf("%s: %zu users, %llu items, %zu interactions (seed %llu)\n", options.out.c_str(), log.log.users.size(),

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/utf8.h"
 #include "trainer/cli/field_value.h"
 
 namespace tandem {
@@ -33,6 +34,7 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   TextParser(const std::string& file, const std::string& text, std::map<std::string, std::string>* places,
              std::vector<std::string>* errors)
       : file_(file),
+        text_(text),
         places_(places),
         errors_(errors),
         stream_(text.data(), static_cast<int>(text.size())),
@@ -63,7 +65,7 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   void Note(const std::string& place, const std::string& what) { errors_->push_back(absl::StrCat(place, ": ", what)); }
 
   bool Broken(const std::string& expected) {
-    const std::string found = token().type == Tokenizer::TYPE_END ? "the end of the file" : token().text;
+    const std::string found = token().type == Tokenizer::TYPE_END ? "the end of the file" : Printable(token().text);
     // The tokenizer reports a broken literal itself.
     if (!broken_) Note(Here(), absl::StrCat("expected ", expected, ", found ", found));
     broken_ = true;
@@ -71,14 +73,29 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   }
 
   void AddError(int line, int column, const std::string& message) override {
-    if (!broken_) Note(absl::StrCat(file_, ":", line + 1, ":", column + 1), message);
+    const std::string foreign = ForeignSymbolAt(line, column);
+    if (!broken_) Note(absl::StrCat(file_, ":", line + 1, ":", column + 1), foreign.empty() ? message : foreign);
     broken_ = true;
+  }
+
+  // What stands there if no token can begin with it; the tokenizer would tell of a byte's number.
+  std::string ForeignSymbolAt(int line, int column) const {
+    constexpr int kTabWidth = 8;  // the tokenizer's
+    size_t at = 0;
+    for (; line > 0 && at < text_.size(); ++at) line -= text_[at] == '\n';
+    for (int reached = 0; reached < column && at < text_.size(); ++at) reached += text_[at] == '\t' ? kTabWidth - reached % kTabWidth : 1;
+    if (at >= text_.size() || (text_[at] & 0x80) == 0) return "";
+    const Utf8Symbol symbol = DecodeUtf8(std::string_view(text_).substr(at));
+    if (symbol.fault != nullptr) return absl::StrCat("found the byte ", Printable(text_.substr(at, 1)), ", which is not UTF-8");
+    return absl::StrCat("found ", Printable(text_.substr(at, symbol.num_bytes)), " (U+",
+                        absl::Hex(static_cast<uint32_t>(symbol.symbol), absl::kZeroPad4), "); outside of quotes all is ASCII");
   }
 
   bool ReadField(const std::string& path, Message* message) {
     if (token().type != Tokenizer::TYPE_IDENTIFIER) return Broken("a field name");
     const std::string name = token().text, place = Here();
     tokenizer_.Next();
+    if (broken_) return false;
     const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
     if (field == nullptr) Note(place, UnknownField(message->GetDescriptor(), name));
     const bool wanted = field != nullptr && IsFirst(Join(path, name), place, field, *message);
@@ -127,7 +144,7 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     const bool message_field = field->message_type() != nullptr;
     if (message_field != (At("{") || At("<"))) {
       Note(Here(),
-           absl::StrCat(path, " takes ", TakesWhat(field), "; found ", message_field ? token().text : "fields in braces"));
+           absl::StrCat(path, " takes ", TakesWhat(field), "; found ", message_field ? Printable(token().text) : "fields in braces"));
       return SkipValue();
     }
     if (field->is_repeated()) {
@@ -186,6 +203,7 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   }
 
   const std::string& file_;
+  const std::string& text_;
   std::map<std::string, std::string>* const places_;
   std::vector<std::string>* const errors_;
   bool broken_ = false;
@@ -264,7 +282,7 @@ class PathWalk {
   }
 
   std::string Select(const std::optional<std::string>& key) {
-    if (!field_->is_repeated()) return key.has_value() ? absl::StrCat(path_, " is no list; leave out [", *key, "]") : "";
+    if (!field_->is_repeated()) return key.has_value() ? absl::StrCat(path_, " is no list; leave out [", Printable(*key), "]") : "";
     const std::vector<std::string> names = ElementNames();
     const std::string there = names.empty() ? "it is empty" : absl::StrCat("it has ", absl::StrJoin(names, ", "));
     if (!key.has_value()) return absl::StrCat(path_, " is a list; select an element, as in ", path_, "[0]; ", there);
@@ -273,7 +291,7 @@ class PathWalk {
       while (index < static_cast<int>(names.size()) && names[index] != *key) ++index;
     }
     if (index < 0 || index >= static_cast<int>(names.size()))
-      return absl::StrCat(path_, " has no element \"", *key, "\"; ", there);
+      return absl::StrCat(path_, " has no element \"", Printable(*key), "\"; ", there);
     index_ = index;
     path_ = absl::StrCat(path_, "[", index, "]");
     return "";
@@ -313,15 +331,18 @@ class PathWalk {
 TextReader::TextReader(std::string file, google::protobuf::Message* message) : file_(std::move(file)), message_(message) {}
 
 bool TextReader::Read(const std::string& text) {
-  return TextParser(file_, text, &places_, &errors_).ReadFields("", "", message_);
+  // Editors of some systems begin a text with a byte-order mark.
+  const bool marked = text.compare(0, kByteOrderMark.size(), kByteOrderMark) == 0;
+  const std::string unmarked = marked ? text.substr(kByteOrderMark.size()) : text;
+  return TextParser(file_, unmarked, &places_, &errors_).ReadFields("", "", message_);
 }
 
 void TextReader::Set(const std::string& assignment) {
   const size_t equals = assignment.find('=');
-  const std::string path = assignment.substr(0, equals), place = absl::StrCat("--set ", path);
+  const std::string path = assignment.substr(0, equals), place = absl::StrCat("--set ", Printable(path));
   const std::vector<PathStep> steps = SplitPath(path);
   if (equals == std::string::npos || steps.empty()) {
-    return AddError(absl::StrCat("--set ", assignment, ": expected path=value, as in train.batch_size=64"));
+    return AddError(absl::StrCat("--set ", Printable(assignment), ": expected path=value, as in train.batch_size=64"));
   }
   PathWalk walk(message_);
   std::string complaint = walk.Follow(steps);

@@ -95,7 +95,7 @@ FloorRanks RankUsers(const Interactions& log, const Jagged* negatives, const Ful
   FloorRanks ranks;
   for (int64_t u = 0; u < log.items.size(); ++u) {
     const absl::Span<const uint64_t> items = log.items.row(u);
-    if (items.size() < 3) continue;
+    if (items.size() < kMinEvaluationItems) continue;
     const absl::Span<const uint64_t> history = items.first(items.size() - 1);
     IdSet seen(history.begin(), history.end());
     seen.erase(items.back());

@@ -10,8 +10,6 @@
 namespace tandem::data {
 namespace {
 
-constexpr int64_t kMinTrainItems = 4;  // items[:-3] holds at least one input
-constexpr int64_t kMinEvalItems = 3;   // one item of history before the validation target
 constexpr uint64_t kMaxAttempts = 1000;
 constexpr uint64_t kAttemptStride = 1024;  // element numbers reserved per target; more than kMaxAttempts
 
@@ -42,8 +40,8 @@ SequenceSampler::SequenceSampler(const Interactions* interactions, Options optio
   const Jagged& items = interactions_->items;
   TANDEM_CHECK_EQ(items.size(), static_cast<int64_t>(interactions_->users.size()));
   for (int64_t user = 0; user < items.size(); ++user) {
-    if (items.row_size(user) >= kMinTrainItems) train_users_.push_back(user);
-    if (items.row_size(user) >= kMinEvalItems) eval_users_.push_back(user);
+    if (items.row(user).size() >= kMinTrainItems) train_users_.push_back(user);
+    if (items.row(user).size() >= kMinEvaluationItems) eval_users_.push_back(user);
   }
   if (options_.sample_negatives) seen_ = SortedUnique(items);
 }
@@ -132,7 +130,7 @@ uint64_t SequenceSampler::Negative(int64_t epoch, int64_t user, int64_t place, u
 
 absl::Span<const uint64_t> SequenceSampler::History(Split split, int64_t user) const {
   const absl::Span<const uint64_t> items = interactions_->items.row(user);
-  TANDEM_CHECK_GE(static_cast<int64_t>(items.size()), kMinEvalItems);
+  TANDEM_CHECK_GE(items.size(), kMinEvaluationItems);
   return items.first(items.size() - (split == Split::TEST ? 1 : 2));
 }
 

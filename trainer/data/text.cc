@@ -8,8 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/utf8.h"
+#include "trainer/data/symbol_reader.h"
 #include "trainer/data/text_file.h"
-#include "trainer/data/utf8.h"
 
 namespace tandem::data {
 namespace {
@@ -19,7 +20,7 @@ absl::StatusOr<int64_t> CountSymbols(const std::string& path, std::string_view c
   int64_t count = 0;
   while (reader.Next()) ++count;
   if (!reader.fault().empty()) {
-    return absl::DataLossError(absl::StrCat(path, ":", reader.line(), ": ", reader.fault()));
+    return absl::DataLossError(absl::StrCat(Printable(path), ":", reader.line(), ": ", reader.fault()));
   }
   return count;
 }
@@ -36,7 +37,7 @@ Vocabulary VocabularyOf(std::string_view content, int64_t num_symbols) {
 absl::Status CheckLength(const std::string& path, std::string_view part, size_t length, int64_t max_length) {
   if (static_cast<int64_t>(length) > max_length) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(
-      path, ": the text is too short: its ", std::string(part), " part has ", length,
+      Printable(path), ": the text is too short: its ", std::string(part), " part has ", length,
       " known symbols, a window and its next symbol need ", max_length + 1,
       "; give a longer text, a smaller max_length or another data.train_fraction"));
 }
@@ -50,6 +51,7 @@ absl::StatusOr<Text> ReadText(const std::string& path, double train_fraction, in
   ASSIGN_OR_RETURN(const int64_t num_symbols, CountSymbols(path, content));
   const auto num_train = static_cast<int64_t>(train_fraction * static_cast<double>(num_symbols));
   Text text;
+  text.source = DigestOf(content);
   text.vocabulary = VocabularyOf(content, num_train);
   text.train.reserve(num_train);
   text.valid.reserve(num_symbols - num_train);

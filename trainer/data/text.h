@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/checked_file.h"
 #include "trainer/data/vocabulary.h"
 
 namespace tandem::data {
@@ -16,6 +17,7 @@ struct Text {
   Vocabulary vocabulary;  // sorted by code point
   std::vector<int32_t> train, valid;
   int64_t num_unseen = 0;  // symbols of the validation part that the training part lacks; left out of `valid`
+  FileDigest source = {};  // of the file
 };
 
 // The first floor(train_fraction n) of the file's n symbols (code points; see SymbolReader) train.

@@ -11,23 +11,23 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/data/utf8.h"
+#include "kernels/base/utf8.h"
 
 namespace tandem::data {
 namespace {
 
 absl::Status FileError(const std::string& path, std::string_view message) {
-  return absl::DataLossError(absl::StrCat(path, ": ", std::string(message)));
+  return absl::DataLossError(absl::StrCat(Printable(path), ": ", std::string(message)));
 }
 
-// Shortened and escaped, so that a binary file cannot garble the terminal.
+// Shortened, not within a character, and escaped.
 std::string Quoted(std::string_view text) {
-  constexpr size_t kShown = 40;
-  std::string shown = absl::Utf8SafeCEscape(std::string(text.substr(0, kShown)));
-  return absl::StrCat("`", shown, text.size() > kShown ? "..." : "", "`");
+  size_t shown = std::min<size_t>(text.size(), 40);
+  while (shown > 0 && shown < text.size() && (static_cast<unsigned char>(text[shown]) & 0xC0) == 0x80) --shown;
+  return absl::StrCat("`", Printable(text.substr(0, shown)), text.size() > shown ? "..." : "", "`");
 }
 
 bool AllDigits(std::string_view text) {
@@ -42,7 +42,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   // O_NONBLOCK: opening a pipe without a writer must not wait for ever. It changes nothing for regular files.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(path, ": No such file"));
+    if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(Printable(path), ": No such file"));
     return FileError(path, std::strerror(errno));
   }
   absl::Cleanup close_file = [file] { close(file); };
@@ -63,7 +63,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return content;
 }
 
-LineReader::LineReader(std::string path, std::string_view content) : path_(std::move(path)), rest_(content) {
+FileDigest DigestOf(std::string_view content) { return {content.size(), Crc32c(0, content.data(), content.size())}; }
+
+LineReader::LineReader(const std::string& path, std::string_view content) : path_(Printable(path)), rest_(content) {
   if (rest_.substr(0, kByteOrderMark.size()) == kByteOrderMark) rest_.remove_prefix(kByteOrderMark.size());
 }
 

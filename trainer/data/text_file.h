@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/base/checked_file.h"
 
 namespace tandem::data {
 
@@ -17,6 +18,9 @@ inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
 
 // NotFound where the file does not exist; DataLoss where it is no regular file, cannot be read or is empty.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
+
+// What tells two files apart whose names are the same.
+FileDigest DigestOf(std::string_view content);
 
 // A run of bytes without blanks. Columns count bytes from 1, as compilers and editors do.
 struct Field {
@@ -27,7 +31,7 @@ struct Field {
 class LineReader {
  public:
   // REQUIRES: `content` outlives the reader. A UTF-8 byte-order mark at its start is skipped.
-  LineReader(std::string path, std::string_view content);
+  LineReader(const std::string& path, std::string_view content);
 
   // Cuts the next line that is not blank into fields(); false at the end of the file.
   absl::StatusOr<bool> Next();

@@ -5,7 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
-#include "trainer/data/utf8.h"
+#include "kernels/base/utf8.h"
+#include "trainer/data/symbol_reader.h"
 
 namespace tandem::data {
 

@@ -6,9 +6,17 @@
 
 namespace tandem::loop {
 
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job) {
+absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use, const std::string& item_ids) {
   if (job.model().has_gpt()) return TextData::Read(job);
-  return SequenceData::Read(job);
+  return SequenceData::Read(job, use, item_ids);
+}
+
+SavedFile FileOf(const std::string& path, const FileDigest& digest) {
+  SavedFile file;
+  file.set_name(path);
+  file.set_bytes(digest.num_bytes);
+  file.set_crc32c(digest.crc32c);
+  return file;
 }
 
 }  // namespace tandem::loop

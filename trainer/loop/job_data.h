@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/base/checked_file.h"
+#include "proto/embedding.pb.h"
 #include "proto/job.pb.h"
 #include "trainer/loop/task.h"
 
@@ -26,6 +28,12 @@ class JobData {
   virtual std::string Description() const = 0;
   // The symbols of a text's vocabulary, in order, as UTF-8; empty where there is none.
   virtual std::string Symbols() const { return ""; }
+  // The files that were read, by path, size and checksum, always in the same order: what tells this data from other data.
+  virtual std::vector<SavedFile> Files() const { return {}; }
+  // The largest id of the catalogue; 0 where there is none.
+  virtual uint64_t num_items() const { return 0; }
+  // With data.ids MAP: the items' ids in the order of their numbers, one a line (data/id_map.h); else empty.
+  virtual std::string ItemIds() const { return ""; }
   // Places of the embedding table that are used: 1 .. the catalogue's size, or all symbols.
   virtual int64_t num_embeddings() const = 0;
   virtual std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const = 0;
@@ -33,6 +41,14 @@ class JobData {
   virtual std::vector<ReferenceColumn> References() const = 0;
 };
 
-absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job);
+// What the data is for: who has enough of it differs.
+enum class DataUse { TRAIN, EVALUATE };
+
+// DataLoss where the files hold nothing for that use, saying what is needed and what was found. `item_ids`, as JobData::ItemIds
+// gives them, are the whole catalogue of a job with data.ids MAP; empty: what occurs.
+absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN, const std::string& item_ids = "");
+
+// `path`, as a checkpoint tells of it.
+SavedFile FileOf(const std::string& path, const FileDigest& digest);
 
 }  // namespace tandem::loop

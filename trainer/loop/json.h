@@ -8,7 +8,7 @@ namespace tandem::loop {
 
 // Nine digits; null for a NaN or an infinity, which JSON has not.
 std::string JsonNumber(double value);
-// In quotes and escaped.
+// In quotes and escaped. A byte that is not UTF-8 becomes U+FFFD: JSON is UTF-8.
 std::string JsonString(std::string_view text);
 
 }  // namespace tandem::loop

@@ -57,8 +57,14 @@ std::string SummaryJson(const RunSummary& s) {
       ",\"dense_parameters\":", s.dense_parameters, "}\n");
 }
 
+// A file that this user may not write, or that is no file, is a wrong --out; a full disk or table of files may change.
 absl::Status FileError(const std::string& path) {
-  return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  const std::string what = absl::StrCat("cannot write ", path, ": ", std::strerror(errno));
+  switch (errno) {
+    case EACCES: case EPERM: case EROFS: case EISDIR: case ENOTDIR: case ELOOP: case ENAMETOOLONG:
+      return absl::InvalidArgumentError(absl::StrCat(what, "; give an --out that can be written"));
+    default: return absl::ResourceExhaustedError(what);
+  }
 }
 
 // A file that was removed takes every record, for nobody.

@@ -22,7 +22,12 @@ namespace tandem::loop {
 namespace {
 
 constexpr int kTopItems = 20;  // of an example
-constexpr int64_t kEvaluationUsers = 256;  // a block of users scored together; never changes their bits or ranks
+// A block of users scored together never changes their ranks. That of a huge catalogue is smaller, for its scores to fit 1 GB.
+constexpr int64_t kEvaluationUsers = 256, kEvaluationScores = int64_t{1} << 28;
+
+int64_t UsersOfBlock(int64_t num_items) {
+  return std::clamp<int64_t>(kEvaluationScores / std::max<int64_t>(1, num_items), 1, kEvaluationUsers);
+}
 
 struct SequenceStep : StepInput {
   std::vector<models::SequenceInput> parts;
@@ -53,9 +58,9 @@ Tensor PlacesOf(absl::Span<const uint64_t> ids) {
 
 // How an evaluated user was ranked; ids as in the file.
 struct RankedExample {
-  uint64_t user = 0, target = 0;
+  std::string user, target;
   double rank = 0;
-  std::vector<uint64_t> top;  // the best unseen candidates, best first
+  std::vector<std::string> top;  // the best unseen candidates, best first
 };
 
 std::string DumpLine(const RankedExample& example) {
@@ -172,8 +177,9 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
     const bool finite = AreFinite(row);
     full[begin + s] = finite ? data::RankOf(row, target, seen) : std::nan("");
     if (args.dump) {
-      lines[s] = DumpLine({data_->interactions().users[user], target, full[begin + s],
-                           data::TopIds(row, target, seen, kTopItems)});
+      RankedExample example{data_->UserId(data_->interactions().users[user]), data_->ItemId(target), full[begin + s], {}};
+      for (const uint64_t id : data::TopIds(row, target, seen, kTopItems)) example.top.push_back(data_->ItemId(id));
+      lines[s] = DumpLine(example);
     }
     if (sampled.empty()) return;
     std::vector<float> others;
@@ -192,7 +198,7 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, cons
 
   const data::Split data_split = split == EvaluationSplit::VALID ? data::Split::VALID : data::Split::TEST;
   std::vector<double> full(sampler_.num_eval_users(), 0), sampled(data_->negatives() != nullptr ? full.size() : 0, 0);
-  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_users(), kEvaluationUsers, *group_, args,
+  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_users(), UsersOfBlock(rows.dim(0)), *group_, args,
                                                   [&](const data::BatchShare& block) {
                                                     RankUsers(data_split, block, items, args, full, sampled);
                                                   }));

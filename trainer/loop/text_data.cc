@@ -9,9 +9,9 @@
 namespace tandem::loop {
 
 absl::StatusOr<std::unique_ptr<TextData>> TextData::Read(const Job& job) {
-  ASSIGN_OR_RETURN(data::Text text,
-                   data::ReadText(job.data().path(), job.data().train_fraction(), job.model().gpt().max_length()));
-  return std::make_unique<TextData>(std::move(text));
+  const int64_t max_length = job.model().gpt().max_length();
+  ASSIGN_OR_RETURN(data::Text text, data::ReadText(job.data().path(), job.data().train_fraction(), max_length));
+  return std::make_unique<TextData>(std::move(text), job.data().path(), max_length);
 }
 
 std::string TextData::Description() const {
@@ -22,6 +22,8 @@ std::string TextData::Description() const {
     absl::StrAppend(&text, " (", CountText(static_cast<double>(text_.num_unseen)),
                     " validation symbols that it lacks are left out)");
   }
+  const int64_t rest = (static_cast<int64_t>(text_.valid.size()) - 1) % max_length_;
+  if (rest > 0) absl::StrAppend(&text, ", of which the last ", rest, " fill no window and are left out");
   return text;
 }
 

@@ -16,6 +16,7 @@
 #include "trainer/loop/precision.h"
 #include "trainer/loop/run_state.h"
 #include "trainer/loop/run_trace.h"
+#include "trainer/loop/same_data.h"
 #include "trainer/loop/server_watch.h"
 #include "trainer/loop/step_clock.h"
 #include "trainer/loop/step_loader.h"
@@ -157,6 +158,7 @@ class Replica {
 
 absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(placed_);
+  RETURN_IF_ERROR(VerifySameData(data_, *environment_.group, Deadline()));
   std::vector<TableSpec> tables = TableSpecsOf(job_);
   const std::vector<TableSpec> dense_tables = DenseTableSpecsOf(job_);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
@@ -494,6 +496,7 @@ absl::Status Replica::SaveCheckpoint() {
                                .parameters = &parameters_,
                                .optimizer = &dense_,
                                .client = environment_.client,
+                               .item_ids = data_.ItemIds(),
                                .keep = job_.checkpoint().keep(),
                                .deadline = absl::Now() + CheckpointTimeout()};
     *args.manifest.mutable_job() = job_;
@@ -501,6 +504,8 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_epoch(static_cast<uint64_t>(EpochOf(state_.step())));
     args.manifest.set_seed(job_.seed());
     args.manifest.set_symbols(data_.Symbols());
+    args.manifest.set_num_items(data_.num_items());
+    for (const SavedFile& file : data_.Files()) *args.manifest.add_data() = file;
     SavePrecision(job_, compute_, &args.manifest);
     for (const TableSpec& spec : TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
     if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));

@@ -1,98 +1,21 @@
 // `tandem eval` on what a run left: the same figures, bit for bit.
 #include <algorithm>
+#include <filesystem>
+#include <map>
 #include <sstream>
-#include <thread>
 
 #include "absl/strings/str_format.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
-#include "tests/support/temp_folder.h"
-#include "tests/trainer/checkpoint/file_damage.h"
 #include "tests/trainer/checkpoint/spoiled_checkpoint.h"
+#include "tests/trainer/checkpoint/trained_run.h"
+#include "trainer/checkpoint/folder.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/reader.h"
-#include "trainer/cli/commands.h"
-#include "trainer/cli/job_config.h"
-#include "trainer/comm/thread_group.h"
 #include "trainer/data/ranking.h"
-#include "trainer/data/synthetic.h"
-#include "trainer/loop/train_loop.h"
 
 namespace tandem {
 namespace {
 
-class EvalTest : public testing::Test {
- protected:
-  static constexpr int kReplicas = 2;
-
-  EvalTest() {
-    data::SyntheticOptions options;
-    options.users = 300;
-    options.items = 80;
-    options.min_length = 4;
-    options.max_length = 9;
-    EXPECT_TRUE(data::WriteSequences(data::Generate(options).log, folder_ / "log.txt").ok());
-    WriteBytes(folder_ / "job.textproto",
-               "model { sequence_rec { max_length: 8 layers: 1 heads: 2 ffn_dim: 16 loss: BCE dropout: 0.2 } }\n"
-               "tables { name: \"item\" dim: 8 }\n"
-               "optimizer { learning_rate: 0.01 }\n"
-               "train { batch_size: 64 max_epochs: 3 }\n");
-    sets_ = {"data.path=" + (folder_ / "log.txt"), "seed=11"};
-  }
-
-  loop::RunSummary Train(const std::string& out, std::vector<std::string> sets) {
-    sets.insert(sets.end(), sets_.begin(), sets_.end());
-    const auto job = LoadJob(folder_ / job_, sets, {.num_trainers = kReplicas});
-    EXPECT_TRUE(job.ok()) << job.status();
-    const auto data = loop::ReadJobData(*job);
-    EXPECT_TRUE(data.ok()) << data.status();
-    auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
-    EXPECT_TRUE(output.ok()) << output.status();
-    ps::TableHost host(2);
-    auto groups = comm::ThreadGroup::Create(kReplicas, "dp");
-    std::vector<absl::StatusOr<loop::RunSummary>> results(kReplicas, absl::UnknownError("not run"));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kReplicas; ++rank) {
-      threads.emplace_back([&, rank] {
-        ps::LocalClient client(host, static_cast<uint32_t>(rank), kReplicas);
-        results[rank] = loop::RunReplica(*job, **data, {.group = groups[rank].get(),
-                                                       .client = &client,
-                                                       .output = rank == 0 ? output->get() : nullptr,
-                                                        .num_servers = 0});
-      });
-    }
-    for (auto& thread : threads) thread.join();
-    EXPECT_TRUE(results[0].ok()) << results[0].status();
-    return *results[0];
-  }
-
-  int Eval(const std::string& checkpoint, std::vector<std::string> sets = {}) {
-    sets.insert(sets.begin(), sets_[0]);  // another seed than the run's
-    return cli::Eval({folder_ / job_, sets, checkpoint, folder_ / "dump.tsv"});
-  }
-
-  std::vector<double> DumpedRanks() {
-    std::vector<double> ranks;
-    std::istringstream lines(ReadBytes(folder_ / "dump.tsv"));
-    uint64_t user, target;
-    double rank;
-    std::string top;
-    while (lines >> user >> target >> rank >> top) ranks.push_back(rank);
-    return ranks;
-  }
-
-  // A language model of this text instead.
-  void UseText(const std::string& text) {
-    folder_.Write("text.textproto",
-                  "model { gpt { max_length: 8 layers: 1 heads: 2 dim: 8 dropout: 0.2 } }\n"
-                  "train { batch_size: 4 max_steps: 2 }\n");
-    job_ = "text.textproto";
-    sets_ = {"data.path=" + folder_.Write("text.txt", text), "seed=11"};
-  }
-
-  const support::TempFolder folder_;
-  std::string job_ = "job.textproto";
-  std::vector<std::string> sets_;
-};
+class EvalTest : public TrainedRunTest {};
 
 TEST_F(EvalTest, FiguresOfACheckpointAreThoseOfItsRun) {
   // Most of 5,000 items are never touched: their rows are absent and yet ranked.
@@ -209,6 +132,119 @@ TEST_F(EvalTest, FiguresThatAreNotFiniteEndWithSeventy) {
   EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 70);
   const std::string error = testing::internal::GetCapturedStderr();
   EXPECT_NE(error.find("valid/loss is "), std::string::npos) << error;
+}
+
+TEST_F(EvalTest, APartOfALogHasTheRanksOfTheWhole) {
+  Train(folder_ / "run", {});
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints"), 0);
+  const std::map<uint64_t, std::string> whole = DumpedUsers();
+  // Users whose items are the first 40 of 80: the largest id of the part is another.
+  std::istringstream log(ReadBytes(folder_ / "log.txt"));
+  std::string part;
+  for (std::string line; std::getline(log, line);) {
+    std::istringstream fields(line);
+    uint64_t user, item, largest = 0;
+    for (fields >> user; fields >> item;) largest = std::max(largest, item);
+    if (largest <= 60) part += line + "\n";
+  }
+  ASSERT_FALSE(part.empty());
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("part.txt", part)}), 0);
+  const std::map<uint64_t, std::string> some = DumpedUsers();
+  ASSERT_FALSE(some.empty());
+  EXPECT_LT(some.size(), whole.size());
+  for (const auto& [user, line] : some) EXPECT_EQ(line, whole.at(user));
+}
+
+TEST_F(EvalTest, SaysWhatItRanksAmongAndWhoIsLeftOut) {
+  Train(folder_ / "run", {});
+  const auto output = [this](const std::vector<std::string>& sets) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(Eval(folder_ / "run/checkpoints", sets), 0);
+    return testing::internal::GetCapturedStdout();
+  };
+  const std::string same = output({});
+  EXPECT_NE(same.find("ranks are among the items 1 .. 80\n"), std::string::npos) << same;
+  EXPECT_EQ(same.find("not the data"), std::string::npos) << same;
+  const std::string other = output({"data.path=" + folder_.Write("part.txt", "1 2 3 4\n2 5\n")});
+  EXPECT_NE(other.find("not the data that the checkpoint was trained on"), std::string::npos) << other;
+  EXPECT_NE(other.find("1 of evaluation, with fewer than 3"), std::string::npos) << other;
+  EXPECT_NE(other.find("ranks are among the items 1 .. 80\n"), std::string::npos) << other;
+}
+
+TEST_F(EvalTest, InspectTellsWhatWasRead) {
+  Train(folder_ / "run", {"train.max_epochs=1"});
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(cli::Inspect({folder_ / "run/checkpoints"}), 0);
+  const std::string output = testing::internal::GetCapturedStdout();
+  const std::string size = std::to_string(std::filesystem::file_size(folder_ / "log.txt"));
+  EXPECT_NE(output.find((folder_ / "log.txt") + ", " + size + " bytes, CRC32C "), std::string::npos) << output;
+  EXPECT_NE(output.find("items     1 .. 80\n"), std::string::npos) << output;
+}
+
+TEST_F(EvalTest, AnotherCatalogueIsRefused) {
+  Train(folder_ / "run", {});
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("more.txt", "1 2 3 81\n")}), 3);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.num_items=81"}), 4);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("short.txt", "1 2 3\n")}), 3);
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_NE(errors.find("item id 81 is above the catalogue's largest id 80 (column 7) (the checkpoint's catalogue is 1 .. 80)"), std::string::npos)
+      << errors;
+  EXPECT_NE(errors.find("it has the items 1 .. 80, and data.num_items is 81; leave data.num_items out"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("nobody to evaluate"), std::string::npos) << errors;
+}
+
+TEST_F(EvalTest, MappedIdsAreDumpedAsTheyWereWritten) {
+  UseMappedIds();
+  const loop::RunSummary run = Train(folder_ / "run", {});
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints"), 0);
+  std::istringstream log(ReadBytes(folder_ / "log.txt")), dump(ReadBytes(folder_ / "dump.tsv"));
+  std::vector<double> ranks;
+  std::map<std::string, std::string> lines;
+  for (std::string line, dumped; std::getline(log, line);) {
+    ASSERT_TRUE(std::getline(dump, dumped));
+    std::istringstream fields(dumped);
+    std::string user, target, top;
+    double rank;
+    fields >> user >> target >> rank >> top;
+    EXPECT_EQ(user, line.substr(0, line.find(' ')));
+    EXPECT_EQ(target, line.substr(line.rfind(' ') + 1));
+    EXPECT_EQ(top.rfind("item-", 0), 0u);
+    ranks.push_back(rank);
+    lines[user] = dumped;
+  }
+  EXPECT_EQ(data::Summarise(ranks).mrr, run.metrics.at("test/mrr"));
+  // A part of the log whose items come in another order has the checkpoint's numbers.
+  std::istringstream again(ReadBytes(folder_ / "log.txt"));
+  std::string part;
+  for (std::string line; std::getline(again, line);) part = line.back() % 2 == 0 ? line + "\n" + part : part;
+  ASSERT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("part.txt", part)}), 0);
+  std::istringstream some(ReadBytes(folder_ / "dump.tsv"));
+  int num_some = 0;
+  for (std::string line; std::getline(some, line); ++num_some) EXPECT_EQ(line, lines.at(line.substr(0, line.find('\t'))));
+  EXPECT_GT(num_some, 10);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.path=" + folder_.Write("more.txt", "u item-1 item-2 thing\n")}), 3);
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints", {"data.ids=DENSE"}), 4);
+  const std::string errors = testing::internal::GetCapturedStderr();
+  EXPECT_NE(errors.find("more.txt:1: item id thing is not in the catalogue (column 17)"), std::string::npos) << errors;
+  EXPECT_NE(errors.find("data.ids: MAP"), std::string::npos) << errors;
+}
+
+TEST_F(EvalTest, ACheckpointFromBeforeSaysThatItsCatalogueIsNotKnown) {
+  Train(folder_ / "run", {});
+  const std::string folder = checkpoint::BestCheckpoint(folder_ / "run/checkpoints").value();
+  CheckpointManifest manifest = checkpoint::ReadManifest(folder).value();
+  EXPECT_EQ(manifest.num_items(), 80u);
+  EXPECT_EQ(manifest.data_size(), 1);
+  manifest.clear_num_items();
+  manifest.clear_data();
+  ASSERT_TRUE(checkpoint::WriteManifest(folder, manifest).ok());
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 0);
+  const std::string output = testing::internal::GetCapturedStdout();
+  EXPECT_NE(output.find("does not say which data it was trained on"), std::string::npos) << output;
+  EXPECT_NE(output.find("the largest id of this data: the checkpoint does not say its catalogue"), std::string::npos) << output;
 }
 
 }  // namespace

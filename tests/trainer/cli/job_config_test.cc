@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/job.pb.h"
 #include "tests/support/temp_folder.h"
 
@@ -82,9 +83,9 @@ TEST_F(JobConfigTest, WrongTypesSayWhatIsTaken) {
             "job:4:21: train.batch_size takes a whole number of 32 bits; found 2147483648");
   EXPECT_EQ(Added("train { max_steps: many }"), "job:4:20: train.max_steps takes a whole number; found many");
   EXPECT_EQ(Added("seed: -1"), "job:4:7: seed takes a whole number of at least 0; found -1");
-  EXPECT_EQ(Added("optimizer { beta1: high }"), "job:4:20: optimizer.beta1 takes a finite number; found high");
-  EXPECT_EQ(Added("optimizer { beta1: nan }"), "job:4:20: optimizer.beta1 takes a finite number; found nan");
-  EXPECT_EQ(Added("optimizer { beta1: -inf }"), "job:4:20: optimizer.beta1 takes a finite number; found -inf");
+  EXPECT_EQ(Added("optimizer { beta1: high }"), "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found high");
+  EXPECT_EQ(Added("optimizer { beta1: nan }"), "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found nan");
+  EXPECT_EQ(Added("optimizer { beta1: -inf }"), "job:4:20: optimizer.beta1 takes a number between -3.4e38 and 3.4e38; found -inf");
   EXPECT_EQ(Added("name: unquoted"), "job:4:7: name takes a quoted string; found unquoted");
   EXPECT_EQ(Added("train: 5"), "job:4:8: train takes fields in braces; found 5");
   EXPECT_EQ(Added("seed { a: 1 }"), "job:4:6: seed takes a whole number of at least 0; found fields in braces");
@@ -125,52 +126,57 @@ TEST_F(JobConfigTest, EverythingWrongIsReportedAtOnce) {
 TEST_F(JobConfigTest, LimitsOfEveryField) {
   const std::vector<std::vector<std::string>> cases = {
       // path, refused values..., allowed
-      {"model.sequence_rec.max_length", "-1", "4097", "1 .. 4096"},
-      {"model.sequence_rec.layers", "-1", "65", "1 .. 64"},
-      {"model.sequence_rec.heads", "-1", "at least 1"},
-      {"model.sequence_rec.ffn_dim", "-1", "at least 1"},
+      {"model.sequence_rec.max_length", "-1", "0", "4097", "1 .. 4096"},
+      {"model.sequence_rec.layers", "-1", "0", "65", "1 .. 64"},
+      {"model.sequence_rec.heads", "-1", "0", "at least 1"},
+      {"model.sequence_rec.ffn_dim", "-1", "0", "at least 1"},
       {"model.sequence_rec.dropout", "-0.5", "1", "at least 0 and below 1"},
-      {"model.sequence_rec.norm_epsilon", "-1e-12", "greater than 0"},
-      {"model.sequence_rec.init_stddev", "-1", "greater than 0"},
-      {"model.sequence_rec.num_negatives", "-1", "100001", "1 .. 100000"},
-      {"train.max_epochs", "-1", "at least 1"},
+      {"model.sequence_rec.norm_epsilon", "-1e-12", "0", "greater than 0"},
+      {"model.sequence_rec.init_stddev", "-1", "0", "greater than 0"},
+      {"model.sequence_rec.num_negatives", "-1", "0", "100001", "1 .. 100000"},
+      {"data.num_items", "0", "1", "at least 2"},
+      {"data.train_fraction", "-0.5", "0", "1", "greater than 0 and below 1"},
+      {"train.max_epochs", "-1", "0", "at least 1"},
       {"train.max_steps", "-1", "at least 0"},
       {"train.min_epochs", "-1", "at least 0"},
-      {"train.batch_size", "-1", "1048577", "1 .. 1048576"},
-      {"train.eval_every_epochs", "-1", "at least 1"},
+      {"train.batch_size", "-1", "0", "1048577", "1 .. 1048576"},
+      {"train.eval_every_epochs", "-1", "0", "at least 1"},
       {"train.patience", "-1", "at least 0"},
-      {"train.log_every_steps", "-1", "at least 1"},
-      {"train.accumulate", "-1", "at least 1"},
-      {"optimizer.learning_rate", "-1", "greater than 0"},
+      {"train.log_every_steps", "-1", "0", "at least 1"},
+      {"train.accumulate", "-1", "0", "at least 1"},
+      {"optimizer.learning_rate", "-1", "0", "greater than 0"},
       {"optimizer.beta1", "-0.5", "1", "at least 0 and below 1"},
       {"optimizer.beta2", "-0.5", "1", "at least 0 and below 1"},
-      {"optimizer.epsilon", "-1", "greater than 0"},
+      {"optimizer.epsilon", "-1", "0", "greater than 0"},
       {"optimizer.weight_decay", "-1", "at least 0"},
       {"optimizer.max_grad_norm", "-1", "at least 0"},
       {"optimizer.warmup_steps", "-1", "at least 0"},
       {"optimizer.min_learning_rate", "-1", "0.5", "0 .. the learning rate, 0.001"},
-      {"optimizer.schedule_steps", "-1", "at least 0"},
+      {"optimizer.schedule_steps", "-1", "0", "at least 1"},
       {"optimizer.kind", "ROWWISE_ADAGRAD", "MOMENTUM", "DC_SGD",
        "SGD, ADAGRAD, ADAM, ADAMW (only rows have one; see tables[].optimizer)"},
-      {"tables[0].dim", "-1", "65537", "1 .. 65536"},
-      {"tables[0].init_stddev", "-1", "greater than 0"},
-      {"tables[0].learning_rate", "-1", "greater than 0"},
+      {"tables[0].dim", "-1", "0", "65537", "1 .. 65536"},
+      {"tables[0].init_stddev", "-1", "0", "greater than 0"},
+      {"tables[0].learning_rate", "-1", "0", "greater than 0"},
       {"tables[0].max_row_norm", "-1", "at least 0"},
       {"tables[0].weight_decay", "-1", "at least 0"},
       {"tables[0].momentum", "-0.5", "1", "at least 0 and below 1"},
       {"tables[0].rho", "-0.5", "1", "at least 0 and below 1"},
-      {"tables[0].beta", "-1", "greater than 0"},
+      {"tables[0].beta", "-1", "0", "greater than 0"},
       {"tables[0].l1", "-1", "at least 0"},
       {"tables[0].l2", "-1", "at least 0"},
       {"tables[0].group_l1", "-1", "at least 0"},
       {"tables[0].delay_compensation", "-1", "at least 0"},
       {"tables[0].initial_accumulator", "-1", "at least 0"},
-      {"tables[0].epsilon", "-1", "greater than 0"},
-      {"ps.threads", "-1", "65", "1 .. 64"},
-      {"checkpoint.keep", "-1", "1001", "1 .. 1000"},
-      {"checkpoint.timeout_seconds", "-1", "0.5", "86401", "1 .. 86400"},
-      {"runtime.threads", "-1", "257", "1 .. 256"},
-      {"runtime.timeout_seconds", "-1", "0.5", "86401", "1 .. 86400"},
+      {"tables[0].epsilon", "-1", "0", "greater than 0"},
+      {"parallel.dp", "-1", "0", "at least 1"},
+      {"trace.first_step", "-1", "0", "at least 1"},
+      {"trace.steps", "-2", "100001", "-1 .. 100000"},
+      {"ps.threads", "-1", "0", "65", "1 .. 64"},
+      {"checkpoint.keep", "-1", "0", "1001", "1 .. 1000"},
+      {"checkpoint.timeout_seconds", "-1", "0", "0.5", "86401", "1 .. 86400"},
+      {"runtime.threads", "-1", "0", "257", "1 .. 256"},
+      {"runtime.timeout_seconds", "-1", "0", "0.5", "86401", "1 .. 86400"},
   };
   for (const std::vector<std::string>& row : cases) {
     for (size_t i = 1; i + 1 < row.size(); ++i) {
@@ -193,7 +199,8 @@ TEST_F(JobConfigTest, AConsistencyHasABoundOrNone) {
   EXPECT_EQ(complaint("SSP", "-1"), is + "-1; allowed: 0 .. 1000");
   EXPECT_EQ(complaint("PERMIT", "65"), is + "65; allowed: 1 .. 64");
   for (const char* good : {"0", "1", "1000"}) EXPECT_EQ(complaint("SSP", good), "");
-  for (const char* good : {"0", "1", "64"}) EXPECT_EQ(complaint("PERMIT", good), "");
+  EXPECT_EQ(complaint("PERMIT", "0"), is + "0; allowed: 1 .. 64");
+  for (const char* good : {"1", "64"}) EXPECT_EQ(complaint("PERMIT", good), "");
   EXPECT_EQ(Complaint(kGood, {"ps.consistency=ASP", "optimizer.max_grad_norm=1"}),
             "--set optimizer.max_grad_norm: optimizer.max_grad_norm is 1 with ps.consistency ASP; allowed: 0, or BSP (else no trainer "
             "knows the others' rows)");
@@ -211,6 +218,9 @@ TEST_F(JobConfigTest, OnlyModesThatKeepRowsSayHowManyAndHowLong) {
   EXPECT_EQ(complaint("GEO", "ps.write_bound", "1"), refused("ps.write_bound", "1", "0 with ps.consistency GEO; ROW_BOUND has one"));
   EXPECT_EQ(complaint("GEO", "ps.cache_rows", "1"), refused("ps.cache_rows", "1", "0 with ps.consistency GEO"));
   EXPECT_EQ(complaint("GEO", "ps.geo_steps", "10001"), refused("ps.geo_steps", "10001", "1 .. 10000"));
+  EXPECT_EQ(complaint("GEO", "ps.geo_steps", "0"), refused("ps.geo_steps", "0", "1 .. 10000"));
+  EXPECT_EQ(complaint("BSP", "ps.geo_steps", "0"), "");
+  EXPECT_EQ(complaint("ROW_BOUND", "ps.cache_rows", "0"), refused("ps.cache_rows", "0", "1 .. 1073741824"));
   EXPECT_EQ(complaint("ROW_BOUND", "ps.read_bound", "1000001"), refused("ps.read_bound", "1000001", "0 .. 1000000"));
   EXPECT_EQ(complaint("ROW_BOUND", "ps.write_bound", "-1"), refused("ps.write_bound", "-1", "0 .. 1000"));
   EXPECT_EQ(complaint("BSP", "ps.cache_rows", "-1"), refused("ps.cache_rows", "-1", "0 .. 1073741824"));
@@ -236,6 +246,40 @@ TEST_F(JobConfigTest, LimitsThemselvesAreAllowed) {
         "optimizer.min_learning_rate=0.001", "parallel.dp=2"}) {
     EXPECT_EQ(Set(set), "");
   }
+}
+
+TEST_F(JobConfigTest, NumbersThatAnF32DoesNotHoldAreRefused) {
+  for (const char* number : {"1e300", "-1e39", "nan", "inf", "-inf"}) {
+    for (const char* path : {"tables[0].init_stddev", "optimizer.learning_rate", "optimizer.beta1", "model.sequence_rec.dropout"}) {
+      EXPECT_EQ(Set(std::string(path) + "=" + number),
+                absl::StrCat("--set ", path, ": ", path, " takes a number between -3.4e38 and 3.4e38; found ", number));
+    }
+  }
+  EXPECT_EQ(Set("optimizer.epsilon=1e-50"),
+            "--set optimizer.epsilon: optimizer.epsilon is 1e-50; allowed: at least 1.2e-38");
+}
+
+TEST_F(JobConfigTest, MappedIdsAreTheirOwnCatalogue) {
+  EXPECT_EQ(Set("data.ids=MAP"), "");
+  EXPECT_EQ(Complaint(kGood, {"data.ids=MAP", "data.num_items=9"}),
+            "--set data.num_items: data.num_items is 9; allowed: none with data.ids MAP, where the catalogue is what occurs");
+  EXPECT_EQ(Complaint("data { path: \"t\" ids: MAP } model { gpt { } }"), "job:1:18: data.ids is MAP; allowed: DENSE with gpt");
+}
+
+TEST_F(JobConfigTest, NoReplicaRunsPartsWithoutSamples) {
+  const auto complaint = [this](int batch_size, int accumulate, int num_trainers) {
+    return Complaint(kGood, {absl::StrCat("train.batch_size=", batch_size), absl::StrCat("train.accumulate=", accumulate)}, num_trainers);
+  };
+  EXPECT_EQ(complaint(4, 1000000, 1),
+            "--set train.accumulate: train.accumulate is 1000000; allowed: 1 .. 4, the samples that a replica has of a batch of 4 over 1 "
+            "trainer");
+  EXPECT_EQ(complaint(7, 4, 2),
+            "--set train.accumulate: train.accumulate is 4; allowed: 1 .. 3, the samples that a replica has of a batch of 7 over 2 "
+            "trainers");
+  EXPECT_EQ(complaint(7, 3, 2), "");
+  EXPECT_EQ(complaint(3, 1, 4), "") << "some replicas have no sample of such a batch in any case";
+  EXPECT_NE(Set("train.accumulate=129"), "") << "half of the batch of 256 that a job without a batch size has";
+  EXPECT_EQ(Set("train.accumulate=128"), "");
 }
 
 TEST_F(JobConfigTest, ImpossibleLayoutNamesBothNumbers) {
@@ -355,7 +399,7 @@ TEST_F(JobConfigTest, SetValuesOfTheWrongType) {
   EXPECT_EQ(Set("train.patience="), "--set train.patience: train.patience takes a whole number of 32 bits; found nothing");
   EXPECT_EQ(Set("train.patience=3 "), "--set train.patience: train.patience takes a whole number of 32 bits; found 3 ");
   EXPECT_EQ(Set("optimizer.learning_rate=1e-3x"),
-            "--set optimizer.learning_rate: optimizer.learning_rate takes a finite number; found 1e-3x");
+            "--set optimizer.learning_rate: optimizer.learning_rate takes a number between -3.4e38 and 3.4e38; found 1e-3x");
   EXPECT_EQ(Set("seed=18446744073709551616"),
             "--set seed: seed takes a whole number of at least 0; found 18446744073709551616");
 }

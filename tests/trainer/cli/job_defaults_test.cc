@@ -162,7 +162,7 @@ TEST(JobDefaultsTest, GivenValuesStay) {
                                          "train.patience=16",
                                          "train.log_every_steps=17",
                                          "train.select_by=VALID_MRR",
-                                         "train.accumulate=18",
+                                         "train.accumulate=7",
                                          "optimizer.kind=SGD",
                                          "optimizer.learning_rate=0.5",
                                          "optimizer.beta1=0.25",
@@ -221,7 +221,7 @@ train {
   patience: 16
   log_every_steps: 17
   select_by: VALID_MRR
-  accumulate: 18
+  accumulate: 7
 }
 optimizer {
   kind: SGD

@@ -25,7 +25,7 @@ struct Reading {
 TEST(TextReaderTest, ReadsWhatProtobufsOwnParserReads) {
   const std::string text = R"(
     # every form of punctuation
-    name: "a\tb" 'c' seed: 0x10; data { path: "x", num_items: 010 }
+    name: "a\tb" 'c' seed: 0x10; data { path: "x", num_items: 0XA }
     model: < sequence_rec { dropout: .5 norm_epsilon: 1e-12 loss: BCE } >
     tables { name: "one" dim: -3 } tables: [ { name: "two" }, < name: "three" learning_rate: - 2 > ]
     optimizer { kind: ADAGRAD learning_rate: 1 })";
@@ -36,6 +36,65 @@ TEST(TextReaderTest, ReadsWhatProtobufsOwnParserReads) {
   EXPECT_EQ(read.reader.errors(), Errors{});
   EXPECT_EQ(read.message.DebugString(), expected.DebugString());
   EXPECT_EQ(read.message.tables_size(), 3);
+}
+
+TEST(TextReaderTest, AByteOrderMarkIsPassedOver) {
+  Reading<Job> read;
+  EXPECT_TRUE(read.reader.Read("\xEF\xBB\xBFseed: 1"));
+  EXPECT_EQ(read.reader.errors(), Errors{});
+  EXPECT_EQ(read.message.seed(), 1u);
+  EXPECT_EQ(read.reader.Place("seed"), "f:1:1");
+}
+
+TEST(TextReaderTest, ALeadingZeroIsRefusedInEveryNumber) {
+  for (const char* number : {"010", "-010", "00"}) {
+    Reading<Job> read;
+    EXPECT_TRUE(read.reader.Read(std::string("train { patience: ") + number + " } optimizer { beta1: " + number + " }"));
+    ASSERT_EQ(read.reader.errors().size(), 2u) << number;
+    EXPECT_EQ(read.reader.errors()[0],
+              std::string("f:1:19: train.patience takes a whole number of 32 bits without leading zeros; found ") + number);
+  }
+  Reading<Job> nine;
+  EXPECT_FALSE(nine.reader.Read("seed: 09"));
+  EXPECT_EQ(nine.reader.errors(), Errors{"f:1:8: Numbers starting with leading zero must be in octal."});
+  Reading<Job> set;
+  set.reader.Set("seed=010");
+  EXPECT_EQ(set.reader.errors(), Errors{"--set seed: seed takes a whole number of at least 0 without leading zeros; found 010"});
+  Reading<Job> read;
+  EXPECT_TRUE(read.reader.Read("seed: 0 train { patience: 0x10 } optimizer { beta1: 0.5 beta2: 0 }"));
+  EXPECT_EQ(read.reader.errors(), Errors{});
+  EXPECT_EQ(read.message.train().patience(), 16);
+}
+
+TEST(TextReaderTest, SymbolsOutsideOfQuotesThatAreNoAsciiAreShown) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"seed:\xC2\xA0" "1", "f:1:6: found \\u00a0 (U+00a0); outside of quotes all is ASCII"},
+      {"\tname: \xE2\x80\x9Cn\xE2\x80\x9D", "f:1:15: found \xE2\x80\x9C (U+201c); outside of quotes all is ASCII"},
+      {"seed: 1\ns\xE9" "ed: 1", "f:2:2: found the byte \\xe9, which is not UTF-8"},
+      {"\xFF\xFEs", "f:1:1: found the byte \\xff, which is not UTF-8"},
+  };
+  for (const auto& [text, error] : cases) {
+    Reading<Job> read;
+    EXPECT_FALSE(read.reader.Read(text)) << text;
+    ASSERT_FALSE(read.reader.errors().empty()) << text;
+    EXPECT_EQ(read.reader.errors().back(), error) << text;
+  }
+}
+
+TEST(TextReaderTest, StringsAreUtf8WithoutNul) {
+  for (const char* text : {"name: \"caf\xE9\"", "name: \"caf\\351\"", "name: \"caf\\xe9\""}) {
+    Reading<Job> read;
+    EXPECT_TRUE(read.reader.Read(text));
+    EXPECT_EQ(read.reader.errors(), Errors{"f:1:7: name takes UTF-8 text without NUL; found \"caf\\xe9\""});
+  }
+  Reading<Job> read;
+  EXPECT_TRUE(read.reader.Read("data { path: \"a\\0b\" }"));
+  EXPECT_EQ(read.reader.errors(), Errors{"f:1:14: data.path takes UTF-8 text without NUL; found \"a\\x00b\""});
+  Reading<Job> accented;
+  EXPECT_TRUE(accented.reader.Read("name: \"caf\xC3\xA9\""));
+  EXPECT_EQ(accented.reader.errors(), Errors{});
+  accented.reader.Set("name=\xE9");
+  EXPECT_EQ(accented.reader.errors(), Errors{"--set name: name takes UTF-8 text without NUL; found \\xe9"});
 }
 
 TEST(TextReaderTest, PlacesNameTheFieldOrTheMessageAroundIt) {

@@ -83,8 +83,24 @@ TEST(SequencesTest, OldMacLineEndIsNotTakenForASpace) {
   EXPECT_EQ(SequencesError("1 2\r3 4\n"), "PATH:1: expected `user item item ...`, found `2\\r3` at column 3");
 }
 
+TEST(SequencesTest, ANoBreakSpaceDoesNotLookLikeASpace) {
+  EXPECT_EQ(SequencesError("1 2\xC2\xA0" "3\n"), "PATH:1: expected `user item item ...`, found `2\\u00a03` at column 3");
+  EXPECT_EQ(SequencesError("1 caf\xE9\n"), "PATH:1: expected `user item item ...`, found `caf\\xe9` at column 3");
+  EXPECT_EQ(SequencesError("1 " + std::string(39, 'a') + "\xC3\xA9\n"),
+            "PATH:1: expected `user item item ...`, found `" + std::string(39, 'a') + "...` at column 3");
+}
+
+TEST(SequencesTest, UsersAreCountedByWhatTheyAreLongEnoughFor) {
+  const TempFile file("1 1 2\n2 1 2 3\n3 1 2 3 4\n4 1 2 3 4 5\n");
+  const UserCounts counts = CountUsers(*ReadSequences(file.path(), 0));
+  EXPECT_EQ(counts.all, 4);
+  EXPECT_EQ(counts.evaluated, 3);
+  EXPECT_EQ(counts.trained, 2);
+  EXPECT_EQ(counts.most_items, 5);
+}
+
 TEST(SequencesTest, BinaryAndLongFieldsAreEscapedAndShortened) {
-  EXPECT_EQ(SequencesError("1 \x1b[2J\n"), "PATH:1: expected `user item item ...`, found `\\033[2J` at column 3");
+  EXPECT_EQ(SequencesError("1 \x1b[2J\n"), "PATH:1: expected `user item item ...`, found `\\x1b[2J` at column 3");
   EXPECT_EQ(SequencesError("1 " + std::string(100, 'a') + "\n"),
             "PATH:1: expected `user item item ...`, found `" + std::string(40, 'a') + "...` at column 3");
 }
@@ -178,9 +194,36 @@ TEST_F(NegativesTest, RowsFollowTheLogsUsersAndOthersAreDropped) {
   const TempFile file("5 3 4\n6 8\n7 9 8 7\n");
   const auto read = ReadNegatives(file.path(), log_);
   ASSERT_TRUE(read.ok()) << read.status();
-  ASSERT_EQ(read->size(), 2);
-  EXPECT_EQ(Row(*read, 0), (Ids{9, 8, 7}));
-  EXPECT_EQ(Row(*read, 1), (Ids{3, 4}));
+  ASSERT_EQ(read->lists.size(), 2);
+  EXPECT_EQ(Row(read->lists, 0), (Ids{9, 8, 7}));
+  EXPECT_EQ(Row(read->lists, 1), (Ids{3, 4}));
+}
+
+TEST_F(NegativesTest, AUsersOwnTargetsAreNoNegatives) {
+  const Interactions log{{7, 5, 3}, {{0, 4, 6, 9}, {1, 2, 3, 4, 5, 6, 1, 2, 3}}, 9};
+  const auto error = [&log](std::string_view content) {
+    const TempFile file(content);
+    const auto read = ReadNegatives(file.path(), log);
+    return read.ok() ? "no error" : "PATH" + std::string(read.status().message()).substr(file.path().size());
+  };
+  EXPECT_EQ(error("5 9\n3 9\n7 9 8 4\n"), "PATH:3: item id 4 (column 7) is what user 7 is tested on; negatives are other items");
+  EXPECT_EQ(error("5 9\n3 9\n7 3\n"), "PATH:3: item id 3 (column 3) is what user 7 is validated on; negatives are other items");
+  EXPECT_EQ(error("7 1 2\n3 1 9\n5 5 6\n"), "no error") << "what a user has seen may stand there, and user 5 is not evaluated";
+}
+
+TEST_F(NegativesTest, AnItemThatComesTwiceWouldCountTwice) {
+  EXPECT_EQ(Error("5 3 4\n7 9 8 9\n"), "PATH:2: item id 9 comes twice (columns 3 and 7)");
+}
+
+TEST_F(NegativesTest, FilesAreToldApartByTheirBytes) {
+  const TempFile file("5 3 4\n7 9 8\n"), other("5 3 4\n7 9 7\n");
+  const auto one = ReadNegatives(file.path(), log_), two = ReadNegatives(other.path(), log_);
+  ASSERT_TRUE(one.ok() && two.ok());
+  EXPECT_EQ(one->source.num_bytes, 12u);
+  EXPECT_EQ(two->source.num_bytes, 12u);
+  EXPECT_NE(one->source.crc32c, two->source.crc32c);
+  EXPECT_EQ(ReadSequences(file.path(), 0)->source.crc32c, one->source.crc32c);
+  EXPECT_EQ(ReadPairs(TempFile("1 2\n").path(), 0)->source.num_bytes, 4u);
 }
 
 TEST_F(NegativesTest, MissingUserAndBadIdsAreErrors) {

@@ -21,7 +21,7 @@ class LastFmTest : public testing::Test {
     log_ = *std::move(log);
     auto negatives = ReadNegatives(RealDataFile("lastfm/LastFM_sample.txt"), log_);
     ASSERT_TRUE(negatives.ok()) << negatives.status();
-    negatives_ = *std::move(negatives);
+    negatives_ = std::move(negatives->lists);
   }
 
   void ExpectFloor(const FloorRanks& floor, double sampled_hr, double sampled_ndcg, double full_hr, double full_ndcg) {

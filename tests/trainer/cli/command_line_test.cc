@@ -1,0 +1,69 @@
+// What a command line is refused for before any command runs.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/support/temp_folder.h"
+#include "trainer/cli/command_line.h"
+#include "trainer/cli/run_folder.h"
+
+namespace tandem::cli {
+namespace {
+
+int CodeOf(std::vector<std::string> arguments, std::string* errors) {
+  arguments.insert(arguments.begin(), "tandem");
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  testing::internal::CaptureStderr();
+  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data());
+  *errors = testing::internal::GetCapturedStderr();
+  return code;
+}
+
+TEST(CommandLineTest, AnArgumentThatIsNoUtf8IsRefusedAtOnce) {
+  const std::vector<std::vector<std::string>> lines = {
+      {"launch", "job", "--set", "data.path=l\xE9.txt"}, {"launch", "job", "--out", "f\xE9"},
+      {"launch", "j\xE9"},                               {"eval", "job", "--checkpoint", "f\xE9"},
+      {"inspect", "f\xE9"},                              {"launch", "job", "--set", "name=caf\xE9"}};
+  for (const std::vector<std::string>& line : lines) {
+    std::string errors;
+    EXPECT_EQ(CodeOf(line, &errors), 2);
+    EXPECT_EQ(errors.rfind("error: argument ", 0), 0u) << errors;
+    EXPECT_NE(errors.find("\\xe9"), std::string::npos) << errors;
+    EXPECT_EQ(errors.find('\xE9'), std::string::npos) << errors;
+    EXPECT_EQ(errors.find("libprotobuf"), std::string::npos) << errors;
+  }
+}
+
+TEST(CommandLineTest, ErrorsShowWhatATerminalWouldObey) {
+  std::string errors;
+  EXPECT_EQ(CodeOf({"launch", "/nowhere/\x1b[2Jjob\xC2\xA0", "--local"}, &errors), 2);
+  EXPECT_EQ(errors, "error: job file /nowhere/\\x1b[2Jjob\\u00a0: No such file or directory\n");
+}
+
+TEST(CommandLineTest, AnUnknownFlagIsShownAsItCanBeSeen) {
+  std::string errors;
+  EXPECT_EQ(CodeOf({"launch", "job", "--resum\x1b"}, &errors), 2);
+  EXPECT_NE(errors.find("--resum\\x1b"), std::string::npos) << errors;
+  EXPECT_EQ(errors.find('\x1b'), std::string::npos) << errors;
+}
+
+TEST(CommandLineTest, AnOutFolderBelowAFolderThatIsNoUtf8IsRefused) {
+  const support::TempFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::create_directories(folder / "f\xE9");
+  std::filesystem::current_path(folder / "f\xE9");
+  RunOptions options;
+  options.out = "out";
+  const absl::Status status = CheckOutPath(options);
+  std::filesystem::current_path(before);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("f\\xe9/out is not UTF-8"), absl::string_view::npos) << status;
+  options.out = folder / "out";
+  EXPECT_TRUE(CheckOutPath(options).ok());
+}
+
+}  // namespace
+}  // namespace tandem::cli

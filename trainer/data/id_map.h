@@ -1,0 +1,35 @@
+// Numbers for ids that are any text: 1, 2, 3 and so on, in the order in which the ids first come. A model is trained on the
+// numbers; people read the ids. Invariant: numbers and ids are one to one.
+// Thread rule: one thread adds; const methods from any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+
+namespace tandem::data {
+
+class IdMap {
+ public:
+  // The id's number, which is the next one if the id is new.
+  uint64_t Add(std::string_view id);
+  // 0 for an id that is not there.
+  uint64_t Find(std::string_view id) const;
+  // REQUIRES: 1 <= number <= size().
+  const std::string& IdOf(uint64_t number) const;
+  uint64_t size() const { return ids_.size(); }
+
+  // One id a line, in the order of their numbers, and back. DataLoss where an id is empty or comes twice.
+  std::string Lines() const;
+  static absl::StatusOr<IdMap> FromLines(std::string_view lines);
+
+ private:
+  std::vector<std::string> ids_;
+  absl::flat_hash_map<std::string, uint64_t> numbers_;
+};
+
+}  // namespace tandem::data
