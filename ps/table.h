@@ -90,7 +90,7 @@ class Table {
   // A row whose finite gradients add up to an infinity is a row with a gradient that is not finite: SKIP leaves the row as it was, CLIP
   // makes those numbers 0, REJECT leaves the row as it was and sets overflow().
   void Commit(uint64_t step, double learning_rate, float scale, bool skip);
-  // InvalidArgument, naming the row with the smallest id, once a Commit has met such a sum under REJECT. Other rows have that step: the table
+  // OutOfRange, naming the row with the smallest id, once a Commit has met such a sum under REJECT. Other rows have that step: the table
   // is of no use any more.
   const absl::Status& overflow() const { return overflow_; }
   // Forgets the pending gradients, as if they had not come.

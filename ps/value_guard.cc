@@ -24,7 +24,7 @@ absl::Status ValueGuardStatistics::NoteRejected(const std::string& table, const 
 absl::Status ValueGuardStatistics::NoteRejectedSum(const std::string& table, const Offender& offender) {
   ++rejected;
   NoteOffender(offender);
-  return absl::InvalidArgumentError(
+  return absl::OutOfRangeError(
       absl::StrCat("table ", table, ": the gradients of id ", offender.id, " are finite and their sum is not, from that of trainer ",
                    offender.trainer, " on, in step ", offender.step));
 }

@@ -548,7 +548,7 @@ TEST_F(OverflowTest, RejectLeavesTheRowAndNamesIt) {
     Push(table, 2, 1, {9}, {3e38f, 1});
     table.Commit(7, 1, 1, false);
     EXPECT_EQ(PullRows(table, {5}), before);
-    EXPECT_EQ(table.overflow().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(table.overflow().code(), absl::StatusCode::kOutOfRange);
     for (const char* part : {"table1", "id 5", "trainer 4", "step 7", "sum"}) {
       EXPECT_NE(table.overflow().message().find(part), absl::string_view::npos) << table.overflow();
     }
