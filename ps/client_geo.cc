@@ -175,8 +175,13 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
     absl::MutexLock lock(&copies_->mutex);
     const absl::Status refused = std::exchange(copies_->refused_push, absl::OkStatus());
     mine.skip |= !refused.ok();
-    for (auto& [number, table] : copies_->tables) copies_->has_updates |= table.Commit(mine);
+    absl::Status overflow;
+    for (auto& [number, table] : copies_->tables) {
+      copies_->has_updates |= table.Commit(mine);
+      overflow.Update(table.overflow());
+    }
     if (!refused.ok()) return Future<Done>::Ready(refused);
+    if (!overflow.ok()) return Future<Done>::Ready(overflow);
     copies_->last_commit = args.step;
     const bool ends_window = args.flush || args.step % options_.geo_steps == 0;
     deltas->resize(copies_->tables.size());

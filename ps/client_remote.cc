@@ -18,6 +18,7 @@
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
 #include "ps/message_cut.h"
+#include "ps/message_limits.h"
 #include "ps/operation.h"
 #include "ps/pooled_cut.h"
 #include "ps/resending_stream.h"
@@ -998,7 +999,7 @@ bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const
     num_ids += segment.ids.size();
     num_bytes += segment.ids.size() * (sizeof(uint64_t) + WireBytes(core_->options.wire, spec->second.dim()));
   }
-  return num_ids > 0 && num_bytes <= core_->options.message_bytes;
+  return num_ids > 0 && num_bytes <= core_->options.message_bytes && segments.size() <= kMaxSegments;
 }
 
 Future<Done> RemoteClient::AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {

@@ -20,7 +20,7 @@ namespace tandem::ps {
 struct RemoteClientOptions {
   // How long any other operation may take, waiting for other trainers included.
   absl::Duration timeout = absl::Seconds(60);
-  // Ids and rows of one message; not above kMaxMessageBytes of ps/service.h. 1 MiB of rows of dim 32 or more and their ids.
+  // Ids and rows of one message; not above kMaxMessageBytes of ps/message_limits.h. 1 MiB of rows of dim 32 or more and their ids.
   size_t message_bytes = size_t{9} << 17;
   ConsistencySpec consistency = {};  // the job's
   // How rows and gradients travel. Ids travel as differences wherever they ascend.

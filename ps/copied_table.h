@@ -43,6 +43,8 @@ class CopiedTable {
   absl::uint128 GradientNorm() { return table_.GradientNorm(); }
   // Whether a row was updated.
   bool Commit(const CommitArgs& args);
+  // As Table's.
+  const absl::Status& overflow() const { return table_.overflow(); }
   // Adds ids, ascending, and (first value - value) / num_trainers of the rows that were updated: the gradient that makes servers' rows,
   // plain SGD at rate 1, follow. The window ends.
   void TakeDeltas(uint32_t num_trainers, std::vector<uint64_t>* ids, std::vector<float>* gradients);

@@ -38,10 +38,15 @@ absl::uint128 NormOfHeld(const StepPushes& pushes, TableWorker& worker) {
   return total;
 }
 
-void CommitPending(const CommitArgs& args, TableWorker& worker) {
+absl::Status CommitPending(const CommitArgs& args, TableWorker& worker) {
   std::map<uint32_t, double> rates;
   for (const TableRateValue& rate : args.rates) rates[rate.table] = rate.learning_rate;
-  for (auto& [number, table] : worker.tables()) table->Commit(args.step, rates[number], args.gradient_scale, args.skip);
+  absl::Status overflow;
+  for (auto& [number, table] : worker.tables()) {
+    table->Commit(args.step, rates[number], args.gradient_scale, args.skip);
+    overflow.Update(table->overflow());
+  }
+  return overflow;
 }
 
 }  // namespace tandem::ps

@@ -39,7 +39,8 @@ class HeldPushes {
 void AccumulateHeld(const StepPushes& pushes, TableWorker& worker);
 // The squared norm of that, which leaves nothing pending.
 absl::uint128 NormOfHeld(const StepPushes& pushes, TableWorker& worker);
-// What is pending in the worker's tables becomes part of the rows, or of nothing if the step is skipped.
-void CommitPending(const CommitArgs& args, TableWorker& worker);
+// What is pending in the worker's tables becomes part of the rows, or of nothing if the step is skipped. OutOfRange as
+// Table::overflow says: the tables are of no use any more.
+absl::Status CommitPending(const CommitArgs& args, TableWorker& worker);
 
 }  // namespace tandem::ps

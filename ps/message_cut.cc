@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ps/message_limits.h"
+
 namespace tandem::ps {
 namespace {
 
@@ -32,7 +34,7 @@ std::vector<CutMessage> CutForServer(int server, const std::vector<std::vector<O
     const size_t count = split[segment][static_cast<size_t>(server)].ids.size();
     const size_t id_bytes = MessageBytes(row_bytes[segment]);
     for (size_t begin = 0; begin < count;) {
-      if (room < id_bytes) {
+      if (room < id_bytes || messages.back().ranges.size() == kMaxSegments) {
         messages.push_back({server, {}, 0, 0});
         room = std::max(message_bytes, id_bytes);
       }

@@ -24,7 +24,7 @@ struct CutMessage {
 };
 
 // `split[segment][server]` are the segments' ids by owner, `row_bytes[segment]` what a row takes. A message holds at most
-// `max_bytes` of ids and rows, but at least one row; those of a server are of about one size. Servers take turns in the result.
+// `max_bytes` of ids and rows, but at least one row, and kMaxSegments ranges; those of a server are of about one size. Servers take turns in the result.
 std::vector<CutMessage> CutMessages(const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
                                     size_t max_bytes);
 

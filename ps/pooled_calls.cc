@@ -12,7 +12,7 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/status_macros.h"
 #include "ps/bag_rows.h"
-#include "ps/service.h"
+#include "ps/message_limits.h"
 #include "ps/wire_codec.h"
 
 namespace tandem::ps {
@@ -103,24 +103,24 @@ void WeighGradients(const SegmentBags& bags, const char* of_bags, float* gradien
   }
 }
 
+// REQUIRES: the header was checked.
 template <class Request>
-absl::StatusOr<Request> Receive(rpc::Payload& payload, const std::vector<int>& fields, const PooledCalls::CheckHeader& check,
-                                Received* received) {
+absl::StatusOr<Request> Receive(rpc::Payload& payload, const std::vector<int>& fields, Received* received) {
   received->payload = std::move(payload);
-  Request request;
-  if (!rpc::SplitBytesFields(received->payload.Flatten(), fields, &received->split) ||
-      !request.ParseFromString(received->split.small_fields)) {
-    return Malformed("not a protobuf message");
+  if (!rpc::SplitBytesFields(received->payload.Flatten(), fields, &received->split, kMaxSmallBytes)) {
+    return Malformed("not a protobuf message, or one with too many bytes beside its ids and rows");
   }
-  RETURN_IF_ERROR(check(request.header()));
+  Request request;
+  RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   return request;
 }
 
 }  // namespace
 
-absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version, const rpc::Reply& reply) const {
+absl::Status PooledCalls::Pull(rpc::Payload& payload, const rpc::Reply& reply) const {
+  RETURN_IF_ERROR(check_.CheckHeader(payload, Senders::ANY));
   const auto received = std::make_shared<Received>();
-  ASSIGN_OR_RETURN(const auto request, Receive<PullPooledRequest>(payload, {13, 14, 15}, check_, received.get()));
+  ASSIGN_OR_RETURN(const auto request, Receive<PullPooledRequest>(payload, {13, 14, 15}, received.get()));
   RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
   const auto pooled = Buffer::Allocate(received->num_values * sizeof(float));
   std::memset(pooled->data(), 0, pooled->num_bytes());
@@ -137,10 +137,10 @@ absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version
   if (request.header().sender().role() == TRAINER) caller = {request.header().sender().rank(), request.header().sender().incarnation()};
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [received, pooled, reply, shard_map_version](absl::Status status) {
+      [received, pooled, reply, version = check_.shard_map_version()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullPooledReply small;
-        small.set_shard_map_version(shard_map_version);
+        small.set_shard_map_version(version);
         rpc::Payload message(small.SerializeAsString());
         rpc::AppendBytesField(message, 15, pooled->data(), pooled->num_bytes(), pooled);
         reply(std::move(message));
@@ -150,8 +150,9 @@ absl::Status PooledCalls::Pull(rpc::Payload& payload, uint32_t shard_map_version
 }
 
 absl::Status PooledCalls::Push(rpc::Payload& payload, const rpc::Reply& reply) const {
+  RETURN_IF_ERROR(check_.CheckHeader(payload, Senders::TRAINERS));
   const auto received = std::make_shared<Received>();
-  ASSIGN_OR_RETURN(const auto request, Receive<PushPooledRequest>(payload, {12, 13, 14, 15}, check_, received.get()));
+  ASSIGN_OR_RETURN(const auto request, Receive<PushPooledRequest>(payload, {12, 13, 14, 15}, received.get()));
   RETURN_IF_ERROR(CheckPayload(request, received->split.bytes_fields));
   RETURN_IF_ERROR(TakeSegments(host_, request.segments(), received.get()));
   const std::string_view gradients = received->split.bytes_fields[3];

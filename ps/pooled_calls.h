@@ -1,11 +1,9 @@
 // PullPooled and PushPooled of tandem.EmbeddingService over a host: bags of ids become a pull, or a push, of their rows, which the host
 // knows as any other; so waiting for a step, exactly-once and the order of sums are those of rows.
-// Thread rule: as EmbeddingService, which checks the headers.
+// Thread rule: as EmbeddingService.
 #pragma once
 
-#include <functional>
-
-#include "proto/embedding.pb.h"
+#include "ps/request_check.h"
 #include "ps/table_host.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
@@ -14,16 +12,16 @@ namespace tandem::ps {
 
 class PooledCalls {
  public:
-  using CheckHeader = std::function<absl::Status(const RequestHeader&)>;
-  PooledCalls(TableHost& host, CheckHeader check) : host_(host), check_(std::move(check)) {}
+  // Both must outlive it.
+  PooledCalls(TableHost& host, const RequestCheck& check) : host_(host), check_(check) {}
 
   // Refused input is told by the return value, before anything is done; everything else by `reply`.
-  absl::Status Pull(rpc::Payload& payload, uint32_t shard_map_version, const rpc::Reply& reply) const;
+  absl::Status Pull(rpc::Payload& payload, const rpc::Reply& reply) const;
   absl::Status Push(rpc::Payload& payload, const rpc::Reply& reply) const;
 
  private:
   TableHost& host_;
-  const CheckHeader check_;
+  const RequestCheck& check_;
 };
 
 }  // namespace tandem::ps

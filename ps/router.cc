@@ -61,6 +61,12 @@ class SeenIds {
 
 }  // namespace
 
+ShardSet ShardsOwnedBy(const rpc::ShardMap& map, uint32_t ps) {
+  ShardSet shards;
+  for (uint32_t shard = 0; map.num_ps() > 0 && shard < kNumVirtualShards; ++shard) shards.set(shard, map.Owner(shard) == ps);
+  return shards;
+}
+
 Router::Router(std::vector<uint16_t> owner_of_shard, int num_owners)
     : owner_of_shard_(std::move(owner_of_shard)), num_owners_(num_owners), multiplier_(Secret() | 1) {
   TANDEM_CHECK_EQ(owner_of_shard_.size(), size_t{kNumVirtualShards});

@@ -18,6 +18,9 @@ namespace tandem::ps {
 
 using ShardSet = std::bitset<rpc::kNumVirtualShards>;
 
+// The virtual shards of parameter server `ps`.
+ShardSet ShardsOwnedBy(const rpc::ShardMap& map, uint32_t ps);
+
 // One owner's part of a segment: ids[i] was at place positions[i] of the segment. Order is kept. A sole owner has all ids where
 // they were, and no positions: whole runs of rows can then be copied at once.
 struct OwnedIds {

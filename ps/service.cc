@@ -22,6 +22,10 @@ absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what));
 }
 
+absl::Status NotSplit() {
+  return Malformed(absl::StrCat("not a protobuf message, or one with more than ", kMaxSmallBytes, " bytes beside its ids and rows"));
+}
+
 template <class Message>
 rpc::Payload Encode(const Message& message) {
   return rpc::Payload(message.SerializeAsString());
@@ -64,13 +68,22 @@ struct Received {
   std::shared_ptr<Buffer> decoded_ids;
 };
 
+// REQUIRES: the header was checked.
 absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const std::vector<int>& bytes_fields) {
   auto received = std::make_shared<Received>();
   received->payload = std::move(payload);
-  if (!rpc::SplitBytesFields(received->payload.Flatten(), bytes_fields, &received->split)) {
-    return Malformed("not a protobuf message");
-  }
+  if (!rpc::SplitBytesFields(received->payload.Flatten(), bytes_fields, &received->split, kMaxSmallBytes)) return NotSplit();
   return received;
+}
+
+// A commit inside a push has as few rates as one that comes alone.
+absl::Status CheckCommitFields(std::string_view small_fields) {
+  absl::Status status;
+  rpc::ForEachField(small_fields, [&status](const rpc::MessageField& field) {
+    if (field.number == PushRequest::kCommitFieldNumber) status.Update(rpc::CheckFields(field.content, kMaxFields));
+    return true;
+  });
+  return status;
 }
 
 template <class Segments>
@@ -144,40 +157,12 @@ void EmbeddingService::Register(rpc::Server& server) {
   handle("TakeTrace", rpc::MethodKind::UNARY, &EmbeddingService::TakeTrace);
 }
 
-absl::Status EmbeddingService::CheckHeader(const RequestHeader& header) const {
-  if (header.protocol_version() != kProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(),
-                                                      ", this server speaks ", kProtocolVersion));
-  }
-  const uint64_t job_epoch = job_epoch_;
-  if (job_epoch == 0) return absl::UnavailableError("this server has not joined its job yet");
-  if (header.job_epoch() != job_epoch) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("job epoch ", header.job_epoch(), ", this server serves ", job_epoch, ": another job, or restarted"));
-  }
-  if (header.generation() != generation_) {
-    return absl::FailedPreconditionError(absl::StrCat("generation ", header.generation(), ", this server's is ",
-                                                      generation_.load(), ": the generation changed, rejoin"));
-  }
-  return absl::OkStatus();
-}
-
-template <class Request>
-absl::StatusOr<Request> EmbeddingService::Decode(rpc::Payload& payload) const {
-  const std::string_view bytes = payload.Flatten();
-  Request request;
-  if (!request.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Malformed(request.GetTypeName());
-  }
-  RETURN_IF_ERROR(CheckHeader(request.header()));
-  return request;
-}
-
 template <class Segments>
 absl::StatusOr<size_t> EmbeddingService::CountRowBytes(const Segments& segments, IdsFormat ids_format, size_t ids_bytes,
                                                        WireFormat format, std::vector<size_t>* row_bytes) const {
   if (!IdsFormat_IsValid(ids_format)) return absl::InvalidArgumentError(absl::StrCat("unknown ids_format ", int{ids_format}));
   if (!WireFormat_IsValid(format)) return absl::InvalidArgumentError(absl::StrCat("unknown format of rows ", int{format}));
+  row_bytes->reserve(static_cast<size_t>(segments.size()));
   const size_t id_bytes = ids_format == IDS_RAW ? sizeof(uint64_t) : 1;  // at least
   size_t ids_left = ids_bytes / id_bytes, ids = 0, total = 0;
   for (const Segment& segment : segments) {
@@ -200,7 +185,7 @@ absl::StatusOr<size_t> EmbeddingService::CountRowBytes(const Segments& segments,
 }
 
 void EmbeddingService::CreateTables(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<CreateTablesRequest>(payload);
+  const auto request = check_.Decode<CreateTablesRequest>(payload, Senders::TRAINERS);
   if (!request.ok()) return reply(request.status());
   host_.CreateTables({request->tables().begin(), request->tables().end()}, request->num_trainers(),
                      ReplyEmpty(std::move(reply)), request->consistency());
@@ -211,10 +196,10 @@ void EmbeddingService::Assign(rpc::Payload payload, rpc::Reply reply) {
 }
 
 absl::Status EmbeddingService::StartAssign(rpc::Payload& payload, const rpc::Reply& reply) {
+  RETURN_IF_ERROR(check_.CheckHeader(payload, Senders::TRAINERS));
   ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {14, 15}));
   AssignRequest request;
-  if (!request.ParseFromString(received->split.small_fields)) return Malformed("AssignRequest");
-  RETURN_IF_ERROR(CheckHeader(request.header()));
+  RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   const std::string_view ids = received->split.bytes_fields[0], values = received->split.bytes_fields[1];
   if (Crc32c(Crc32c(0, ids.data(), ids.size()), values.data(), values.size()) != request.payload_crc32c()) {
     return absl::InvalidArgumentError("payload checksum of an assignment is wrong: damaged on its way");
@@ -231,11 +216,12 @@ void EmbeddingService::Read(rpc::Payload payload, rpc::Reply reply) {
 }
 
 absl::Status EmbeddingService::StartRead(rpc::Payload& payload, const rpc::Reply& reply) {
+  RETURN_IF_ERROR(check_.CheckHeader(payload, Senders::ANY));
   ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15}));
   ReadRequest request;
-  if (!request.ParseFromString(received->split.small_fields)) return Malformed("ReadRequest");
-  RETURN_IF_ERROR(CheckHeader(request.header()));
+  RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   const std::string_view ids = received->split.bytes_fields[0];
+  RETURN_IF_ERROR(host_.CheckWidth(request.table(), request.width()));
   ASSIGN_OR_RETURN(const size_t count, CountRows(ids.size(), request.width()));
   auto values = Buffer::Allocate(count * request.width() * sizeof(float));
   host_.Read(request.table(), ids.data(), count, static_cast<float*>(values->data()), request.width(),
@@ -253,10 +239,10 @@ void EmbeddingService::Pull(rpc::Payload payload, rpc::Reply reply) {
 }
 
 absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply& reply) {
+  RETURN_IF_ERROR(check_.CheckHeader(payload, Senders::ANY));
   ASSIGN_OR_RETURN(const std::shared_ptr<Received> received, Receive(payload, {15, 16}));
   PullRequest request;
-  if (!request.ParseFromString(received->split.small_fields)) return Malformed("PullRequest");
-  RETURN_IF_ERROR(CheckHeader(request.header()));
+  RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   const WireFormat format = request.rows_format();
   std::vector<size_t> row_bytes;
   ASSIGN_OR_RETURN(const size_t total, CountRowBytes(request.segments(), request.ids_format(),
@@ -266,6 +252,7 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
                    CopyVersions(received->split.bytes_fields[1], CountIds(request.segments())));
   auto rows = reply.Allocate(total);
   std::vector<PullPart> parts;
+  parts.reserve(row_bytes.size());
   char* next_rows = static_cast<char*>(rows->data());
   uint32_t* next_versions = versions == nullptr ? nullptr : static_cast<uint32_t*>(versions->data());
   for (int i = 0; i < request.segments_size(); ++i) {
@@ -280,7 +267,7 @@ absl::Status EmbeddingService::StartPull(rpc::Payload& payload, const rpc::Reply
   if (request.header().sender().role() == TRAINER) caller = CallerOf(request.header());
   host_.Pull(
       caller, request.step(), request.create(), parts,
-      [reply, rows, versions, parts, row_bytes, version = shard_map_version_.load()](absl::Status status) {
+      [reply, rows, versions, parts, row_bytes, version = check_.shard_map_version()](absl::Status status) {
         if (!status.ok()) return reply(status);
         PullReply small;
         small.set_shard_map_version(version);
@@ -302,14 +289,13 @@ void EmbeddingService::Push(rpc::Payload payload, rpc::Reply reply) {
 }
 
 absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply& reply) {
+  RETURN_IF_ERROR(check_.CheckHeader(payload, Senders::TRAINERS));
   const auto received = std::make_shared<Received>();
   received->payload = std::move(payload);
-  if (!rpc::SplitBytesFields(received->payload, {14}, 15, &received->split, &received->gradients)) {
-    return Malformed("not a protobuf message");
-  }
+  if (!rpc::SplitBytesFields(received->payload, {14}, 15, &received->split, &received->gradients, kMaxSmallBytes)) return NotSplit();
   PushRequest request;
-  if (!request.ParseFromString(received->split.small_fields)) return Malformed("PushRequest");
-  RETURN_IF_ERROR(CheckHeader(request.header()));
+  RETURN_IF_ERROR(CheckCommitFields(received->split.small_fields));
+  RETURN_IF_ERROR(RequestCheck::ParseFields(received->split.small_fields, kMaxFields, &request));
   const std::string_view ids = received->split.bytes_fields[0];
   std::vector<std::string_view> payload_pieces{ids};
   payload_pieces.insert(payload_pieces.end(), received->gradients.begin(), received->gradients.end());
@@ -321,6 +307,7 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
   if (total != TotalBytes(received->gradients)) return Malformed("gradients are not as long as segments say");
   ASSIGN_OR_RETURN(const char* next_ids, ReadIds(request.segments(), request.ids_format(), *received));
   std::vector<PushPart> parts;
+  parts.reserve(row_bytes.size());
   PieceReader gradients(received->gradients);
   for (int i = 0; i < request.segments_size(); ++i) {
     const size_t count = request.segments(i).count();
@@ -341,7 +328,7 @@ absl::Status EmbeddingService::StartPush(rpc::Payload& payload, const rpc::Reply
 }
 
 void EmbeddingService::PullPooled(rpc::Payload payload, rpc::Reply reply) {
-  if (absl::Status status = pooled_.Pull(payload, shard_map_version_, reply); !status.ok()) reply(status);
+  if (absl::Status status = pooled_.Pull(payload, reply); !status.ok()) reply(status);
 }
 
 void EmbeddingService::PushPooled(rpc::Payload payload, rpc::Reply reply) {
@@ -349,7 +336,7 @@ void EmbeddingService::PushPooled(rpc::Payload payload, rpc::Reply reply) {
 }
 
 void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<GradientNormRequest>(payload);
+  const auto request = check_.Decode<GradientNormRequest>(payload, Senders::TRAINERS);
   if (!request.ok()) return reply(request.status());
   host_.GradientNorm(
       CallerOf(request->header()), request->step(),
@@ -364,13 +351,13 @@ void EmbeddingService::GradientNorm(rpc::Payload payload, rpc::Reply reply) {
 }
 
 void EmbeddingService::Commit(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<CommitRequest>(payload);
+  const auto request = check_.Decode<CommitRequest>(payload, Senders::TRAINERS);
   if (!request.ok()) return reply(request.status());
   host_.Commit(CallerOf(request->header()), ArgsOf(*request, request->step()), ReplyEmpty(std::move(reply)), request->header().trace_id());
 }
 
 void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<HashRequest>(payload);
+  const auto request = check_.Decode<HashRequest>(payload, Senders::ANY);
   if (!request.ok()) return reply(request.status());
   host_.Hash([reply = std::move(reply)](absl::StatusOr<HashResult> result) {
     if (!result.ok()) return reply(result.status());
@@ -383,7 +370,7 @@ void EmbeddingService::Hash(rpc::Payload payload, rpc::Reply reply) {
 }
 
 void EmbeddingService::Statistics(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<StatisticsRequest>(payload);
+  const auto request = check_.Decode<StatisticsRequest>(payload, Senders::ANY);
   if (!request.ok()) return reply(request.status());
   host_.Statistics([reply = std::move(reply)](const absl::StatusOr<StatisticsReply>& statistics) {
     if (!statistics.ok()) return reply(statistics.status());
@@ -392,7 +379,7 @@ void EmbeddingService::Statistics(rpc::Payload payload, rpc::Reply reply) {
 }
 
 void EmbeddingService::Save(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<SaveRequest>(payload);
+  const auto request = check_.Decode<SaveRequest>(payload, Senders::TRAINERS);
   if (!request.ok()) return reply(request.status());
   host_.Save(
       request->step(), request->folder(), request->header().job_epoch(),
@@ -406,13 +393,13 @@ void EmbeddingService::Save(rpc::Payload payload, rpc::Reply reply) {
 }
 
 void EmbeddingService::TakeTrace(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<TakeTraceRequest>(payload);
+  const auto request = check_.Decode<TakeTraceRequest>(payload, Senders::ANY);
   if (!request.ok()) return reply(request.status());
   reply(Encode(rpc::AnswerTakeTrace(host_.tracer())));
 }
 
 void EmbeddingService::Load(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<LoadRequest>(payload);
+  const auto request = check_.Decode<LoadRequest>(payload, Senders::TRAINERS, kMaxLoadFields);
   if (!request.ok()) return reply(request.status());
   host_.Load({.step = request->step(),
               .folder = request->folder(),

@@ -1,39 +1,37 @@
-// The tables of a TableHost as tandem.EmbeddingService: decodes messages, checks protocol version, job epoch, generation,
-// sizes and checksum, and hands the rest to the host. Rows are written by the workers straight into the reply's buffer; pushed
-// gradients stay in the receive buffer until their step is committed. Nothing that a message says is trusted: sizes are
-// checked against each other, and bounded, before anything is allocated.
+// The tables of a TableHost as tandem.EmbeddingService: checks who sends a message (RequestCheck), decodes the rest, checks sizes and
+// checksum, and hands all to the host. Rows are written by the workers straight into the reply's buffer; pushed gradients stay in the
+// receive buffer until their step is committed. Nothing that a message says is trusted: the header is checked before anything else is read,
+// and sizes are checked against each other, and bounded, before anything is allocated.
 // Thread rule: handlers run on any thread and never block. The host must outlive the server's last call.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "proto/embedding.pb.h"
+#include "ps/message_limits.h"
 #include "ps/pooled_calls.h"
+#include "ps/request_check.h"
 #include "ps/table_host.h"
+#include "rpc/master/shard_map.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
 
 namespace tandem::ps {
 
-inline constexpr uint32_t kProtocolVersion = 1;
-// Of the rows or gradients in one message, and of its ids as u64; a larger job is cut into several messages.
-inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
-
 class EmbeddingService {
  public:
   // Answers every call with Unavailable (come again) until Open: a server must listen before it can join a job.
-  explicit EmbeddingService(TableHost& host)
-      : host_(host), pooled_(host, [this](const RequestHeader& header) { return CheckHeader(header); }) {}
+  explicit EmbeddingService(TableHost& host) : host_(host), pooled_(host, check_) {}
+  // Of a server that owns all virtual shards, open from the start.
   EmbeddingService(TableHost& host, uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) : EmbeddingService(host) {
-    Open(job_epoch, generation, shard_map_version);
+    check_.Open(job_epoch, generation, shard_map_version);
   }
 
-  // REQUIRES: job_epoch != 0. Once.
-  void Open(uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) {
-    generation_ = generation;
-    shard_map_version_ = shard_map_version;
-    job_epoch_ = job_epoch;
+  // Serves parameter server `rank` of `map`. REQUIRES: job_epoch != 0. Once.
+  void Open(uint64_t job_epoch, uint32_t generation, const rpc::ShardMap& map, uint32_t rank) {
+    host_.Own(ShardsOwnedBy(map, rank), map.version());
+    check_.Open(job_epoch, generation, map.version());
   }
 
   // The service object must outlive `server`.
@@ -56,10 +54,6 @@ class EmbeddingService {
   void TakeTrace(rpc::Payload request, rpc::Reply reply);
 
  private:
-  absl::Status CheckHeader(const RequestHeader& header) const;
-  // Parses a message without bytes fields and checks its header.
-  template <class Request>
-  absl::StatusOr<Request> Decode(rpc::Payload& payload) const;
   absl::Status StartAssign(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartRead(rpc::Payload& payload, const rpc::Reply& reply);
   absl::Status StartPull(rpc::Payload& payload, const rpc::Reply& reply);
@@ -71,9 +65,8 @@ class EmbeddingService {
                                        std::vector<size_t>* row_bytes) const;
 
   TableHost& host_;
+  RequestCheck check_;
   const PooledCalls pooled_;
-  std::atomic<uint32_t> generation_{0}, shard_map_version_{0};
-  std::atomic<uint64_t> job_epoch_{0};  // 0: not open; set after the others
 };
 
 }  // namespace tandem::ps

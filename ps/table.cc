@@ -289,29 +289,62 @@ void Table::SumPending(size_t pending_row, float* sum) {
 
 uint32_t Table::SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
   SumPending(pending_row, sum);
-  if (spec_.non_finite() == TableSpec::REJECT || AllFinite({sum, spec_.dim()})) return pending_.count(pending_row);
+  const uint32_t count = pending_.count(pending_row);
+  // REJECT has looked at each gradient when its message came.
+  if (count == 1 && spec_.non_finite() == TableSpec::REJECT) return count;
+  if (AllFinite({sum, spec_.dim()})) return count;
   return SumMended(pending_row, step, sum, guarded);
 }
 
 uint32_t Table::SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
-  const bool clip = spec_.non_finite() == TableSpec::CLIP;
+  const bool skip = spec_.non_finite() == TableSpec::SKIP, clip = spec_.non_finite() == TableSpec::CLIP;
   std::vector<float> values(spec_.dim());
   std::fill_n(sum, values.size(), 0.0f);
-  uint32_t added = 0;
+  uint32_t added = 0, trainer = 0;
+  bool sum_finite = true;
   for (auto* gradient = &pending_.first(pending_row); gradient != nullptr; gradient = pending_.next(*gradient)) {
     Decode(*gradient, values.data());
+    const auto sender = static_cast<uint32_t>(pending_.SequenceOf(*gradient) >> kSequenceBits);
     const bool finite = AllFinite(values);
-    if (!finite && guarded != nullptr) {
+    if (!finite && guarded != nullptr && (skip || clip)) {
       ++(clip ? guarded->mended : guarded->skipped);
-      const uint64_t trainer = pending_.SequenceOf(*gradient) >> kSequenceBits;
-      guarded->NoteOffender({pending_.ids()[pending_row], static_cast<uint32_t>(trainer), step});
+      guarded->NoteOffender({pending_.ids()[pending_row], sender, step});
     }
-    if (!finite && !clip) continue;
-    ZeroNonFinite(absl::MakeSpan(values));
+    if (!finite && skip) continue;
+    if (clip) ZeroNonFinite(absl::MakeSpan(values));
     for (size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
     ++added;
+    if (sum_finite && !AllFinite({sum, values.size()})) {
+      sum_finite = false;
+      trainer = sender;
+    }
   }
-  ZeroNonFinite({sum, values.size()});  // of finite numbers, too large together
+  return sum_finite ? added : MendSum(pending_row, step, trainer, added, sum, guarded);
+}
+
+uint32_t Table::MendSum(size_t pending_row, uint64_t step, uint32_t trainer, uint32_t added, float* sum, ValueGuardStatistics* guarded) {
+  const ValueGuardStatistics::Offender offender{pending_.ids()[pending_row], trainer, step};
+  switch (spec_.non_finite()) {
+    case TableSpec::CLIP:
+      ZeroNonFinite({sum, spec_.dim()});
+      break;
+    case TableSpec::SKIP:
+      std::fill_n(sum, spec_.dim(), 0.0f);
+      added = 0;
+      break;
+    default:  // REJECT: the norm of such a step saturates
+      added = 0;
+      if (guarded == nullptr) break;
+      absl::Status rejected = guarded->NoteRejectedSum(spec_.name(), offender);
+      if (!overflow_.ok() && overflow_id_ <= offender.id) return added;
+      overflow_ = std::move(rejected);
+      overflow_id_ = offender.id;
+      return added;
+  }
+  if (guarded != nullptr) {
+    ++(spec_.non_finite() == TableSpec::CLIP ? guarded->mended : guarded->skipped);
+    guarded->NoteOffender(offender);
+  }
   return added;
 }
 

@@ -87,7 +87,12 @@ class Table {
   // Applies the pending gradients (times `scale`) as step `step`, or with `skip` drops them; none are pending afterwards. Where
   // trainers commit one by one, a step has several, in any order. Then CATCH_UP counts the steps from the row's last to this one, if
   // there are any, and DENSE_EQUIVALENT has no meaning.
+  // A row whose finite gradients add up to an infinity is a row with a gradient that is not finite: SKIP leaves the row as it was, CLIP
+  // makes those numbers 0, REJECT leaves the row as it was and sets overflow().
   void Commit(uint64_t step, double learning_rate, float scale, bool skip);
+  // OutOfRange, naming the row with the smallest id, once a Commit has met such a sum under REJECT. Other rows have that step: the table
+  // is of no use any more.
+  const absl::Status& overflow() const { return overflow_; }
   // Forgets the pending gradients, as if they had not come.
   void DropPending();
   // Makes `step` the last one committed. Of those before it every row has had its share. REQUIRES: nothing was committed.
@@ -161,9 +166,13 @@ class Table {
   void FetchGradients(size_t pending_row, const LineFetch& lines) const;
   // Of the row that is so manieth among the pending ones: the sum of its gradients, in `sum` [dim].
   void SumPending(size_t pending_row, float* sum);
-  // Likewise without what is not finite, as the table's policy has it; returns how many were added. `guarded`: counts, may be null.
+  // Like SumPending, but treats what is not finite as the table's policy says. Returns how many gradients were added; 0: the row has none.
+  // `guarded` counts and may be null.
   uint32_t SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
   [[gnu::noinline]] uint32_t SumMended(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded);
+  // Treats a sum of finite gradients that is not finite. Returns how many of the `added` gradients count. `trainer` sent the gradient
+  // with which the sum became so.
+  uint32_t MendSum(size_t pending_row, uint64_t step, uint32_t trainer, uint32_t added, float* sum, ValueGuardStatistics* guarded);
   // `scale`, or less if `sum` times it were longer than max_row_norm.
   float ClippedScale(const float* sum, float scale);
 
@@ -192,6 +201,8 @@ class Table {
   std::vector<float> shown_;    // [dim]: of a row on its way to a caller
   std::vector<char> first_;     // a record's weights, while they are only looked at
   ValueGuardStatistics guarded_;
+  absl::Status overflow_;
+  uint64_t overflow_id_ = 0;  // of the row that overflow_ names
   StepCounts left_out_;
 };
 

@@ -62,6 +62,10 @@ std::optional<uint64_t> FindWrongId(const PushPart& part, uint32_t dim) {
   return id;
 }
 
+absl::Status NotOwner(uint32_t shard_map_version, const std::string& what) {
+  return absl::FailedPreconditionError(absl::StrCat("not the owner, map version ", shard_map_version, ": ", what, ", which is another server's"));
+}
+
 // By which a call on so many rows is short or not.
 size_t WorkBytes(const TableSpec& spec, size_t count) {
   const size_t num_bytes = CallBytes(count, spec.dim());
@@ -82,6 +86,24 @@ absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencyS
 }  // namespace
 
 TableHost::~TableHost() { Fail(absl::CancelledError("the parameter server is closing")); }
+
+void TableHost::Own(const ShardSet& shards, uint32_t shard_map_version) {
+  owned_ = shards;
+  shard_map_version_ = shard_map_version;
+}
+
+absl::Status TableHost::CheckOwned(const ShardSet& touched, const TableWorkers::Shares& shares) const {
+  if ((touched & ~owned_).none()) return absl::OkStatus();
+  for (const auto& of_worker : shares) {
+    for (const TableWorkers::Share& share : of_worker) {
+      for (const uint64_t id : share.owned.ids) {
+        const uint32_t shard = rpc::VirtualShard(share.table, id);
+        if (!owned_.test(shard)) return NotOwner(shard_map_version_, absl::StrCat("id ", id, " of table ", share.table, " is in virtual shard ", shard));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
 
 absl::Status TableHost::CheckTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) const {
   if (num_trainers == 0 || num_trainers >= 1u << (64 - kSequenceBits)) {
@@ -125,7 +147,9 @@ absl::StatusOr<TableWorkers::Shares> TableHost::SharesOf(uint32_t table, const v
   ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(table));
   RETURN_IF_ERROR(CheckRowWidth(*spec, width));
   TableWorkers::Shares shares(workers_.size());
-  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, {}, &shares, nullptr));
+  ShardSet touched;
+  RETURN_IF_ERROR(workers_.AddShares(*spec, ids, count, {}, &shares, Noted(&touched)));
+  RETURN_IF_ERROR(CheckOwned(touched, shares));
   return shares;
 }
 
@@ -201,6 +225,11 @@ absl::StatusOr<uint32_t> TableHost::Dim(uint32_t table) const {
   return spec->dim();
 }
 
+absl::Status TableHost::CheckWidth(uint32_t table, size_t width) const {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(table));
+  return CheckRowWidth(*spec, width);
+}
+
 void TableHost::PostPull(ParkedPull pull, TableWorkers::Posted* posted) {
   ++counts_.pulls;
   workers_.PostToOwners(
@@ -221,19 +250,21 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
   TableWorkers::Posted posted;
   absl::Status refused = [&]() -> absl::Status {
     size_t num_bytes = 0;
+    ShardSet touched;
     ParkedPull pull{caller, step, TableWorkers::Shares(workers_.size()), create, done, trace_id};
     for (const PullPart& part : parts) {
       ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
       num_bytes += WorkBytes(*spec, part.count);
       if (part.row_of != nullptr) {
         RETURN_IF_ERROR(workers_.AddSums(*spec, part.ids, part.count, part.row_of, part.weights, static_cast<float*>(part.rows),
-                                         &pull.shares));
+                                         &pull.shares, Noted(&touched)));
         continue;
       }
       const TableWorkers::Share values{
           .rows = part.rows, .format = part.format, .versions = part.versions, .read_bound = part.read_bound};
-      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, nullptr));
+      RETURN_IF_ERROR(workers_.AddShares(*spec, part.ids, part.count, values, &pull.shares, Noted(&touched)));
     }
+    RETURN_IF_ERROR(CheckOwned(touched, pull.shares));
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
     ASSIGN_OR_RETURN(const StepGate::PullVerdict verdict, gate_.AdmitPull(caller, step));
@@ -284,6 +315,7 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
     if (wrong.has_value()) rejects = spec;
     wrong_id = wrong.value_or(0);
   }
+  RETURN_IF_ERROR(CheckOwned(touched, shares));
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failed_);
   if (rejects != nullptr) return Reject(*rejects, wrong_id, place, touched);
@@ -442,10 +474,12 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
 
 void TableHost::PostCommit(const CommitArgs& args, Callbacks* later, TableWorkers::Posted* posted) {
   ++counts_.commits;
+  const auto results = std::make_shared<std::vector<absl::Status>>(workers_.size());
   workers_.PostToAll(
-      [args](TableWorker& worker) { CommitPending(args, worker); },
-      [waiting = std::move(waiting_commits_)] {
-        for (const Done& done : waiting) done(absl::OkStatus());
+      [args, results](TableWorker& worker) { (*results)[static_cast<size_t>(worker.number())] = CommitPending(args, worker); },
+      [this, results, waiting = std::move(waiting_commits_)] {
+        const absl::Status status = FinishCommit(*results);
+        for (const Done& done : waiting) done(status);
       },
       WorkSpan(SpanKind::COMMIT, "apply_step", args.step, std::exchange(commit_trace_id_, 0)),
       std::exchange(pending_bytes_, 0) <= kShortCallBytes ? posted : nullptr);
@@ -470,14 +504,22 @@ void TableHost::PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done
   StepPushes pushes = held_.Take(trainer, args.step);
   size_t num_bytes = 0;
   for (const auto& push : pushes) num_bytes += push->num_bytes;
+  const auto results = std::make_shared<std::vector<absl::Status>>(workers_.size());
   workers_.PostToAll(
-      [args, pushes = std::move(pushes)](TableWorker& worker) {
+      [args, results, pushes = std::move(pushes)](TableWorker& worker) {
         AccumulateHeld(pushes, worker);
-        CommitPending(args, worker);
+        (*results)[static_cast<size_t>(worker.number())] = CommitPending(args, worker);
       },
-      [done = std::move(done)] { done(absl::OkStatus()); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id),
+      [this, results, done = std::move(done)] { done(FinishCommit(*results)); }, WorkSpan(SpanKind::COMMIT, "apply_step", args.step, trace_id),
       num_bytes <= kShortCallBytes ? posted : nullptr);
   PostParkedPulls();
+}
+
+absl::Status TableHost::FinishCommit(const std::vector<absl::Status>& results) {
+  absl::Status overflow;
+  for (const absl::Status& result : results) overflow.Update(result);
+  if (!overflow.ok()) Fail(overflow);
+  return overflow;
 }
 
 void TableHost::PostParkedPulls() {
@@ -584,6 +626,11 @@ void TableHost::Save(uint64_t step, const std::string& folder, uint64_t job_epoc
 void TableHost::Load(const LoadArgs& args, Done done) {
   absl::Status refused = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckLoadArgs(args));
+    for (const ShardRange& range : args.shards) {
+      for (uint32_t shard = range.first(); shard < range.first() + range.count(); ++shard) {
+        if (!owned_.test(shard)) return NotOwner(shard_map_version_, absl::StrCat("virtual shard ", shard));
+      }
+    }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
     RETURN_IF_ERROR(gate_.CheckLoad(args.step));

@@ -81,11 +81,17 @@ class TableHost {
   TableHost(const TableHost&) = delete;
   TableHost& operator=(const TableHost&) = delete;
 
+  // From now on calls that name an id of another virtual shard are refused: FailedPrecondition, "not the owner, map version n". Without
+  // it the host owns all. REQUIRES: before any other call.
+  void Own(const ShardSet& shards, uint32_t shard_map_version);
+
   // Repeatable. FailedPrecondition if a table, the number of trainers or the consistency is known already and differs.
   void CreateTables(const std::vector<TableSpec>& tables, uint32_t num_trainers, Done done,
                     const ConsistencySpec& consistency = {});
   // The dim of a table, to size a reply; InvalidArgument if there is no such table.
   absl::StatusOr<uint32_t> Dim(uint32_t table) const;
+  // InvalidArgument unless rows of the table may be assigned or read with so many numbers (CheckRowWidth).
+  absl::Status CheckWidth(uint32_t table, size_t width) const;
 
   // As Client::Assign and Client::Read. `ids` u64[count] are read before the call returns, values [count, width] until it is answered.
   void Assign(uint32_t table, const void* ids, size_t count, const void* values, size_t width, Done done);
@@ -143,6 +149,10 @@ class TableHost {
   using Callbacks = std::vector<std::function<void()>>;  // collected under the lock, run after it
 
   absl::StatusOr<std::shared_ptr<const TableSpec>> FindSpec(uint32_t table) const;
+  // Where a call's virtual shards are noted for CheckOwned; null if all are this server's.
+  ShardSet* Noted(ShardSet* touched) const { return owned_.all() ? nullptr : touched; }
+  // FailedPrecondition, naming an id of `shares`, if one of its virtual shards in `touched` is another server's.
+  absl::Status CheckOwned(const ShardSet& touched, const TableWorkers::Shares& shares) const;
   // Each worker's share of rows to assign or read.
   absl::StatusOr<TableWorkers::Shares> SharesOf(uint32_t table, const void* ids, size_t count, size_t width) const;
   // REQUIRES: no row differs.
@@ -166,9 +176,13 @@ class TableHost {
   void PostNormOf(uint32_t trainer, uint64_t step, NormDone done, uint64_t trace_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostCommitOf(uint32_t trainer, const CommitArgs& args, Done done, uint64_t trace_id, TableWorkers::Posted* posted)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a step was applied whole: workers' results of CommitPending. If not, the host fails, for its rows are of two steps.
+  absl::Status FinishCommit(const std::vector<absl::Status>& results);
   void FinishNorm(uint64_t step, absl::uint128 norm);
   void FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::StatusOr<LoadedTables>>> loaded, const Done& done);
 
+  ShardSet owned_ = ShardSet().set();
+  uint32_t shard_map_version_ = 0;
   mutable absl::Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   TableSpecs specs_ ABSL_GUARDED_BY(mutex_);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
+#include "ps/message_limits.h"
 #include "ps/table.h"
 
 namespace tandem::ps {
@@ -17,6 +18,7 @@ bool SameSpec(const TableSpec& a, const TableSpec& b) { return a.SerializeAsStri
 absl::Status TableSpecs::Check(const std::vector<TableSpec>& tables) const {
   std::set<uint32_t> numbers;
   std::set<std::string> names;
+  size_t num_tables = by_number_.size();
   for (const TableSpec& spec : tables) {
     RETURN_IF_ERROR(CheckTableSpec(spec));
     if (!numbers.insert(spec.number()).second || !names.insert(spec.name()).second) {
@@ -27,6 +29,9 @@ absl::Status TableSpecs::Check(const std::vector<TableSpec>& tables) const {
       return absl::FailedPreconditionError(absl::StrCat("table ", spec.name(), " exists as number ", number));
     }
     const auto known = by_number_.find(spec.number());
+    if (known == by_number_.end() && ++num_tables > kMaxTables) {
+      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxTables, " tables"));
+    }
     if (known != by_number_.end() && !SameSpec(*known->second, spec)) {
       return absl::FailedPreconditionError(absl::StrCat("table ", spec.number(), " exists as {",
                                                         known->second->ShortDebugString(), "}, this request says {",

@@ -61,8 +61,8 @@ absl::Status TableWorkers::AddShares(const TableSpec& spec, const void* ids, siz
 }
 
 absl::Status TableWorkers::AddSums(const TableSpec& spec, const void* ids, size_t count, const uint32_t* row_of, const void* weights,
-                                   float* sums, Shares* shares) const {
-  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, Split(spec, ids, count, /*touched=*/nullptr, /*distinct=*/false));
+                                   float* sums, Shares* shares, ShardSet* touched) const {
+  ASSIGN_OR_RETURN(std::vector<OwnedIds> owned, Split(spec, ids, count, touched, /*distinct=*/false));
   const auto busy = std::count_if(owned.begin(), owned.end(), [](const OwnedIds& of_worker) { return !of_worker.ids.empty(); });
   std::shared_ptr<SharedSums> shared;
   if (size() > 1) shared = std::make_shared<SharedSums>(count, spec.dim(), row_of, weights, sums, static_cast<int>(busy));

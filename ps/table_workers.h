@@ -63,7 +63,7 @@ class TableWorkers {
   // Likewise each worker's share in adding each id's row, times its weight, to the one of `sums` that row_of says, which ascends. What they
   // point to stays until the task has run.
   absl::Status AddSums(const TableSpec& spec, const void* ids, size_t count, const uint32_t* row_of, const void* weights, float* sums,
-                       Shares* shares) const;
+                       Shares* shares, ShardSet* touched) const;
   // Takes the ids of all other virtual shards away.
   static void KeepShards(const ShardSet& kept, Shares* shares);
   // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it

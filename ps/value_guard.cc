@@ -21,6 +21,14 @@ absl::Status ValueGuardStatistics::NoteRejected(const std::string& table, const 
                                                  offender.step));
 }
 
+absl::Status ValueGuardStatistics::NoteRejectedSum(const std::string& table, const Offender& offender) {
+  ++rejected;
+  NoteOffender(offender);
+  return absl::OutOfRangeError(
+      absl::StrCat("table ", table, ": the gradients of id ", offender.id, " are finite and their sum is not, from that of trainer ",
+                   offender.trainer, " on, in step ", offender.step));
+}
+
 void ValueGuardStatistics::Merge(const ValueGuardStatistics& other) {
   rejected += other.rejected;
   skipped += other.skipped;

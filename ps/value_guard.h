@@ -24,7 +24,8 @@ struct ValueGuardStatistics {
     uint64_t step = 0;
   };
 
-  uint64_t rejected = 0;  // messages refused for a row gradient that was not finite
+  // A row's sum that overflows counts as one row gradient.
+  uint64_t rejected = 0;  // messages refused for a row gradient that was not finite, and sums that overflowed
   uint64_t skipped = 0;   // row gradients dropped because they were not finite
   uint64_t mended = 0;    // row gradients whose numbers that were not finite became 0
   uint64_t clipped = 0;   // rows whose gradient was clipped to max_row_norm, over all steps
@@ -34,6 +35,8 @@ struct ValueGuardStatistics {
   void NoteOffender(const Offender& offender);
   // A message for table `table` is refused because of this gradient; the OutOfRange that says so.
   absl::Status NoteRejected(const std::string& table, const Offender& offender);
+  // The same for a step that is refused because a row's finite gradients add up to an infinity, first with this one.
+  absl::Status NoteRejectedSum(const std::string& table, const Offender& offender);
   void Merge(const ValueGuardStatistics& other);
 };
 

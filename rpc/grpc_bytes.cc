@@ -15,6 +15,10 @@ namespace {
 constexpr size_t kCopyBelowBytes = 64;      // cheaper to copy than to count references
 constexpr size_t kMaxStatusTextBytes = 8000;
 
+// What gRPC says of a call that a server's resource quota has broken off (request_memory.h): HTTP/2's ENHANCE_YOUR_CALM. The quota chooses
+// any call, so this one was not refused, and may come again.
+constexpr char kBrokenOff[] = "Received RST_STREAM with error code 11";
+
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 grpc::Slice ToGrpcSlice(const Payload::Slice& slice) {
@@ -32,10 +36,16 @@ void ToByteBuffer(const Payload& payload, grpc::ByteBuffer* buffer) {
   grpc::ByteBuffer(slices.data(), slices.size()).Swap(buffer);
 }
 
-Payload FromByteBuffer(const grpc::ByteBuffer& buffer) {
+Payload FromByteBuffer(const grpc::ByteBuffer& buffer, std::shared_ptr<const void> held) {
+  struct Owner {
+    std::shared_ptr<const void> held;  // goes after the slices
+    std::vector<grpc::Slice> slices;
+  };
   Payload payload;
   if (!buffer.Valid()) return payload;
-  auto slices = std::make_shared<std::vector<grpc::Slice>>();
+  auto owner = std::make_shared<Owner>();
+  owner->held = std::move(held);
+  const std::shared_ptr<std::vector<grpc::Slice>> slices(owner, &owner->slices);
   // Fails only on a corrupt compressed message, which reads as an empty one: the parser behind says what is missing.
   if (!buffer.Dump(slices.get()).ok()) return payload;
   for (const grpc::Slice& slice : *slices) payload.Append(slice.begin(), slice.size(), slices);
@@ -50,6 +60,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED && status.error_message().rfind(kBrokenOff, 0) == 0) {
+    return absl::UnavailableError("the server's connections hold too much of messages that are not whole yet: it broke the call off");
+  }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 

@@ -2,6 +2,8 @@
 // rpc/*.cc; it only names gRPC's types, so that their headers stay out. Thread rule: pure functions.
 #pragma once
 
+#include <memory>
+
 #include "absl/status/status.h"
 #include "rpc/payload.h"
 
@@ -21,11 +23,12 @@ constexpr int kKeepaliveMilliseconds = 10'000;
 
 // Every slice keeps its owner until gRPC has written it.
 void ToByteBuffer(const Payload& payload, grpc::ByteBuffer* buffer);
-// The slices keep gRPC's receive memory alive.
-Payload FromByteBuffer(const grpc::ByteBuffer& buffer);
+// The slices keep gRPC's receive memory alive, and `held` as long.
+Payload FromByteBuffer(const grpc::ByteBuffer& buffer, std::shared_ptr<const void> held = nullptr);
 
 // Codes map one to one. A long text is cut: it travels as HTTP/2 metadata, whose size is limited.
 grpc::Status ToGrpcStatus(const absl::Status& status);
+// A call that the server broke off to save memory is Unavailable.
 absl::Status FromGrpcStatus(const grpc::Status& status);
 
 }  // namespace tandem::rpc

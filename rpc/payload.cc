@@ -124,24 +124,32 @@ void AppendBytesField(Payload& message, int field_number, const Payload& content
   message.Append(content);
 }
 
-bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split) {
-  split->small_fields.clear();
-  split->bytes_fields.assign(field_numbers.size(), {});
+bool ForEachField(std::string_view message, absl::FunctionRef<bool(const MessageField&)> visit) {
   while (!message.empty()) {
-    const char* field_start = message.data();
+    const char* const begin = message.data();
     uint64_t tag = 0;
     if (!TakeVarint(&message, &tag) || tag > 0xffffffffu || tag >> 3 == 0) return false;
-    std::string_view content;
-    const int wire_type = static_cast<int>(tag & 7);
-    if (!TakeContent(wire_type, &message, &content)) return false;
-    const auto wanted = std::find(field_numbers.begin(), field_numbers.end(), static_cast<int>(tag >> 3));
-    if (wire_type == kLengthDelimited && wanted != field_numbers.end()) {
-      split->bytes_fields[wanted - field_numbers.begin()] = content;  // the last one counts, as in protobuf
-    } else {
-      split->small_fields.append(field_start, message.data() - field_start);
-    }
+    MessageField field{.number = static_cast<int>(tag >> 3), .is_length_delimited = (tag & 7) == kLengthDelimited, .bytes = {}, .content = {}};
+    if (!TakeContent(static_cast<int>(tag & 7), &message, &field.content)) return false;
+    field.bytes = {begin, static_cast<size_t>(message.data() - begin)};
+    if (!visit(field)) return false;
   }
   return true;
+}
+
+bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split, size_t max_small_bytes) {
+  split->small_fields.clear();
+  split->bytes_fields.assign(field_numbers.size(), {});
+  return ForEachField(message, [&](const MessageField& field) {
+    const auto wanted = std::find(field_numbers.begin(), field_numbers.end(), field.number);
+    if (field.is_length_delimited && wanted != field_numbers.end()) {
+      split->bytes_fields[static_cast<size_t>(wanted - field_numbers.begin())] = field.content;  // the last one counts, as in protobuf
+      return true;
+    }
+    if (field.bytes.size() > max_small_bytes - split->small_fields.size()) return false;
+    split->small_fields.append(field.bytes);
+    return true;
+  });
 }
 
 namespace {
@@ -175,18 +183,18 @@ bool FindLastField(const Payload& message, int field_number, std::string_view* f
 }  // namespace
 
 bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
-                      std::vector<std::string_view>* pieces) {
+                      std::vector<std::string_view>* pieces, size_t max_small_bytes) {
   constexpr int kMaxJoins = 4;  // a message begins anywhere in a slice, and what stands before the large field is small
   pieces->clear();
   std::string_view front;
   for (int joins = 0; joins <= kMaxJoins; ++joins) {
-    if (FindLastField(message, large_field, &front, pieces)) return SplitBytesFields(front, field_numbers, split);
+    if (FindLastField(message, large_field, &front, pieces)) return SplitBytesFields(front, field_numbers, split, max_small_bytes);
     if (message.slices().size() < 2) break;
     message.JoinFirst();
   }
   std::vector<int> all = field_numbers;
   all.push_back(large_field);
-  if (!SplitBytesFields(message.Flatten(), all, split)) return false;
+  if (!SplitBytesFields(message.Flatten(), all, split, max_small_bytes)) return false;
   if (!split->bytes_fields.back().empty()) pieces->push_back(split->bytes_fields.back());
   split->bytes_fields.pop_back();
   return true;

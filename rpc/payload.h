@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+
 namespace tandem::rpc {
 
 class Payload {
@@ -45,17 +47,31 @@ void AppendBytesField(Payload& message, int field_number, const void* data, size
 // The same for content that lies in several pieces.
 void AppendBytesField(Payload& message, int field_number, const Payload& content);
 
+// A field of a received message, at its top level.
+struct MessageField {
+  int number = 0;
+  bool is_length_delimited = false;
+  std::string_view bytes;    // with its tag
+  std::string_view content;  // of a length-delimited field
+};
+// Visits the top-level fields of `message` in their order until `visit` returns false. False if the visit ended so, or where the message is not
+// well-formed. Takes no memory.
+bool ForEachField(std::string_view message, absl::FunctionRef<bool(const MessageField&)> visit);
+
 // A received message split into the serialised small fields and views of the bytes fields asked for.
 struct SplitMessage {
   std::string small_fields;                    // parse this with the generated class
   std::vector<std::string_view> bytes_fields;  // one per requested field number, empty if absent; points into the message
 };
-// Scans the top-level fields of `message` (flattened). False if it is not a well-formed protobuf message.
-bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split);
+inline constexpr size_t kAnySmallBytes = ~size_t{0};
+// Scans the top-level fields of `message` (flattened). False if it is not a well-formed protobuf message, or if its small fields take more
+// than `max_small_bytes`.
+bool SplitBytesFields(std::string_view message, const std::vector<int>& field_numbers, SplitMessage* split,
+                      size_t max_small_bytes = kAnySmallBytes);
 // The same for a message with a large field, whose content, empty if absent, stays in as many pieces as it came in: where it is the
 // last field, as ours are, only what stands before it is put together; elsewhere `message` is flattened.
 bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
-                      std::vector<std::string_view>* pieces);
+                      std::vector<std::string_view>* pieces, size_t max_small_bytes = kAnySmallBytes);
 // Only the content of such a field.
 bool FindBytesField(Payload& message, int field_number, std::vector<std::string_view>* pieces);
 

@@ -6,6 +6,7 @@
 #include <grpcpp/impl/rpc_service_method.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/support/server_callback.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <list>
@@ -23,6 +24,7 @@
 #include "rpc/grpc_thread.h"
 #include "rpc/listen.h"
 #include "rpc/ordered_answers.h"
+#include "rpc/request_memory.h"
 #include "rpc/served_call.h"
 #include "rpc/shared_server.h"
 
@@ -35,12 +37,14 @@ constexpr size_t kMaxUnanswered = 4;  // messages of a stream: with the handler,
 
 class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
  public:
-  static UnaryCall* Start(const Handler& handler, const ByteBuffer& request, ByteBuffer* response) {
+  static UnaryCall* Start(const Handler& handler, RequestMemory& memory, const ByteBuffer& request, ByteBuffer* response) {
     ReactionScope scope;
     auto call = std::make_shared<UnaryCall>();
     call->self_ = call;
     call->response_ = response;
-    handler(FromByteBuffer(request), MakeReply(call));
+    auto held = memory.Hold(request.Length());
+    if (held.ok()) handler(FromByteBuffer(request, *std::move(held)), MakeReply(call));
+    else call->Answer(held.status());
     return call.get();
   }
 
@@ -62,10 +66,14 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
 // writing overlap what the handler has begun, and a client that takes no replies is read no more.
 class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public std::enable_shared_from_this<StreamCall> {
  public:
-  explicit StreamCall(std::shared_ptr<const Handler> handler) : handler_(std::move(handler)) {}
+  StreamCall(std::shared_ptr<const Handler> handler, std::shared_ptr<RequestMemory> memory)
+      : handler_(std::move(handler)), memory_(std::move(memory)) {
+    memory_->AddStream();
+  }
+  ~StreamCall() override { memory_->RemoveStream(); }
 
-  static StreamCall* Start(std::shared_ptr<const Handler> handler) {
-    auto call = std::make_shared<StreamCall>(std::move(handler));
+  static StreamCall* Start(std::shared_ptr<const Handler> handler, std::shared_ptr<RequestMemory> memory) {
+    auto call = std::make_shared<StreamCall>(std::move(handler), std::move(memory));
     call->self_ = call;
     call->Advance();
     return call.get();
@@ -82,9 +90,15 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     }
     if (!ok) return Advance();
     ReactionScope scope;
-    Payload message = FromByteBuffer(request_);
-    request_.Clear();
-    (*handler_)(std::move(message), MakeReply(std::make_shared<Message>(shared_from_this(), number)));
+    Reply reply = MakeReply(std::make_shared<Message>(shared_from_this(), number));
+    if (auto held = memory_->Hold(request_.Length()); held.ok()) {
+      Payload message = FromByteBuffer(request_, *std::move(held));
+      request_.Clear();
+      (*handler_)(std::move(message), std::move(reply));
+    } else {
+      request_.Clear();
+      reply(held.status());
+    }
     {
       absl::MutexLock lock(&mutex_);
       handling_ = false;
@@ -169,6 +183,7 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
 
   std::shared_ptr<StreamCall> self_;  // gRPC's share
   const std::shared_ptr<const Handler> handler_;
+  const std::shared_ptr<RequestMemory> memory_;
   ByteBuffer request_;  // being read; reading alternates with handing over
   ByteBuffer reply_;    // being written while writing_, else under the mutex
   absl::Mutex mutex_;
@@ -184,20 +199,20 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
 // What protoc's gRPC plugin generates, made at run time: methods by name that take and give bytes.
 class ByteService : public grpc::Service {
  public:
-  void Add(const std::string& full_name, MethodKind kind, std::shared_ptr<const Handler> shared) {
+  void Add(const std::string& full_name, MethodKind kind, std::shared_ptr<const Handler> shared, std::shared_ptr<RequestMemory> memory) {
     using grpc::internal::RpcMethod;
     const char* name = names_.emplace_back(full_name).c_str();  // gRPC keeps the pointer
     RpcMethod::RpcType type = RpcMethod::NORMAL_RPC;
     grpc::internal::MethodHandler* method = nullptr;
     if (kind == MethodKind::UNARY) {
       method = new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
-          [shared](grpc::CallbackServerContext*, const ByteBuffer* request, ByteBuffer* response) {
-            return UnaryCall::Start(*shared, *request, response);
+          [shared, memory](grpc::CallbackServerContext*, const ByteBuffer* request, ByteBuffer* response) {
+            return UnaryCall::Start(*shared, *memory, *request, response);
           });
     } else {
       type = RpcMethod::BIDI_STREAMING;
       method = new grpc::internal::CallbackBidiHandler<ByteBuffer, ByteBuffer>(
-          [shared](grpc::CallbackServerContext*) { return StreamCall::Start(shared); });
+          [shared, memory](grpc::CallbackServerContext*) { return StreamCall::Start(shared, memory); });
     }
     auto* service_method = new grpc::internal::RpcServiceMethod(name, type, method);
     service_method->SetServerApiType(grpc::internal::RpcServiceMethod::ApiType::CALL_BACK);
@@ -210,6 +225,9 @@ class ByteService : public grpc::Service {
 
 void SetServerOptions(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // A few bytes can be made to grow to any number.
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a taken port must be an error, not a shared port
@@ -229,6 +247,9 @@ void SetServerOptions(grpc::ServerBuilder& builder) {
 }  // namespace
 
 struct Server::State {
+  explicit State(size_t max_request_bytes) : memory(std::make_shared<RequestMemory>(max_request_bytes)) {}
+
+  const std::shared_ptr<RequestMemory> memory;
   std::map<std::string, ByteService> services;
   HandlerMap streams;  // by full name
   std::unique_ptr<grpc::Server> server;  // after the services: it goes first
@@ -236,7 +257,15 @@ struct Server::State {
   std::unique_ptr<SharedServer> shared;  // null: streams go through gRPC alone
 };
 
-Server::Server() : state_(std::make_unique<State>()) {}
+namespace {
+
+// Half of this machine's memory.
+size_t DefaultRequestBytes() { return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) / 2 * static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+}  // namespace
+
+Server::Server(ServerOptions options)
+    : state_(std::make_unique<State>(options.max_request_bytes != 0 ? options.max_request_bytes : DefaultRequestBytes())) {}
 
 Server::~Server() { Shutdown(0); }
 
@@ -245,7 +274,7 @@ void Server::Handle(const std::string& service, const std::string& method, Metho
   const std::string full_name = absl::StrCat("/", service, "/", method);
   const auto shared = std::make_shared<const Handler>(std::move(handler));
   if (kind == MethodKind::STREAM) state_->streams[full_name] = shared;
-  state_->services[service].Add(full_name, kind, shared);
+  state_->services[service].Add(full_name, kind, shared, state_->memory);
 }
 
 absl::Status Server::Start(const std::string& listen) {
@@ -255,6 +284,7 @@ absl::Status Server::Start(const std::string& listen) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   SetServerOptions(builder);
+  builder.SetResourceQuota(state_->memory->quota());
   int port = 0;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   for (auto& [name, service] : state_->services) builder.RegisterService(&service);

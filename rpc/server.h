@@ -50,9 +50,15 @@ struct SharedMemoryOptions {
   absl::Duration hello_timeout = absl::Seconds(5);
 };
 
+struct ServerOptions {
+  // Of requests that handlers hold, over all calls but those through shared memory; one more is answered ResourceExhausted. 0: half of the
+  // machine's memory.
+  size_t max_request_bytes = 0;
+};
+
 class Server {
  public:
-  Server();
+  explicit Server(ServerOptions options = {});
   ~Server();  // Shutdown with no grace
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

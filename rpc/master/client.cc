@@ -17,6 +17,9 @@
 namespace tandem::rpc {
 namespace {
 
+// Of what a member tells the master of its end: a part of the largest request.
+constexpr size_t kMaxReasonBytes = 16384;
+
 constexpr absl::Duration kRegisterCall = absl::Seconds(4);  // the master holds one for 2 s
 constexpr absl::Duration kHold = absl::Seconds(10);   // of one store wait; longer ones call again
 constexpr absl::Duration kMargin = absl::Seconds(5);  // for a held call's answer to travel
@@ -349,7 +352,7 @@ absl::Status MasterClient::Leave(const absl::Status& status) {
   LeaveRequest request;
   *request.mutable_header() = state_->Header();
   request.set_code(status.raw_code());
-  request.set_message(std::string(status.message().data(), status.message().size()));
+  request.set_message(std::string(status.message().substr(0, kMaxReasonBytes)));
   return Call<LeaveReply>(state_->channel, "Leave", request,
                           {.deadline = state_->options.heartbeat_deadline, .idempotent = true})
       .status();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status_macros.h"
 
 namespace tandem::rpc {
 namespace {
@@ -23,24 +24,32 @@ void AnswerWhere(Map& waiting, const Done& done, const Status& status, std::vect
 
 }  // namespace
 
-std::vector<Rendezvous::Answer> Rendezvous::Set(const std::string& key, const std::string& value) {
-  values_[key] = value;
+absl::Status Rendezvous::CheckWaiter(const std::string& key) const {
+  RETURN_IF_ERROR(CheckStoreKey(key));
+  if (num_waiting_ < kMaxWaiting) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("store: ", kMaxWaiting, " calls wait already"));
+}
+
+absl::StatusOr<std::vector<Rendezvous::Answer>> Rendezvous::Set(const std::string& key, const std::string& value) {
+  RETURN_IF_ERROR(contents_.Set(key, value));
   std::vector<Answer> answers;
   if (auto node = getters_.extract(key); !node.empty()) {
     for (const Waiter& waiter : node.mapped()) answers.push_back({waiter.call, absl::OkStatus(), value});
   }
+  num_waiting_ -= answers.size();
   return answers;
 }
 
 std::vector<Rendezvous::Answer> Rendezvous::Get(uint64_t call, const std::string& key, double deadline_seconds) {
-  if (auto it = values_.find(key); it != values_.end()) return {{call, absl::OkStatus(), it->second}};
+  if (const std::string* value = contents_.Find(key); value != nullptr) return {{call, absl::OkStatus(), *value}};
+  if (absl::Status refused = CheckWaiter(key); !refused.ok()) return {{call, std::move(refused), {}}};
   getters_[key].push_back({call, deadline_seconds, 0});
+  ++num_waiting_;
   return {};
 }
 
-std::vector<Rendezvous::Answer> Rendezvous::Add(const std::string& key, int64_t amount, int64_t* sum) {
-  int64_t& counter = counters_[key];
-  counter = *sum = static_cast<int64_t>(static_cast<uint64_t>(counter) + static_cast<uint64_t>(amount));
+absl::StatusOr<std::vector<Rendezvous::Answer>> Rendezvous::Add(const std::string& key, int64_t amount, int64_t* sum) {
+  ASSIGN_OR_RETURN(*sum, contents_.Add(key, amount));
   std::vector<Answer> answers;
   if (auto it = counter_waiters_.find(key); it != counter_waiters_.end()) {
     std::erase_if(it->second, [&](const Waiter& waiter) {
@@ -50,14 +59,16 @@ std::vector<Rendezvous::Answer> Rendezvous::Add(const std::string& key, int64_t 
     });
     if (it->second.empty()) counter_waiters_.erase(it);
   }
+  num_waiting_ -= answers.size();
   return answers;
 }
 
 std::vector<Rendezvous::Answer> Rendezvous::WaitCounter(uint64_t call, const std::string& key, int64_t value,
                                                         double deadline_seconds) {
-  const auto it = counters_.find(key);
-  if ((it == counters_.end() ? 0 : it->second) >= value) return {{call, absl::OkStatus(), {}}};
+  if (contents_.Counter(key) >= value) return {{call, absl::OkStatus(), {}}};
+  if (absl::Status refused = CheckWaiter(key); !refused.ok()) return {{call, std::move(refused), {}}};
   counter_waiters_[key].push_back({call, deadline_seconds, value});
+  ++num_waiting_;
   return {};
 }
 
@@ -69,6 +80,7 @@ std::vector<Rendezvous::Answer> Rendezvous::Expire(double now_seconds) {
   };
   AnswerWhere(getters_, expired, status, &answers);
   AnswerWhere(counter_waiters_, expired, status, &answers);
+  num_waiting_ -= answers.size();
   return answers;
 }
 
@@ -78,6 +90,7 @@ std::vector<Rendezvous::Answer> Rendezvous::FailAll(const absl::Status& reason) 
   auto status = [&](const std::string&) { return reason; };
   AnswerWhere(getters_, all, status, &answers);
   AnswerWhere(counter_waiters_, all, status, &answers);
+  num_waiting_ -= answers.size();
   return answers;
 }
 

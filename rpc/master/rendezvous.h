@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "rpc/store/contents.h"
 
 namespace tandem::rpc {
 
@@ -20,10 +22,15 @@ class Rendezvous {
     std::string value;  // of a Get
   };
 
-  std::vector<Answer> Set(const std::string& key, const std::string& value);
+  // Calls that may wait at a time.
+  static constexpr size_t kMaxWaiting = 4096;
+
+  // Set and Add return the answers to calls that waited, or the error of StoreContents.
+  absl::StatusOr<std::vector<Answer>> Set(const std::string& key, const std::string& value);
+  // `sum` receives the counter after adding.
+  absl::StatusOr<std::vector<Answer>> Add(const std::string& key, int64_t amount, int64_t* sum);
+  // Get and WaitCounter answer InvalidArgument to a key that is too long, ResourceExhausted if too many calls wait.
   std::vector<Answer> Get(uint64_t call, const std::string& key, double deadline_seconds);
-  // `sum` receives the counter after adding. Overflow wraps.
-  std::vector<Answer> Add(const std::string& key, int64_t amount, int64_t* sum);
   std::vector<Answer> WaitCounter(uint64_t call, const std::string& key, int64_t value, double deadline_seconds);
 
   // Answers DeadlineExceeded to what has waited until its deadline.
@@ -36,8 +43,11 @@ class Rendezvous {
     double deadline = 0;
     int64_t value = 0;  // of a counter
   };
-  std::map<std::string, std::string> values_;
-  std::map<std::string, int64_t> counters_;
+  // Whether another call may wait for the key.
+  absl::Status CheckWaiter(const std::string& key) const;
+
+  StoreContents contents_;
+  size_t num_waiting_ = 0;
   std::map<std::string, std::vector<Waiter>> getters_;
   std::map<std::string, std::vector<Waiter>> counter_waiters_;
 };

@@ -16,6 +16,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/trace.h"
 #include "proto/master.pb.h"
+#include "rpc/first_field.h"
 #include "rpc/master/rendezvous.h"
 #include "rpc/master/shard_map.h"
 #include "rpc/role_trace.h"
@@ -33,6 +34,15 @@ Payload ToPayload(const google::protobuf::MessageLite& message) { return Payload
 uint64_t RandomNumber() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
+}
+
+// A request's fields at its top level. The bytes of one: a value of the store, which is the largest thing that members tell each other here, and more.
+constexpr size_t kMaxRequestFields = 64;
+constexpr size_t kMaxRequestBytes = 2 * kMaxStoreValueBytes;
+
+absl::Status CheckSize(const Payload& request) {
+  if (request.size() <= kMaxRequestBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("a request of ", request.size(), " bytes, the master takes at most ", kMaxRequestBytes));
 }
 
 absl::Status CheckVersion(const RequestHeader& header) {
@@ -208,8 +218,10 @@ void MasterService::State::Leave(const LeaveRequest& request, Reply reply, Deliv
 }
 
 void MasterService::State::Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries) {
-  Deliver(rendezvous.Set(request.key(), request.value()), deliveries);
-  deliveries->push_back([reply = std::move(reply)] { reply(Payload()); });
+  const auto answers = rendezvous.Set(request.key(), request.value());
+  if (answers.ok()) Deliver(*answers, deliveries);
+  auto answer = answers.ok() ? absl::StatusOr<Payload>(Payload()) : answers.status();
+  deliveries->push_back([reply = std::move(reply), answer = std::move(answer)] { reply(answer); });
 }
 
 void MasterService::State::Get(const StoreGetRequest& request, Reply reply, Deliveries* deliveries) {
@@ -224,10 +236,12 @@ void MasterService::State::Get(const StoreGetRequest& request, Reply reply, Deli
 
 void MasterService::State::Add(const StoreAddRequest& request, Reply reply, Deliveries* deliveries) {
   int64_t sum = 0;
-  Deliver(rendezvous.Add(request.key(), request.amount(), &sum), deliveries);
-  StoreAddReply answer;
-  answer.set_value(sum);
-  deliveries->push_back([reply = std::move(reply), bytes = ToPayload(answer)] { reply(bytes); });
+  const auto answers = rendezvous.Add(request.key(), request.amount(), &sum);
+  if (answers.ok()) Deliver(*answers, deliveries);
+  StoreAddReply message;
+  message.set_value(sum);
+  auto answer = answers.ok() ? absl::StatusOr<Payload>(ToPayload(message)) : answers.status();
+  deliveries->push_back([reply = std::move(reply), answer = std::move(answer)] { reply(answer); });
 }
 
 void MasterService::State::WaitCounter(const StoreWaitRequest& request, Reply reply, Deliveries* deliveries) {
@@ -274,22 +288,22 @@ void MasterService::Tick(double tick_seconds) {
 }
 
 void MasterService::RegisterHandlers(Server& server) {
-  // Parses, checks the header, runs the method under the mutex and gives out what it answered.
+  // Checks the header, parses the rest, runs the method under the mutex and gives out what it answered.
   auto handle = [&](const char* method, auto request_type, auto run) {
     using Request = decltype(request_type);
     server.Handle(kServiceName, method, MethodKind::UNARY, [state = state_, method, run](Payload bytes, Reply reply) {
+      RequestHeader header;
+      absl::Status status = ReadFirstField(bytes, &header);
+      // Who registers is about to learn the epoch.
+      constexpr bool knows_epoch = !std::is_same_v<Request, RegisterRequest>;
+      if (status.ok()) status = knows_epoch ? state->CheckHeader(header) : CheckVersion(header);
+      if (status.ok()) status = CheckSize(bytes);
+      if (!status.ok()) return reply(status);
       Request request;
       const std::string_view flat = bytes.Flatten();
-      if (!request.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
+      if (!CheckFields(flat, kMaxRequestFields).ok() || !request.ParseFromArray(flat.data(), static_cast<int>(flat.size()))) {
         return reply(absl::InvalidArgumentError("the request is not a well-formed message"));
       }
-      absl::Status status;
-      if constexpr (std::is_same_v<Request, RegisterRequest>) {
-        status = CheckVersion(request.header());  // the epoch is what the caller is about to learn
-      } else {
-        status = state->CheckHeader(request.header());
-      }
-      if (!status.ok()) return reply(status);
       if (const uint64_t trace_id = request.header().trace_id(); trace_id != 0) {
         reply = Traced(ConcurrentSpan(state->tracer, CallSpan(method, trace_id)), std::move(reply));
       }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -12,16 +11,18 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "rpc/store/contents.h"
 
 namespace tandem::rpc {
 
 class Store {
  public:
   virtual ~Store() = default;
+  // InvalidArgument if key or value is too long, ResourceExhausted if the store is full (rpc/store/contents.h).
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
   // Waits until the key exists. DeadlineExceeded names the key.
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline) = 0;
-  // Adds to a counter (0 if absent) and returns the new value.
+  // Adds to a counter (0 if absent) and returns the new value. InvalidArgument if that is no 64-bit number, ResourceExhausted as Set.
   virtual absl::StatusOr<int64_t> Add(const std::string& key, int64_t amount) = 0;
   // Waits until the counter is at least `value`.
   virtual absl::Status Wait(const std::string& key, int64_t value, absl::Time deadline) = 0;
@@ -36,8 +37,7 @@ class MemoryStore : public Store {
 
  private:
   absl::Mutex mutex_;
-  std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, int64_t> counters_ ABSL_GUARDED_BY(mutex_);
+  StoreContents contents_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tandem::rpc

@@ -2,8 +2,11 @@
 // there is no libFuzzer, and keeps the targets in order. tests/fuzz/run.sh looks further.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <random>
+#include <string>
 
+#include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
 
 namespace tandem::fuzz {
@@ -71,6 +74,15 @@ TEST_P(FuzzTargetTest, ReturnsFromItsSeedsAndFromWhatComesOfThem) {
   GetParam().run("");
   Mutator mutator(seeds);
   for (int i = 0; i < kInputs; ++i) GetParam().run(mutator.Next());
+}
+
+TEST(HostileCallsTest, CostNoMoreMemoryThanTheirBytesMay) { SendHostileCalls(); }
+
+TEST(MemoryUseTest, SeesWhatIsInUseAtOnceAndNotWhatIsFreed) {
+  const MemoryUse use;
+  for (int i = 0; i < 100; ++i) std::string(1 << 20, 'x').swap(*std::make_unique<std::string>());
+  EXPECT_GE(use.peak_bytes(), size_t{1} << 20);
+  EXPECT_LT(use.peak_bytes(), size_t{4} << 20);
 }
 
 INSTANTIATE_TEST_SUITE_P(AllTargets, FuzzTargetTest, testing::ValuesIn(AllTargets()),

@@ -1,5 +1,6 @@
 // What is fuzzed: functions that read bytes which anybody may have written. Each file here but the programs has one target. It
-// returns, whatever it is given: a crash, a failed CHECK, a sanitizer's report or an answer that does not come is a find.
+// returns, whatever it is given: a crash, a failed CHECK, a sanitizer's report or an answer that does not come is a find, and so is a call
+// that takes more memory than its input may cost (memory_use.h).
 // Thread rule: one call at a time.
 #pragma once
 
@@ -22,6 +23,8 @@ Target MessageFields();
 Target IdsAndRows();
 // Messages to the handlers of an EmbeddingService with a few tables, one after the other.
 Target ServiceCalls();
+// To the same, megabytes that are made to cost more than they are.
+void SendHostileCalls();
 // ps/checkpoint.h and ps/table_files.h: a file of saved rows.
 Target RowFile();
 // The header of a safetensors file.

@@ -1,6 +1,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
 #include "trainer/checkpoint/safetensors_header.h"
 
@@ -12,7 +13,8 @@ void Run(std::string_view bytes) {
   uint32_t data_bytes = 0;
   if (bytes.size() < sizeof data_bytes) return;
   std::memcpy(&data_bytes, bytes.data(), sizeof data_bytes);
-  const auto header = checkpoint::ParseHeader(bytes.substr(sizeof data_bytes), data_bytes);
+  const auto header =
+      Within(bytes.size(), kOtherFactor, [&] { return checkpoint::ParseHeader(bytes.substr(sizeof data_bytes), data_bytes); });
   if (!header.ok()) return;
   uint64_t end = 0;
   for (const checkpoint::TensorEntry& tensor : header->tensors) {

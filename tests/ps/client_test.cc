@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "ps/client_local.h"
+#include "ps/message_limits.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
 
@@ -202,6 +203,60 @@ TEST(RemoteClientTest, AnotherJobsServerIsRefused) {
   const absl::Status status = client.CreateTables(Specs(), absl::Seconds(30));
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_NE(status.message().find("ps-0"), absl::string_view::npos) << status;
+}
+
+// FailedPrecondition is no reason to come back with the same map.
+TEST(RemoteClientTest, AnotherShardMapOrAnotherServersIdsAreRefusedAtOnce) {
+  PsCluster cluster(2, 1);
+  const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
+  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  const std::vector<uint64_t> ids = MakeIds(1, 30);
+  std::vector<float> rows(120);
+  const auto expect_refused = [&](RemoteClient& wrong) {
+    const absl::Time begin = absl::Now();
+    for (const auto& call : {wrong.Pull(0, false, {{1, ids, rows.data()}}), wrong.Accumulate(1, 0, {{1, ids, rows.data()}})}) {
+      const absl::Status status = call.Wait(Deadline()).status();
+      EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+      EXPECT_NE(status.message().find("not the owner, map version 1"), absl::string_view::npos) << status;
+    }
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  };
+  RequestHeader header;
+  header.set_protocol_version(kProtocolVersion);
+  header.set_job_epoch(kTestJobEpoch);
+  header.set_generation(1);
+  header.set_shard_map_version(kTestMapVersion);
+  header.mutable_sender()->set_role(TRAINER);
+  header.mutable_sender()->set_incarnation(1);
+  // Each server is taken for the other one.
+  RemoteClient swapped({cluster[1].address(), cluster[0].address()}, Router::RoundRobin(2), header, 1);
+  ASSERT_TRUE(swapped.CreateTables(Specs(), absl::Seconds(30)).ok());
+  expect_refused(swapped);
+  header.set_shard_map_version(kTestMapVersion + 98);
+  RemoteClient stale({cluster[0].address(), cluster[1].address()}, Router::RoundRobin(2), header, 1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(stale.CreateTables(Specs(), absl::Seconds(30))));
+}
+
+TEST(RemoteClientTest, CallsOfMoreSegmentsThanAMessageHoldsAreCut) {
+  PsCluster cluster(1, 1);
+  const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
+  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
+  const size_t count = 2 * kMaxSegments + 5;
+  const std::vector<uint64_t> ids = MakeIds(1, count);
+  std::vector<float> before(4 * count), after(4 * count), gradients(4 * count, 1);
+  std::vector<PullSegment> pulls, pulls_after;
+  std::vector<PushSegment> pushes;
+  for (size_t i = 0; i < count; ++i) {
+    const absl::Span<const uint64_t> id(&ids[i], 1);
+    pulls.push_back({1, id, &before[4 * i]});
+    pulls_after.push_back({1, id, &after[4 * i]});
+    pushes.push_back({1, id, &gradients[4 * i]});
+  }
+  ASSERT_TRUE(client->Pull(1, true, pulls).Wait(Deadline()).ok());
+  const auto committed = client->AccumulateAndCommit(0, pushes, Args(1)).Wait(Deadline());
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  ASSERT_TRUE(client->Pull(2, true, pulls_after).Wait(Deadline()).ok());
+  for (size_t i = 0; i < before.size(); ++i) ASSERT_EQ(after[i], before[i] - 1) << i;
 }
 
 TEST(RemoteClientTest, CreateTablesWaitsForAServerThatStartsLate) {

@@ -14,11 +14,20 @@
 namespace tandem::ps {
 
 inline constexpr uint64_t kTestJobEpoch = 0x7e57;
+inline constexpr uint32_t kTestMapVersion = 1;
+
+// Of server `rank` of so many, as Router::RoundRobin has it, by which clients here send.
+inline ShardSet RoundRobinShards(uint32_t rank, uint32_t num_servers) {
+  ShardSet shards;
+  for (uint32_t shard = 0; shard < rpc::kNumVirtualShards; ++shard) shards.set(shard, shard % num_servers == rank);
+  return shards;
+}
 
 class PsServer {
  public:
-  explicit PsServer(int num_workers, uint64_t job_epoch = kTestJobEpoch)
-      : host_(num_workers), service_(host_, job_epoch, 1, 1) {
+  explicit PsServer(int num_workers, uint64_t job_epoch = kTestJobEpoch, uint32_t rank = 0, uint32_t num_servers = 1)
+      : host_(num_workers), service_(host_, job_epoch, 1, kTestMapVersion) {
+    host_.Own(RoundRobinShards(rank, num_servers), kTestMapVersion);
     Listen("127.0.0.1:0");
   }
   ~PsServer() { Kill(); }
@@ -55,7 +64,8 @@ class PsServer {
 class PsCluster {
  public:
   PsCluster(int num_servers, int num_workers, uint64_t job_epoch = kTestJobEpoch) : job_epoch_(job_epoch) {
-    for (int i = 0; i < num_servers; ++i) servers_.push_back(std::make_unique<PsServer>(num_workers, job_epoch));
+    const auto count = static_cast<uint32_t>(num_servers);
+    for (uint32_t rank = 0; rank < count; ++rank) servers_.push_back(std::make_unique<PsServer>(num_workers, job_epoch, rank, count));
   }
   size_t size() const { return servers_.size(); }
   PsServer& operator[](size_t i) { return *servers_[i]; }
@@ -70,6 +80,7 @@ class PsCluster {
     header.set_protocol_version(kProtocolVersion);
     header.set_job_epoch(job_epoch_);
     header.set_generation(1);
+    header.set_shard_map_version(kTestMapVersion);
     header.mutable_sender()->set_role(TRAINER);
     header.mutable_sender()->set_rank(trainer);
     header.mutable_sender()->set_incarnation(1);

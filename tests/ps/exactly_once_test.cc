@@ -304,7 +304,7 @@ TEST_F(ExactlyOnceTest, ModesThatCommitEachTrainerByItselfCountPushesOnceToo) {
 
 TEST_F(ExactlyOnceTest, CommitsThatComeWithTheirPushCountOnceToo) {
   UseOneServer();
-  Connect({.seed = 17, .drop_request = 40, .drop_reply = 40, .delay = 100, .duplicate = 300, .replay = 300}, /*max_cuts=*/4);
+  Connect({.seed = 18, .drop_request = 40, .drop_reply = 40, .delay = 100, .duplicate = 300, .replay = 300}, /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult();
   EXPECT_GT(Counts("Push").dropped_replies, 0u);
   EXPECT_GT(Counts("Push").copies_accepted, 0u);

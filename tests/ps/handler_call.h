@@ -35,6 +35,11 @@ class HandlerCall {
     absl::MutexLock lock(&state_->mutex);
     return state_->answer.has_value();
   }
+  // 0 without one, or of an error.
+  size_t answer_bytes() const {
+    absl::MutexLock lock(&state_->mutex);
+    return state_->answer.has_value() && state_->answer->ok() ? (*state_->answer)->size() : 0;
+  }
   // DeadlineExceeded if it does not come.
   absl::StatusOr<std::string> Wait(absl::Duration timeout = absl::Seconds(20)) const {
     absl::MutexLock lock(&state_->mutex);

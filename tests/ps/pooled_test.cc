@@ -188,6 +188,7 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   request.mutable_header()->set_protocol_version(kProtocolVersion);
   request.mutable_header()->set_job_epoch(kTestJobEpoch);
   request.mutable_header()->set_generation(1);
+  request.mutable_header()->set_shard_map_version(1);
   request.mutable_header()->mutable_sender()->set_role(TRAINER);
   request.mutable_header()->mutable_sender()->set_incarnation(1);
   request.set_sequence(1);

@@ -36,7 +36,7 @@ absl::Status Serve(const std::string& master) {
   const auto client = rpc::MasterClient::Connect(master, self, [&host](absl::Status reason) { host.Fail(reason); });
   if (!client.ok()) return client.status();
   const rpc::Assignment& assignment = (*client)->assignment();
-  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map.version());
+  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
   const absl::Status status = (*client)->WaitForCompletion();
   (*client)->Leave(status).IgnoreError();
   return status;

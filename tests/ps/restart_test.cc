@@ -45,6 +45,7 @@ class Server {
     header->set_protocol_version(kProtocolVersion);
     if (header->job_epoch() == 0) header->set_job_epoch(options_.job_epoch);
     if (header->generation() == 0) header->set_generation(options_.generation);
+    header->set_shard_map_version(1);
     header->mutable_sender()->set_role(TRAINER);
     if (header->sender().incarnation() == 0) header->mutable_sender()->set_incarnation(1);
     absl::Notification done;

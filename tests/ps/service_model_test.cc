@@ -64,7 +64,7 @@ std::vector<T> ValuesOf(const std::string& bytes) {
   return values;
 }
 
-enum class Fault { NONE, JOB, GENERATION, ID_ZERO, ID_TWICE, TABLE, COUNT, TRUNCATED, CHECKSUM, DIM, NUM_FAULTS };
+enum class Fault { NONE, JOB, GENERATION, SHARD_MAP, ID_ZERO, ID_TWICE, TABLE, COUNT, TRUNCATED, CHECKSUM, DIM, NUM_FAULTS };
 
 // One sequence: a server, its model, and trainers that know what to ask for.
 class Sequence {
@@ -117,7 +117,7 @@ class Sequence {
     host_ = std::make_unique<TableHost>(1 + static_cast<int>(Draw(3)));
     service_ = std::make_unique<EmbeddingService>(*host_, kJob, kGeneration, 1);
     CreateTablesRequest request;
-    *request.mutable_header() = Header(std::nullopt);
+    *request.mutable_header() = Header(ModelCaller{0, 1});
     for (const TableSpec& spec : model_.tables()) *request.add_tables() = spec;
     request.set_num_trainers(model_.num_trainers());
     *request.mutable_consistency() = consistency_;
@@ -139,6 +139,7 @@ class Sequence {
     header.set_protocol_version(kProtocolVersion);
     header.set_job_epoch(kJob);
     header.set_generation(kGeneration);
+    header.set_shard_map_version(1);
     if (!caller.has_value()) return header;
     header.mutable_sender()->set_role(TRAINER);
     header.mutable_sender()->set_rank(caller->trainer);
@@ -352,9 +353,10 @@ class Sequence {
     std::string* const gradients = GradientsOf(request);
     if (fault >= Fault::CHECKSUM && (gradients == nullptr || gradients->empty())) fault = Fault::TABLE;
     absl::StatusCode code = absl::StatusCode::kInvalidArgument;
-    if (fault == Fault::JOB || fault == Fault::GENERATION) code = absl::StatusCode::kFailedPrecondition;
+    if (fault == Fault::JOB || fault == Fault::GENERATION || fault == Fault::SHARD_MAP) code = absl::StatusCode::kFailedPrecondition;
     if (fault == Fault::JOB) request.mutable_header()->set_job_epoch(kJob + 1);
     if (fault == Fault::GENERATION) request.mutable_header()->set_generation(kGeneration - 1);
+    if (fault == Fault::SHARD_MAP) request.mutable_header()->set_shard_map_version(2 * Draw(2));
     if (fault == Fault::ID_ZERO) set_id(Draw(static_cast<uint32_t>(ids.size())), 0);
     if (fault == Fault::ID_TWICE) set_id(1, ids[0]);
     if (fault == Fault::TABLE) request.mutable_segments(0)->set_table(Draw(2) * 9);
@@ -412,7 +414,7 @@ class Sequence {
   void SaveAndLoad() {
     const support::TempFolder folder;
     SaveRequest save;
-    *save.mutable_header() = Header(std::nullopt);
+    *save.mutable_header() = Header(ModelCaller{0, 1});
     save.set_step(model_.clock(0) + (Chance(10) ? 1 : 0));
     save.set_folder(folder.path());
     const auto answer = Ask(&EmbeddingService::Save, save);
@@ -424,7 +426,7 @@ class Sequence {
     Stop();
     Start();
     LoadRequest load;
-    *load.mutable_header() = Header(std::nullopt);
+    *load.mutable_header() = Header(ModelCaller{0, 1});
     load.set_step(save.step());
     load.set_folder(folder.path());
     load.add_shards()->set_count(1024);

@@ -15,11 +15,13 @@ namespace tandem::ps {
 namespace {
 
 constexpr uint64_t kJob = 0xfeed;
-constexpr uint32_t kGeneration = 4;
+constexpr uint32_t kGeneration = 4, kMapVersion = 3;
+
+using HandlerMethod = void (EmbeddingService::*)(rpc::Payload, rpc::Reply);
 
 class ServiceTest : public testing::Test {
  protected:
-  ServiceTest() : host_(2), service_(host_, kJob, kGeneration, 3) {
+  ServiceTest() : host_(2), service_(host_, kJob, kGeneration, kMapVersion) {
     CreateTablesRequest request;
     *request.mutable_header() = Header();
     *request.add_tables() = MakeTableSpec(1, 3);
@@ -31,6 +33,7 @@ class ServiceTest : public testing::Test {
     header.set_protocol_version(1);
     header.set_job_epoch(kJob);
     header.set_generation(kGeneration);
+    header.set_shard_map_version(kMapVersion);
     header.mutable_sender()->set_role(TRAINER);
     header.mutable_sender()->set_incarnation(1);
     return header;
@@ -148,10 +151,130 @@ TEST_F(ServiceTest, RefusesAnotherProtocolOrJob) {
     ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "the generation changed, rejoin");
   }
   PushRequest push = Push({5}, {1, 2, 3});
-  push.clear_header();
+  push.mutable_header()->Clear();
   ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "protocol version 0");
   ExpectRefused(&EmbeddingService::Hash, HashRequest(), absl::StatusCode::kFailedPrecondition, "protocol version");
   ExpectRefused(&EmbeddingService::Commit, CommitRequest(), absl::StatusCode::kFailedPrecondition, "protocol version");
+}
+
+TEST_F(ServiceTest, RefusesAHeaderThatIsNotTheFirstFieldOrComesTwice) {
+  const std::string header = [] {
+    HashRequest request;
+    *request.mutable_header() = Header();
+    return request.SerializeAsString();
+  }();
+  const auto expect_refused = [this](HandlerMethod method, std::string bytes, const char* word) {
+    const absl::Status status = AskBytes(method, std::move(bytes)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+  };
+  const auto expect_all = [&](HandlerMethod method, const std::string& message) {
+    ASSERT_EQ(message.substr(0, header.size()), header);
+    const std::string rest = message.substr(header.size());
+    expect_refused(method, rest + header, "must be the first field");
+    expect_refused(method, rest, "must be the first field");
+    expect_refused(method, message + header, "comes twice");
+    expect_refused(method, header + message, "comes twice");
+  };
+  CommitRequest commit;
+  *commit.mutable_header() = Header();
+  commit.set_step(1);
+  expect_all(&EmbeddingService::Pull, Pull({5}).SerializeAsString());
+  expect_all(&EmbeddingService::Push, Push({5}, {1, 2, 3}).SerializeAsString());
+  expect_all(&EmbeddingService::Commit, commit.SerializeAsString());
+  PullPooledRequest pooled;
+  *pooled.mutable_header() = Header();
+  pooled.set_create(true);
+  expect_all(&EmbeddingService::PullPooled, pooled.SerializeAsString());
+}
+
+TEST_F(ServiceTest, RefusesSendersOfAnotherShardMap) {
+  for (uint32_t version : {0u, kMapVersion - 1, 99u}) {
+    PushRequest push = Push({5}, {1, 2, 3});
+    push.mutable_header()->set_shard_map_version(version);
+    ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kFailedPrecondition, "not the owner, map version 3");
+    PullRequest pull = Pull({5});
+    pull.mutable_header()->set_shard_map_version(version);
+    ExpectRefused(&EmbeddingService::Pull, pull, absl::StatusCode::kFailedPrecondition, "not the owner, map version 3");
+  }
+}
+
+TEST_F(ServiceTest, OnlyTrainersMakeCallsThatChangeRows) {
+  const auto expect_denied = [this](HandlerMethod method, auto request) {
+    *request.mutable_header() = Header();
+    for (const Role role : {ROLE_UNSPECIFIED, MASTER, PS, WORKER}) {
+      request.mutable_header()->mutable_sender()->set_role(role);
+      ExpectRefused(method, request, absl::StatusCode::kPermissionDenied, "only trainers");
+    }
+  };
+  expect_denied(&EmbeddingService::CreateTables, CreateTablesRequest());
+  expect_denied(&EmbeddingService::Push, Push({5}, {1, 2, 3}));
+  expect_denied(&EmbeddingService::PushPooled, PushPooledRequest());
+  expect_denied(&EmbeddingService::GradientNorm, GradientNormRequest());
+  expect_denied(&EmbeddingService::Commit, CommitRequest());
+  expect_denied(&EmbeddingService::Assign, AssignRequest());
+  expect_denied(&EmbeddingService::Save, SaveRequest());
+  expect_denied(&EmbeddingService::Load, LoadRequest());
+  PullRequest pull = Pull({5});
+  pull.mutable_header()->mutable_sender()->set_role(PS);
+  EXPECT_TRUE(Ask(&EmbeddingService::Pull, pull).ok()) << "anybody of the job may look";
+}
+
+// Thirty million of these made a server grow by a gigabyte and a half.
+TEST_F(ServiceTest, RefusesEmptySegmentsBeforeItMakesObjectsOfThem) {
+  const std::string segments = [] {
+    std::string bytes;
+    for (size_t i = 0; i < 3'000'000; ++i) bytes.append("\x22\0", 2);
+    return bytes;
+  }();
+  const absl::Status stranger = AskBytes(&EmbeddingService::Pull, segments).status();
+  EXPECT_NE(stranger.message().find("must be the first field"), absl::string_view::npos) << stranger;
+  HashRequest header;
+  *header.mutable_header() = Header();
+  const absl::Status member = AskBytes(&EmbeddingService::Pull, header.SerializeAsString() + segments).status();
+  EXPECT_NE(member.message().find("beside its ids and rows"), absl::string_view::npos) << member;
+  const std::string fewer = header.SerializeAsString() + segments.substr(0, 2 * kMaxFields);
+  const absl::Status many = AskBytes(&EmbeddingService::Pull, fewer).status();
+  EXPECT_NE(many.message().find("cut it into several"), absl::string_view::npos) << many;
+}
+
+TEST_F(ServiceTest, RefusesACommitInsideAPushWithTooManyRates) {
+  PushRequest push = Push({5}, {1, 2, 3});
+  for (size_t i = 0; i <= kMaxFields; ++i) push.mutable_commit()->add_rates();
+  ExpectRefused(&EmbeddingService::Push, push, absl::StatusCode::kInvalidArgument, "cut it into several");
+}
+
+TEST_F(ServiceTest, RefusesMoreTablesThanAServerMayHave) {
+  CreateTablesRequest request;
+  *request.mutable_header() = Header();
+  request.set_num_trainers(1);
+  for (uint32_t number = 2; number <= kMaxTables; ++number) {
+    TableSpec& spec = *request.add_tables();
+    spec = MakeTableSpec(number, 1);
+    if (request.tables_size() < static_cast<int>(kMaxTables) / 2) continue;
+    ASSERT_TRUE(Ask(&EmbeddingService::CreateTables, request).ok());
+    ASSERT_TRUE(Ask(&EmbeddingService::CreateTables, request).ok()) << "known tables count once";
+    request.clear_tables();
+  }
+  ASSERT_TRUE(Ask(&EmbeddingService::CreateTables, request).ok());
+  request.clear_tables();
+  *request.add_tables() = MakeTableSpec(kMaxTables + 1, 1);
+  ExpectRefused(&EmbeddingService::CreateTables, request, absl::StatusCode::kInvalidArgument, "tables");
+}
+
+TEST_F(ServiceTest, RefusesToReadRowsOfAWidthThatTheTableHasNot) {
+  CreateTablesRequest create;
+  *create.mutable_header() = Header();
+  *create.add_tables() = MakeTableSpec(2, 3);
+  create.mutable_tables(0)->set_dense(true);
+  create.set_num_trainers(1);
+  ASSERT_TRUE(Ask(&EmbeddingService::CreateTables, create).ok());
+  ReadRequest read;
+  *read.mutable_header() = Header();
+  read.set_table(2);
+  read.set_width(1 << 24);
+  read.set_ids(std::string(8, '\1'));
+  ExpectRefused(&EmbeddingService::Read, read, absl::StatusCode::kInvalidArgument, "rows of 16777216 numbers");
 }
 
 TEST_F(ServiceTest, RefusesSizesThatDoNotFit) {

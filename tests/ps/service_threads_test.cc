@@ -30,6 +30,7 @@ RequestHeader Header(uint32_t trainer) {
   header.set_protocol_version(kProtocolVersion);
   header.set_job_epoch(kJob);
   header.set_generation(1);
+  header.set_shard_map_version(1);
   header.mutable_sender()->set_role(TRAINER);
   header.mutable_sender()->set_rank(trainer);
   header.mutable_sender()->set_incarnation(1);

@@ -123,6 +123,62 @@ TEST_P(TableHostTest, CommitAppliesWhenTheLastTrainerCommits) {
   EXPECT_EQ(Rows({7})[0], before[0] - 3);
 }
 
+TEST_P(TableHostTest, FiniteGradientsWhoseSumOverflowsEndTheRunOfAll) {
+  for (const auto mode : {ConsistencySpec::BSP, ConsistencySpec::ASP}) {
+    TableHost host(GetParam());
+    Status created, other, overflows;
+    ConsistencySpec consistency;
+    consistency.set_mode(mode);
+    host.CreateTables({MakeTableSpec(1, 1)}, 2, created.Callback(), consistency);
+    ASSERT_TRUE(created.Get().ok());
+    const uint64_t id = 7;
+    const float large = 3e38f;
+    for (uint64_t sequence : {1, 2}) {
+      Status pushed;
+      host.Accumulate({1, 1, 0, sequence}, {{1, 1, &id, &large}}, nullptr, pushed.Callback());
+      ASSERT_TRUE(pushed.Get().ok()) << pushed.Get();
+    }
+    const CommitArgs args{1, {{1, 1.0}}, 1, false};
+    if (mode == ConsistencySpec::BSP) host.Commit({0}, args, other.Callback());
+    host.Commit({1}, args, overflows.Callback());
+    EXPECT_EQ(overflows.Get().code(), absl::StatusCode::kOutOfRange) << overflows.Get();
+    EXPECT_NE(overflows.Get().message().find("id 7"), absl::string_view::npos) << overflows.Get();
+    if (mode == ConsistencySpec::BSP) {
+      EXPECT_EQ(other.Get(), overflows.Get());
+    }
+    Answer<absl::StatusOr<HashResult>> hash;
+    host.Hash(hash.Callback());
+    EXPECT_EQ(hash.Get().status(), overflows.Get()) << "rows of two steps are nobody's";
+  }
+}
+
+TEST_P(TableHostTest, RefusesIdsAndShardsOfAnotherServer) {
+  Create(1);
+  const uint64_t mine = 7, other = 8;
+  ShardSet owned;
+  owned.set(rpc::VirtualShard(1, mine));
+  host_.Own(owned, 5);
+  std::vector<float> rows(8);
+  const auto expect_refused = [](const Status& answer) {
+    EXPECT_EQ(answer.Get().code(), absl::StatusCode::kFailedPrecondition) << answer.Get();
+    EXPECT_NE(answer.Get().message().find("not the owner, map version 5"), absl::string_view::npos) << answer.Get();
+  };
+  expect_refused(Pull(1, {mine, other}, rows.data()));
+  expect_refused(Pull(0, {other}, rows.data(), false));
+  expect_refused(Push({0, 1, 0, 1}, {mine, other}, rows));
+  const uint32_t row_of[] = {0};
+  Status sums, loaded;
+  host_.Pull(Caller{}, 1, true, {{.table = 1, .count = 1, .ids = &other, .rows = rows.data(), .row_of = row_of}}, sums.Callback());
+  expect_refused(sums);
+  LoadArgs args{.step = 1, .folder = "/", .files = {}, .shards = {}};
+  args.shards.emplace_back().set_count(1024);
+  host_.Load(args, loaded.Callback());
+  expect_refused(loaded);
+  EXPECT_TRUE(Push({0, 1, 0, 1}, {mine}, {1, 1, 1, 1}).Get().ok()) << "its own ids count, and the refused push did not";
+  EXPECT_TRUE(Commit(0, 1).Get().ok());
+  EXPECT_EQ(Hash().num_rows, 1u);
+}
+
 TEST_P(TableHostTest, BeyondBspEachTrainersCommitIsAnUpdateOfItsOwn) {
   Create(2, ConsistencySpec::ASP);
   const float start = [&] {

@@ -503,15 +503,64 @@ TEST_F(ValueGuardTest, ASkippedStepNamesItsOffenders) {
   EXPECT_EQ(table.guarded().skipped, 2u);
 }
 
-TEST_F(ValueGuardTest, FiniteGradientsThatAreTooLargeTogetherDoNoHarm) {
-  for (auto policy : {TableSpec::SKIP, TableSpec::CLIP}) {
-    Table table(SpecOf(policy));
-    Push(table, 0, 0, {5}, {3e38f, 1});
-    Push(table, 0, 1, {5}, {3e38f, 1});
-    table.Commit(1, 1, 1, false);
-    EXPECT_EQ(PullRows(table, {5}), (std::vector<float>{0, -2}));
-    EXPECT_FALSE(table.guarded().first.has_value());
+// Two finite gradients of row 5, from trainers 3 and 4, whose first numbers are too large together; row 6 is well.
+class OverflowTest : public ValueGuardTest {
+ protected:
+  static void PushOverflow(Table& table) {
+    Push(table, 0, uint64_t{3} << kSequenceBits | 1, {5, 6}, {3e38f, 1, 1, 1});
+    Push(table, 0, uint64_t{4} << kSequenceBits | 1, {5}, {3e38f, 1});
   }
+};
+
+TEST_F(OverflowTest, ClipTakesTheNumbersThatOverflowAsZero) {
+  Table table(SpecOf(TableSpec::CLIP));
+  PushOverflow(table);
+  EXPECT_EQ(FromFixedPoint(table.GradientNorm()), 2 * 2 + 1 + 1);
+  table.Commit(1, 1, 1, false);
+  EXPECT_EQ(PullRows(table, {5, 6}), (std::vector<float>{0, -2, -1, -1}));
+  EXPECT_EQ(table.guarded().mended, 1u);
+  EXPECT_TRUE(table.overflow().ok());
+}
+
+TEST_F(OverflowTest, SkipDropsTheRowsGradientOfThatStep) {
+  Table table(SpecOf(TableSpec::SKIP));
+  PushOverflow(table);
+  EXPECT_EQ(FromFixedPoint(table.GradientNorm()), 1 + 1);
+  table.Commit(1, 1, 1, false);
+  EXPECT_EQ(table.Find(5).header, nullptr);
+  EXPECT_EQ(PullRows(table, {6}), (std::vector<float>{-1, -1}));
+  EXPECT_EQ(table.guarded().skipped, 1u);
+  ASSERT_TRUE(table.guarded().first.has_value());
+  EXPECT_EQ(table.guarded().first->id, 5u);
+  EXPECT_EQ(table.guarded().first->trainer, 4u) << "with whose gradient the sum overflows";
+  EXPECT_EQ(table.guarded().first->step, 1u);
+  Push(table, 0, 2, {5}, {1, 1});
+  table.Commit(2, 1, 1, false);
+  EXPECT_EQ(PullRows(table, {5}), (std::vector<float>{-1, -1})) << "the next step counts";
+}
+
+TEST_F(OverflowTest, RejectLeavesTheRowAndNamesIt) {
+  for (const bool known : {false, true}) {
+    Table table(SpecOf(TableSpec::REJECT));
+    const std::vector<float> before = PullRows(table, {5}, known);
+    PushOverflow(table);
+    Push(table, 1, 1, {9}, {3e38f, 1});
+    Push(table, 2, 1, {9}, {3e38f, 1});
+    table.Commit(7, 1, 1, false);
+    EXPECT_EQ(PullRows(table, {5}), before);
+    EXPECT_EQ(table.overflow().code(), absl::StatusCode::kOutOfRange);
+    for (const char* part : {"table1", "id 5", "trainer 4", "step 7", "sum"}) {
+      EXPECT_NE(table.overflow().message().find(part), absl::string_view::npos) << table.overflow();
+    }
+    EXPECT_EQ(table.guarded().rejected, 2u);
+  }
+}
+
+TEST_F(OverflowTest, ASkippedStepRejectsNothing) {
+  Table table(SpecOf(TableSpec::REJECT));
+  PushOverflow(table);
+  table.Commit(1, 1, 1, true);
+  EXPECT_TRUE(table.overflow().ok());
 }
 
 // The same whatever pushes a row's gradient came in: the sum is clipped, after its scale.

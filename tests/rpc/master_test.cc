@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 #include <map>
 #include <set>
 #include <thread>
@@ -274,6 +275,18 @@ TEST_F(MasterTest, TheStoreIsSharedByAllMembers) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(missing.status()));
   EXPECT_NE(missing.status().ToString().find("missing"), std::string::npos);
   EXPECT_TRUE(absl::IsDeadlineExceeded(a.Wait("n", 3, absl::Now() + absl::Milliseconds(50))));
+}
+
+TEST_F(MasterTest, TheStoreTakesNoValueAboveItsLimitAndNoSumThatIsNone) {
+  auto clients = ConnectOnePsTwoTrainers();
+  Store& store = (*clients[1])->store();
+  for (const size_t size : {kMaxStoreValueBytes + 1, 3 * kMaxStoreValueBytes}) {
+    const absl::Status status = store.Set("key", std::string(size, 'v'));
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  }
+  ASSERT_TRUE(store.Add("n", std::numeric_limits<int64_t>::max()).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(store.Add("n", 1).status()));
+  EXPECT_EQ(*store.Add("n", 0), std::numeric_limits<int64_t>::max());
 }
 
 // By name of the call, the numbers under which a role recorded it.

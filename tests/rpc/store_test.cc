@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace tandem::rpc {
 namespace {
@@ -40,6 +44,47 @@ TEST(MemoryStoreTest, CounterOfManyThreadsIsTheirSum) {
   for (auto& thread : threads) thread.join();
   EXPECT_EQ(*store.Add("sum", 0), 28);
   EXPECT_TRUE(absl::IsDeadlineExceeded(store.Wait("sum", 29, Passed())));
+}
+
+TEST(StoreContentsTest, ValuesAndKeysAboveTheirLimitAreRefused) {
+  StoreContents store;
+  EXPECT_TRUE(store.Set("key", std::string(kMaxStoreValueBytes, 'v')).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(store.Set("key", std::string(kMaxStoreValueBytes + 1, 'v'))));
+  EXPECT_EQ(store.Find("key")->size(), kMaxStoreValueBytes);
+  const std::string long_key(kMaxStoreKeyBytes + 1, 'k');
+  EXPECT_TRUE(absl::IsInvalidArgument(store.Set(long_key, "")));
+  EXPECT_TRUE(absl::IsInvalidArgument(store.Add(long_key, 1).status()));
+}
+
+TEST(StoreContentsTest, TakesNoMoreKeysAndBytesThanItMay) {
+  StoreContents keys;
+  for (size_t i = 0; i < kMaxStoreKeys; ++i) {
+    ASSERT_TRUE(i % 2 == 0 ? keys.Set(std::to_string(i), "").ok() : keys.Add(std::to_string(i), 1).ok());
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(keys.Set("one more", "")));
+  EXPECT_TRUE(absl::IsResourceExhausted(keys.Add("one more", 1).status()));
+  EXPECT_TRUE(keys.Set("0", "new").ok()) << "a key that is there";
+  EXPECT_EQ(*keys.Add("1", 1), 2);
+
+  StoreContents bytes;
+  const std::string value(kMaxStoreValueBytes, 'v');
+  size_t held = 0;
+  for (; bytes.Set(absl::StrCat(held), value).ok(); ++held) ASSERT_LE(held * value.size(), kMaxStoreBytes);
+  EXPECT_GE((held + 1) * value.size() + 4 * held, kMaxStoreBytes);
+  EXPECT_TRUE(absl::IsResourceExhausted(bytes.Set("one more", value)));
+  ASSERT_TRUE(bytes.Set("0", "").ok());
+  EXPECT_TRUE(bytes.Set("one more", std::string(value.size() - 8, 'v')).ok()) << "a shorter value makes room";
+}
+
+TEST(StoreContentsTest, ACounterDoesNotWrap) {
+  StoreContents store;
+  const int64_t most = std::numeric_limits<int64_t>::max();
+  ASSERT_TRUE(store.Add("up", most).ok());
+  ASSERT_TRUE(store.Add("down", -most).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(store.Add("up", 1).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(store.Add("down", -2).status()));
+  EXPECT_EQ(store.Counter("up"), most);
+  EXPECT_EQ(store.Counter("down"), -most);
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ absl::Status Serve(const PullPushCase& bench, const RoleOptions& options, std::u
   if (bench.path() == PullPushCase::SHM) RETURN_IF_ERROR(server.ServeSharedMemory());
   ASSIGN_OR_RETURN(master, JoinBench(PS, options, server.address()));
   const rpc::Assignment& assignment = master->assignment();
-  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map.version());
+  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
   const absl::Status status = master->WaitForCompletion();
   if (!status.ok()) host.Fail(status);
   server.Shutdown(0.5);

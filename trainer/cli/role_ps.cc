@@ -28,7 +28,7 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
   // Parked calls of a failed job must not hold up the server's end.
   ASSIGN_OR_RETURN(client, Join(options, PS, job, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
   const rpc::Assignment& assignment = client->assignment();
-  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map.version());
+  service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
   absl::Status status;
   {
     const SignalWatch watch([] { return true; }, [&client] { client->Leave(SignalStatus()).IgnoreError(); });

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/worker.pb.h"
+#include "rpc/first_field.h"
 #include "rpc/payload.h"
 #include "trainer/tensor/tensor.h"
 
@@ -27,6 +28,25 @@ rpc::Payload MessageOf(std::string small_fields, const std::vector<Tensor>& arra
 
 // A received message's arrays; NONE is undefined. InvalidArgument if sizes do not fit.
 absl::StatusOr<std::vector<Tensor>> ReadArrays(const ArrayInfos& infos, std::string_view data);
+
+// Of a request: fields at its top level, and bytes beside the data of arrays.
+inline constexpr size_t kMaxRequestFields = 4096;
+inline constexpr size_t kMaxSmallBytes = size_t{128} << 10;
+
+// A received request, without its data, and its data, which lives as long as `payload`. InvalidArgument if it cannot be read, or has more
+// fields or bytes beside its data than a request may have.
+template <class Request>
+absl::StatusOr<Request> DecodeRequest(rpc::Payload& payload, std::string_view* data = nullptr) {
+  rpc::SplitMessage split;
+  if (!rpc::SplitBytesFields(payload.Flatten(), {15}, &split, data == nullptr ? rpc::kAnySmallBytes : kMaxSmallBytes)) {
+    return absl::InvalidArgumentError("malformed message, or one with too many bytes beside its arrays");
+  }
+  if (absl::Status status = rpc::CheckFields(split.small_fields, kMaxRequestFields); !status.ok()) return status;
+  Request request;
+  if (!request.ParseFromString(split.small_fields)) return absl::InvalidArgumentError("malformed message");
+  if (data != nullptr) *data = split.bytes_fields[0];
+  return request;
+}
 
 // A received message whose class is Message, without its data, and its data, which lives as long as `payload`.
 template <class Message>

@@ -112,7 +112,7 @@ void Host::Open(uint32_t rank, uint64_t job_epoch) {
     state_->job_epoch = job_epoch;
     early.swap(state_->early);
   }
-  for (auto& [method, request, reply] : early) (*state_.*method)(std::move(request), std::move(reply));
+  for (auto& [method, request, reply] : early) state_->Serve(method, std::move(request), std::move(reply));
 }
 
 const std::string& Host::address() const { return state_->address; }

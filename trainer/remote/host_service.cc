@@ -50,7 +50,8 @@ void Host::State::Register() {
   const auto handle = [&](const char* method, Method member, bool of_the_job = true) {
     const auto serve = [this, member, of_the_job](rpc::Payload request, rpc::Reply reply) {
       if (of_the_job && job_epoch == 0 && WaitsForOpen(member, request, reply)) return;
-      (this->*member)(std::move(request), std::move(reply));
+      if (of_the_job) Serve(member, std::move(request), std::move(reply));
+      else (this->*member)(std::move(request), std::move(reply));
     };
     server.Handle("tandem.WorkerService", method, rpc::MethodKind::UNARY, serve);
   };
@@ -67,11 +68,20 @@ void Host::State::Register() {
   handle("WorkerStatistics", &State::WorkerStatistics, /*of_the_job=*/false);  // whoever watches need not be a member
 }
 
+void Host::State::Serve(Method method, rpc::Payload request, rpc::Reply reply) {
+  Caller caller;
+  absl::Status status = rpc::ReadFirstField(request, &caller);
+  if (status.ok()) status = Meet(caller);
+  if (!status.ok()) return reply(status);
+  (this->*method)(std::move(request), std::move(reply));
+}
+
 bool Host::State::WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply) {
   {
     absl::MutexLock lock(&mutex);
     if (job_epoch != 0) return false;
-    if (!closing && early.size() < kMaxTasks) {
+    if (!closing && early.size() < kMaxTasks && request.size() <= kMaxEarlyBytes - early_bytes) {
+      early_bytes += request.size();
       early.push_back({method, std::move(request), std::move(reply)});
       return true;
     }
@@ -152,8 +162,7 @@ absl::StatusOr<OwnedObject> Host::State::Find(uint64_t object, const char* what)
 
 void Host::State::Create(rpc::Payload payload, rpc::Reply reply) {
   Later(std::move(reply), [this, payload = std::move(payload)]() mutable -> absl::StatusOr<rpc::Payload> {
-    ASSIGN_OR_RETURN(const auto request, Decode<CreateRequest>(payload));
-    RETURN_IF_ERROR(Meet(request.caller()));
+    ASSIGN_OR_RETURN(const auto request, DecodeRequest<CreateRequest>(payload));
     if (options.modules == nullptr) return absl::UnimplementedError("this process hosts no modules");
     ASSIGN_OR_RETURN(auto made, options.modules->Make(request.module(), request.arguments()));
     CreateReply message;
@@ -166,8 +175,7 @@ void Host::State::Create(rpc::Payload payload, rpc::Reply reply) {
 
 void Host::State::Hold(rpc::Payload payload, rpc::Reply reply) {
   const auto held = [&]() -> absl::StatusOr<rpc::Payload> {
-    ASSIGN_OR_RETURN(const auto request, Decode<HoldRequest>(payload));
-    RETURN_IF_ERROR(Meet(request.caller()));
+    ASSIGN_OR_RETURN(const auto request, DecodeRequest<HoldRequest>(payload));
     ASSIGN_OR_RETURN(const OwnedObject object, Find(request.object(), "module"));
     HoldReply message;
     message.set_module(object.module->name());
@@ -182,8 +190,7 @@ void Host::State::Hold(rpc::Payload payload, rpc::Reply reply) {
 void Host::State::Drop(rpc::Payload payload, rpc::Reply reply) {
   OwnedObjects::Freed freed;
   const auto dropped = [&]() -> absl::StatusOr<rpc::Payload> {
-    ASSIGN_OR_RETURN(const auto request, Decode<DropRequest>(payload));
-    RETURN_IF_ERROR(Meet(request.caller()));
+    ASSIGN_OR_RETURN(const auto request, DecodeRequest<DropRequest>(payload));
     absl::MutexLock lock(&mutex);
     freed = objects.Drop(request.object(), request.caller().process(), request.sequence());
     return Encode(DropReply());
@@ -194,8 +201,7 @@ void Host::State::Drop(rpc::Payload payload, rpc::Reply reply) {
 void Host::State::Beat(rpc::Payload payload, rpc::Reply reply) {
   OwnedObjects::Freed freed;
   const auto heard = [&]() -> absl::StatusOr<rpc::Payload> {
-    ASSIGN_OR_RETURN(const auto request, Decode<BeatRequest>(payload));
-    RETURN_IF_ERROR(Meet(request.caller()));
+    ASSIGN_OR_RETURN(const auto request, DecodeRequest<BeatRequest>(payload));
     absl::MutexLock lock(&mutex);
     freed = objects.Keep(request.caller().process(), {request.objects().begin(), request.objects().end()}, request.sequence());
     BeatReply message;
@@ -207,8 +213,7 @@ void Host::State::Beat(rpc::Payload payload, rpc::Reply reply) {
 
 void Host::State::Fetch(rpc::Payload payload, rpc::Reply reply) {
   Later(std::move(reply), [this, payload = std::move(payload)]() mutable -> absl::StatusOr<rpc::Payload> {
-    ASSIGN_OR_RETURN(const auto request, Decode<FetchRequest>(payload));
-    RETURN_IF_ERROR(Meet(request.caller()));
+    ASSIGN_OR_RETURN(const auto request, DecodeRequest<FetchRequest>(payload));
     ASSIGN_OR_RETURN(const OwnedObject object, Find(request.object(), "module"));
     const std::vector<Tensor> values = object.module->Fetch();
     RETURN_IF_ERROR(CheckArrays(values));
@@ -226,8 +231,7 @@ void Host::State::Forward(rpc::Payload payload, rpc::Reply reply) {
 
 absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
   std::string_view data;
-  ASSIGN_OR_RETURN(const auto request, Decode<ForwardRequest>(payload, &data));
-  RETURN_IF_ERROR(Meet(request.caller()));
+  ASSIGN_OR_RETURN(const auto request, DecodeRequest<ForwardRequest>(payload, &data));
   ASSIGN_OR_RETURN(const std::vector<Tensor> inputs, ReadArrays(request.inputs(), data));
   for (const Tensor& input : inputs) {
     if (!input.defined()) return absl::InvalidArgumentError("a call's input is missing");
@@ -270,9 +274,8 @@ absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
 
 void Host::State::Gradient(rpc::Payload payload, rpc::Reply reply) {
   std::string_view data;
-  const auto request = Decode<GradientRequest>(payload, &data);
+  const auto request = DecodeRequest<GradientRequest>(payload, &data);
   if (!request.ok()) return reply(request.status());
-  if (absl::Status status = Meet(request->caller()); !status.ok()) return reply(status);
   auto gradients = ReadArrays(request->gradients(), data);
   if (!gradients.ok()) return reply(gradients.status());
   GradientBundle bundle{request->call(), request->of_inputs(), request->fast(), {}, *std::move(gradients)};
@@ -299,8 +302,7 @@ void Host::State::Gradient(rpc::Payload payload, rpc::Reply reply) {
 
 void Host::State::CreateOptimizer(rpc::Payload payload, rpc::Reply reply) {
   Later(std::move(reply), [this, payload = std::move(payload)]() mutable -> absl::StatusOr<rpc::Payload> {
-    ASSIGN_OR_RETURN(const auto request, Decode<CreateOptimizerRequest>(payload));
-    RETURN_IF_ERROR(Meet(request.caller()));
+    ASSIGN_OR_RETURN(const auto request, DecodeRequest<CreateOptimizerRequest>(payload));
     auto optimizer = std::make_shared<HostedOptimizer>(OptionsOf(request));
     CreateReply message;
     for (const OptimizerParameter& parameter : request.parameters()) {
@@ -319,8 +321,7 @@ void Host::State::CreateOptimizer(rpc::Payload payload, rpc::Reply reply) {
 
 void Host::State::Step(rpc::Payload payload, rpc::Reply reply) {
   Later(std::move(reply), [this, payload = std::move(payload)]() mutable -> absl::StatusOr<rpc::Payload> {
-    ASSIGN_OR_RETURN(const auto request, Decode<StepRequest>(payload));
-    RETURN_IF_ERROR(Meet(request.caller()));
+    ASSIGN_OR_RETURN(const auto request, DecodeRequest<StepRequest>(payload));
     ASSIGN_OR_RETURN(const OwnedObject object, Find(request.optimizer(), "optimizer"));
     std::shared_ptr<ContextShare> share;
     {
@@ -344,16 +345,15 @@ void Host::State::Step(rpc::Payload payload, rpc::Reply reply) {
 }
 
 void Host::State::End(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<EndRequest>(payload);
+  const auto request = DecodeRequest<EndRequest>(payload);
   if (!request.ok()) return reply(request.status());
-  if (absl::Status status = Meet(request->caller()); !status.ok()) return reply(status);
   reply(Encode(EndReply()));
   host->EndContext(request->context(), absl::Status(static_cast<absl::StatusCode>(request->code()), request->message()),
                    request->caller().address());
 }
 
 void Host::State::WorkerStatistics(rpc::Payload payload, rpc::Reply reply) {
-  const auto request = Decode<WorkerStatisticsRequest>(payload);
+  const auto request = DecodeRequest<WorkerStatisticsRequest>(payload);
   if (!request.ok()) return reply(request.status());
   WorkerStatisticsReply message;
   absl::MutexLock lock(&mutex);

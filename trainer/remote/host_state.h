@@ -23,6 +23,8 @@ namespace tandem::remote {
 
 // Calls that block, and passes, at a time.
 inline constexpr size_t kMaxTasks = 256;
+// Of calls that come before this process has joined its job.
+inline constexpr size_t kMaxEarlyBytes = size_t{64} << 20;
 inline constexpr size_t kMaxContexts = 1 << 16;
 // How many contexts that are over are remembered, to refuse what comes late.
 inline constexpr size_t kMaxOver = 4096;
@@ -65,6 +67,8 @@ struct Host::State {
   void Register();
   // True: the call has been taken, to be run by Open, or refused. Its deadline is its caller's.
   bool WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply) ABSL_LOCKS_EXCLUDED(mutex);
+  // Runs a call of the job once its field 1 has said that its caller is of the job: nothing else of the message is read before.
+  void Serve(Method method, rpc::Payload request, rpc::Reply reply);
   absl::Status Meet(const Caller& caller);
   User& Renew(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // The caller is the first holder. Its lease begins anew: forgotten while the object was made, it would never be again.
@@ -117,6 +121,7 @@ struct Host::State {
   std::set<uint64_t> holds_in_flight ABSL_GUARDED_BY(mutex);
   uint64_t next_sequence ABSL_GUARDED_BY(mutex) = 1;
   std::vector<EarlyCall> early ABSL_GUARDED_BY(mutex);  // in the order they came
+  size_t early_bytes ABSL_GUARDED_BY(mutex) = 0;  // of their requests
   size_t farewells ABSL_GUARDED_BY(mutex) = 0;  // ends and drops on their way
   bool closing ABSL_GUARDED_BY(mutex) = false;  // nothing begins any more
   bool closed ABSL_GUARDED_BY(mutex) = false;   // no call is made any more

@@ -1,0 +1,44 @@
+// What a rendezvous store holds: small values and counters under string keys, within bounds, so that whoever can reach a master cannot fill its
+// memory. Pure: nothing waits here. Thread rule: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace tandem::rpc {
+
+inline constexpr size_t kMaxStoreKeyBytes = 1024;
+inline constexpr size_t kMaxStoreValueBytes = size_t{64} << 10;
+inline constexpr size_t kMaxStoreKeys = 65536;  // values and counters
+inline constexpr size_t kMaxStoreBytes = size_t{16} << 20;  // of all keys and values
+
+// InvalidArgument if the key is too long.
+absl::Status CheckStoreKey(const std::string& key);
+
+class StoreContents {
+ public:
+  // InvalidArgument if key or value is too long; ResourceExhausted if the store is full. Then nothing has changed.
+  absl::Status Set(const std::string& key, const std::string& value);
+  // Null if nobody has set the key.
+  const std::string* Find(const std::string& key) const;
+  // The counter after adding. InvalidArgument if the key is too long or the sum is no 64-bit number; ResourceExhausted if the store is full.
+  // Then nothing has changed.
+  absl::StatusOr<int64_t> Add(const std::string& key, int64_t amount);
+  // 0 if nobody has added to it.
+  int64_t Counter(const std::string& key) const;
+
+ private:
+  // Room for `num_bytes` more and, if `is_new`, for another key.
+  absl::Status CheckRoom(const std::string& key, bool is_new, size_t num_bytes) const;
+
+  std::map<std::string, std::string> values_;
+  std::map<std::string, int64_t> counters_;
+  size_t num_bytes_ = 0;  // of keys and values
+};
+
+}  // namespace tandem::rpc
