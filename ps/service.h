@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "proto/embedding.pb.h"
+#include "ps/allowed_folders.h"
 #include "ps/pooled_calls.h"
 #include "ps/table_host.h"
 #include "rpc/payload.h"
@@ -35,6 +36,9 @@ class EmbeddingService {
     shard_map_version_ = shard_map_version;
     job_epoch_ = job_epoch;
   }
+
+  // From now on checkpoints are written and read below these folders alone. REQUIRES: not registered yet.
+  void RestrictFolders(const FolderLimits& limits) { folders_ = AllowedFolders(limits); }
 
   // The service object must outlive `server`.
   void Register(rpc::Server& server);
@@ -71,6 +75,7 @@ class EmbeddingService {
                                        std::vector<size_t>* row_bytes) const;
 
   TableHost& host_;
+  AllowedFolders folders_;
   const PooledCalls pooled_;
   std::atomic<uint32_t> generation_{0}, shard_map_version_{0};
   std::atomic<uint64_t> job_epoch_{0};  // 0: not open; set after the others
