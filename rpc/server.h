@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/buffer.h"
+#include "rpc/credentials.h"
 #include "rpc/payload.h"
 
 namespace tandem::rpc {
@@ -52,7 +53,9 @@ struct SharedMemoryOptions {
 
 class Server {
  public:
-  Server();
+  // Calls and streams that do not show `credentials` end with Unauthenticated before any of their messages is read. The health service
+  // and reflection are open to everybody.
+  explicit Server(Credentials credentials = {});
   ~Server();  // Shutdown with no grace
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

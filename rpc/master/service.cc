@@ -27,6 +27,7 @@ constexpr char kServiceName[] = "tandem.MasterService";
 constexpr uint32_t kProtocolVersion = 1;
 constexpr uint32_t kGeneration = 1;
 constexpr double kLongestHoldSeconds = 60;
+constexpr size_t kMaxMemberKeyBytes = 64;
 
 Payload ToPayload(const google::protobuf::MessageLite& message) { return Payload(message.SerializeAsString()); }
 
@@ -185,11 +186,18 @@ absl::Status MasterService::State::CheckHeader(const RequestHeader& header) cons
 // ---- Requests
 
 void MasterService::State::Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) {
+  if (request.member_key().size() > kMaxMemberKeyBytes) {
+    const absl::Status refusal = absl::InvalidArgumentError(absl::StrCat("a member_key of ", request.member_key().size(),
+                                                                         " bytes, the limit is ", kMaxMemberKeyBytes));
+    deliveries->push_back([reply = std::move(reply), refusal] { reply(refusal); });
+    return;
+  }
   RegisterEvent event;
   event.self = {request.header().sender().role(), 0, request.host(), request.pid(), request.address()};
   event.incarnation = request.header().sender().incarnation();
   event.preferred_index = request.preferred_index();
   event.job_fingerprint = request.job_fingerprint();
+  event.key = request.member_key();
   event.call = Hold(Kind::REGISTER, std::move(reply));
   Step(event, deliveries);
 }
@@ -197,14 +205,14 @@ void MasterService::State::Register(const RegisterRequest& request, Reply reply,
 void MasterService::State::Heartbeat(const HeartbeatRequest& request, Reply reply, Deliveries* deliveries) {
   const Sender& sender = request.header().sender();
   const uint64_t call = Hold(Kind::HEARTBEAT, std::move(reply));
-  Step(HeartbeatEvent{call, sender.role(), sender.rank()}, deliveries);
+  Step(HeartbeatEvent{call, sender.role(), sender.rank(), request.member_key()}, deliveries);
 }
 
 void MasterService::State::Leave(const LeaveRequest& request, Reply reply, Deliveries* deliveries) {
   const Sender& sender = request.header().sender();
   const uint64_t call = Hold(Kind::LEAVE, std::move(reply));
   const absl::Status status(static_cast<absl::StatusCode>(request.code()), request.message());
-  Step(LeaveEvent{call, sender.role(), sender.rank(), status}, deliveries);
+  Step(LeaveEvent{call, sender.role(), sender.rank(), status, request.member_key()}, deliveries);
 }
 
 void MasterService::State::Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries) {

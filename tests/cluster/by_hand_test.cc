@@ -1,5 +1,6 @@
 // Roles started one by one, as on a cluster: they find one another through the master alone.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 
@@ -14,11 +15,18 @@ constexpr double kDeadlineSeconds = 60;
 class ByHandTest : public testing::Test {
  protected:
   std::unique_ptr<support::Process> StartRole(const std::string& role, Arguments more = {}) {
-    more.insert(more.end(), {"--ps", "2", "--trainers", "2", "--master", master_});
+    more.insert(more.end(), {"--ps", "2", "--trainers", "2", "--master", master_, "--secret-file", secret_file_});
     return job_.Start(role, "run", more);
   }
 
+  std::string WriteSecret() {
+    const std::string path = job_.Write("secret", "what roles by hand have in common\n");
+    chmod(path.c_str(), 0600);
+    return path;
+  }
+
   SmallJob job_;
+  const std::string secret_file_ = WriteSecret();
   const std::unique_ptr<rpc::HeldAddress> held_ = rpc::HeldAddress::Hold("127.0.0.1:0").value();
   const std::string master_ = held_->text();
 };
