@@ -18,12 +18,13 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "rpc/constant_time.h"
 
 namespace tandem::rpc {
 namespace {
 
 constexpr size_t kDrawnBytes = 32;
-constexpr char kTokenPurpose[] = "tandem/call/v1";
+constexpr std::string_view kCallPurpose = "tandem/call/v1", kMasterPurpose = "tandem/master/v1";
 constexpr char kScheme[] = "Bearer ";
 constexpr char kHowToMakeOne[] = "make one with: (umask 077; head -c 32 /dev/urandom | base64 > FILE)";
 
@@ -127,20 +128,28 @@ absl::Status Secret::Write(int fd) const {
 }
 
 Credentials::Credentials(const Secret& secret) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int num_bytes = 0;
-  const unsigned char* done = HMAC(EVP_sha256(), secret.bytes_.data(), static_cast<int>(secret.bytes_.size()),
-                                   reinterpret_cast<const unsigned char*>(kTokenPurpose), sizeof kTokenPurpose - 1, digest, &num_bytes);
-  TANDEM_CHECK(done != nullptr && num_bytes == 32) << "HMAC-SHA256 gave " << num_bytes << " bytes";
-  shown_ = absl::StrCat(kScheme, absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), num_bytes)));
+  const auto derive = [&secret](std::string_view purpose) {
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned int num_bytes = 0;
+    const unsigned char* done = HMAC(EVP_sha256(), secret.bytes_.data(), static_cast<int>(secret.bytes_.size()),
+                                     reinterpret_cast<const unsigned char*>(purpose.data()), purpose.size(), digest, &num_bytes);
+    TANDEM_CHECK(done != nullptr && num_bytes == 32) << "HMAC-SHA256 gave " << num_bytes << " bytes";
+    return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(digest), num_bytes));
+  };
+  shown_ = absl::StrCat(kScheme, derive(kCallPurpose));
+  proof_ = derive(kMasterPurpose);
   TANDEM_CHECK_EQ(shown_.size(), kShownBytes);
 }
 
 absl::Status Credentials::Check(std::string_view shown) const {
-  if (shown_.empty()) return absl::OkStatus();
-  if (shown.size() == shown_.size() && CRYPTO_memcmp(shown.data(), shown_.data(), shown_.size()) == 0) return absl::OkStatus();
+  if (shown_.empty() || EqualInConstantTime(shown, shown_)) return absl::OkStatus();
   return absl::UnauthenticatedError(
       "the caller does not know this job's secret: give it the secret of the job that it belongs to (--secret-file, TANDEM_SECRET)");
+}
+
+absl::Status Credentials::CheckProof(std::string_view proof) const {
+  if (proof_.empty() || EqualInConstantTime(proof, proof_)) return absl::OkStatus();
+  return absl::UnauthenticatedError("it does not know this job's secret");
 }
 
 }  // namespace tandem::rpc

@@ -59,13 +59,18 @@ class Credentials {
   // long for every text of the right length.
   absl::Status Check(std::string_view shown) const;
 
+  // What a master shows in return, so that a role joins no master of another job; another text than shown(), which callers have told.
+  const std::string& proof() const { return proof_; }
+  // As Check, for a proof.
+  absl::Status CheckProof(std::string_view proof) const;
+
   // The entry of a gRPC call's metadata that carries the token.
   static constexpr char kMetadataKey[] = "authorization";
   // The length of shown() with a secret.
   static constexpr size_t kShownBytes = 71;
 
  private:
-  std::string shown_;
+  std::string shown_, proof_;
 };
 
 // Keep secrets out of logs and test output: the compiler refuses to print them.

@@ -306,6 +306,8 @@ absl::Status Server::ServeSharedMemory(SharedMemoryOptions options) {
   return absl::OkStatus();
 }
 
+const Credentials& Server::credentials() const { return *state_->credentials; }
+
 std::string Server::address() const {
   TANDEM_CHECK(!state_->address.empty()) << "the server was not started";
   return state_->address;

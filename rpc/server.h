@@ -67,6 +67,7 @@ class Server {
   // From now on clients of the same host and user may open streams through shared memory (SharedStreams). Unavailable if another
   // server of this host goes by the same address. REQUIRES: started.
   absl::Status ServeSharedMemory(SharedMemoryOptions options = {});
+  const Credentials& credentials() const;
   // "host:port" with the real port. REQUIRES: started.
   std::string address() const;
   // Stops accepting, lets running calls finish for `grace_seconds`, then cancels them. REQUIRES: not from a handler.

@@ -69,6 +69,12 @@ absl::StatusOr<Assignment> AssignmentFrom(const MemberSelf& self, const Register
   return assignment;
 }
 
+absl::Status OfAnotherJob(const std::string& master_address, const absl::Status& why) {
+  return absl::UnauthenticatedError(absl::StrCat("the master at ", master_address,
+                                                 " belongs to another job, or this process has not been given the job's secret: ",
+                                                 std::string(why.message())));
+}
+
 // Registers until the job runs. Every answer counts as a sign of life, since the master holds a call for 2 s only.
 absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, const std::string& member_key,
                                     const MasterClientOptions& options) {
@@ -94,11 +100,15 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
     if (reply.ok()) {
       last_answer = absl::Now();
       RETURN_IF_ERROR(FailureOf(reply->job()));
-      if (reply->job().phase() == RUNNING) return AssignmentFrom(self, *reply);
+      if (reply->job().phase() == RUNNING) {
+        if (const absl::Status proven = options.credentials.CheckProof(reply->secret_proof()); !proven.ok()) {
+          return OfAnotherJob(channel.address(), proven);
+        }
+        return AssignmentFrom(self, *reply);
+      }
       if (reply->job().phase() == COMPLETED) return absl::FailedPreconditionError("the job has completed already");
     } else if (absl::IsUnauthenticated(reply.status())) {
-      return absl::UnauthenticatedError(absl::StrCat("the master at ", channel.address(), " belongs to another job, or this process has not been given "
-                                                     "the job's secret: ", std::string(reply.status().message())));
+      return OfAnotherJob(channel.address(), reply.status());
     } else if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
       return reply.status();
     }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
+#include "rpc/constant_time.h"
 
 namespace tandem::rpc {
 namespace {
@@ -18,14 +19,6 @@ const char* RoleName(Role role) { return role == PS ? "ps" : role == TRAINER ? "
 // "2 trainers", "1 worker", "2 PS"
 std::string Count(uint32_t count, Role role) {
   return role == PS ? absl::StrCat(count, " PS") : absl::StrCat(count, " ", RoleName(role), count == 1 ? "" : "s");
-}
-
-// Takes as long wherever the keys differ.
-bool SameKey(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
 }
 
 std::string HostPid(const Member& member) { return absl::StrCat(member.host, " pid ", member.pid); }
@@ -125,7 +118,7 @@ Membership::Entry* Membership::Find(const RegisterEvent& event) {
 
 // A process that was started again in the place of a dead one may come before the dead one's place is free.
 absl::Status Membership::CheckRepeated(const Entry& entry, const RegisterEvent& event) const {
-  if (SameKey(entry.key, event.key)) return absl::OkStatus();
+  if (EqualInConstantTime(entry.key, event.key)) return absl::OkStatus();
   const std::string text = absl::StrCat("another process has registered as ", RoleName(event.self.role), " of ", HostPid(event.self), " at ",
                                         event.self.address);
   if (phase_ != Phase::REGISTERING) return absl::FailedPreconditionError(absl::StrCat(text, " and holds its place in the running job"));
@@ -210,7 +203,7 @@ Membership::Entry* Membership::Find(Role role, uint32_t rank) {
 
 absl::Status Membership::CheckMember(const Entry* entry, const std::string& key, const char* what) const {
   if (entry == nullptr) return absl::InvalidArgumentError(absl::StrCat(what, " of a process that is not a member"));
-  if (SameKey(entry->key, key)) return absl::OkStatus();
+  if (EqualInConstantTime(entry->key, key)) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat(what, " of ", MemberName(entry->member.role, entry->member.rank),
                                                   " by a process that has not its member_key: members speak for themselves alone"));
 }

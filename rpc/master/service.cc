@@ -96,6 +96,7 @@ struct MasterService::State {
   const uint64_t job_epoch;
   const std::string job_token;
   const ShardMap shard_map;
+  std::string secret_proof;  // set before the first call
   const std::shared_ptr<Tracer> tracer = std::make_shared<Tracer>(kMaxServerSpans);
   absl::Mutex mutex;
   Membership membership ABSL_GUARDED_BY(mutex);
@@ -158,6 +159,7 @@ Payload MasterService::State::Encode(Kind kind, const Action& action) {
   reply.set_job_epoch(job_epoch);
   reply.set_generation(kGeneration);
   reply.set_job_token(job_token);
+  reply.set_secret_proof(secret_proof);
   reply.mutable_shard_map()->set_version(shard_map.version());
   for (const ShardMap::Run& run : shard_map.Runs()) {
     ShardRun* added = reply.mutable_shard_map()->add_runs();
@@ -282,6 +284,7 @@ void MasterService::Tick(double tick_seconds) {
 }
 
 void MasterService::RegisterHandlers(Server& server) {
+  state_->secret_proof = server.credentials().proof();
   // Parses, checks the header, runs the method under the mutex and gives out what it answered.
   auto handle = [&](const char* method, auto request_type, auto run) {
     using Request = decltype(request_type);

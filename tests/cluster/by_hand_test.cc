@@ -61,6 +61,19 @@ TEST_F(ByHandTest, ARoleOfAnotherJobOrWithoutAPlaceIsRefused) {
   job_.ExpectNothingLeft();
 }
 
+TEST_F(ByHandTest, AServerWithAnotherOutFolderSavesNoCheckpointOfTheTrainers) {
+  const auto start = [this](const std::string& role, const std::string& out) {
+    return job_.Start(role, out, {"--master", master_, "--secret-file", secret_file_});
+  };
+  const auto master = start("master", "run"), server = start("ps", "elsewhere"), trainer = start("trainer", "run");
+  const support::Ended ended = trainer->Wait(kDeadlineSeconds);
+  EXPECT_EQ(ended.exit_code, 2) << ended.err;
+  EXPECT_NE(ended.err.find("saves checkpoints below " + job_.Path("elsewhere") + " alone"), std::string::npos) << ended.err;
+  EXPECT_NE(master->Wait(kDeadlineSeconds).exit_code, 0);
+  EXPECT_NE(server->Wait(kDeadlineSeconds).exit_code, 0);
+  job_.ExpectNothingLeft();
+}
+
 TEST_F(ByHandTest, AMasterWithoutAnAddressSaysSo) {
   const support::Ended ended = job_.Start("master", "run", {})->Wait(kDeadlineSeconds);
   EXPECT_EQ(ended.exit_code, 2);

@@ -23,6 +23,7 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 
 TEST(CredentialsTest, TheTokenIsTheTestVectorOfTheProtoFiles) {
   EXPECT_EQ(Of(kText).shown(), "Bearer ba5a2c2b540608fb45cf46eacedc9242f64fc634c06c5966a94730871d830561");
+  EXPECT_EQ(Of(kText).proof(), "a35a1b8b53e59e79007e518eae509edc1130629a1963224110da7862647a6b28");
 }
 
 TEST(CredentialsTest, OnlyTheTokenOfTheSameSecretIsAccepted) {
@@ -40,6 +41,15 @@ TEST(CredentialsTest, OnlyTheTokenOfTheSameSecretIsAccepted) {
   }
   EXPECT_EQ(texts.size(), 1u) << "a refusal tells what was wrong";
   EXPECT_EQ(texts.begin()->find(shown.substr(7)), std::string::npos);
+}
+
+TEST(CredentialsTest, AMastersProofIsNotWhatCallersHaveToldIt) {
+  const Credentials own = Of(kText);
+  EXPECT_TRUE(own.CheckProof(Of(kText).proof()).ok());
+  for (const std::string& wrong : {std::string(), own.shown(), own.shown().substr(7), Of("another horse's battery").proof()}) {
+    EXPECT_TRUE(absl::IsUnauthenticated(own.CheckProof(wrong))) << wrong;
+  }
+  EXPECT_TRUE(Credentials().CheckProof("").ok());
 }
 
 TEST(CredentialsTest, AJobWithoutASecretLetsEverybodyIn) {

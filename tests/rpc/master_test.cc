@@ -251,6 +251,16 @@ TEST_F(MasterTest, AMemberOfAJobWithAnotherSecretIsRefusedAndTheJobIsUnharmed) {
   EXPECT_TRUE(service_->WaitForEnd().ok());
 }
 
+TEST_F(MasterTest, AMemberWithASecretJoinsNoMasterThatDoesNotKnowIt) {
+  StartMaster(FastMaster(0, 1));  // serves everybody
+  MasterClientOptions options = FastClient();
+  options.credentials = Credentials(*Secret::Draw());
+  const auto refused = MasterClient::Connect(address_, Self(TRAINER, 1, 0), nullptr, options);
+  EXPECT_TRUE(absl::IsUnauthenticated(refused.status())) << refused.status();
+  EXPECT_NE(refused.status().ToString().find("the master at " + address_ + " belongs to another job"), std::string::npos)
+      << refused.status();
+}
+
 TEST_F(MasterTest, AMemberThatSpeaksForAnotherIsRefused) {
   auto clients = ConnectOnePsTwoTrainers();
   Channel channel(address_);
