@@ -265,7 +265,10 @@ void SharedStreams::Stream::Break(const absl::Status& cause) {
 }
 
 SharedStreams::SharedStreams(Credentials credentials, absl::Duration welcome_timeout)
-    : credentials_(std::move(credentials)), welcome_timeout_(welcome_timeout), refusals_(std::make_shared<Refusals>()), poller_(std::make_shared<SharedPoller>("shared streams")) {}
+    : credentials_(std::move(credentials)),
+      welcome_timeout_(welcome_timeout),
+      refusals_(std::make_shared<Refusals>()),
+      poller_(std::make_shared<SharedPoller>("shared streams")) {}
 
 absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::string& address, const std::string& method,
                                                                   int window) {
