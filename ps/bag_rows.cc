@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "ps/hash_seed.h"
 #include "ps/row_index.h"
-#include "ps/secret.h"
 
 namespace tandem::ps {
 
@@ -26,7 +26,7 @@ DistinctIds FindDistinct(const void* ids, size_t count) {
     return id;
   };
   DistinctIds distinct;
-  RowIndex places(count, Secret() | 1);
+  RowIndex places(count, HashSeed() | 1);
   distinct.ids.reserve(count);
   distinct.place.reserve(count);
   for (size_t i = 0; i < count; ++i) {

@@ -502,9 +502,9 @@ absl::Status DecodeRead(const RowsToRead& rows, const RowsMessage& part, Payload
 struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   Core(const std::vector<std::string>& addresses, Router router, RequestHeader header, RemoteClientOptions options)
       : router(std::move(router)), header(std::move(header)), options(options) {
-    if (options.shared_memory) shared = std::make_shared<rpc::SharedStreams>();
+    if (options.shared_memory) shared = std::make_shared<rpc::SharedStreams>(options.credentials);
     for (const std::string& address : addresses) {
-      channels.push_back(std::make_shared<rpc::Channel>(address));
+      channels.push_back(std::make_shared<rpc::Channel>(address, options.credentials));
       const auto open = [this, channel = channels.back()](const char* method) {
         is_shared.push_back(std::make_shared<std::atomic<bool>>(false));
         return [channel, shared = shared, is_shared = is_shared.back(),

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "ps/client.h"
 #include "ps/router.h"
+#include "rpc/credentials.h"
 
 namespace tandem::ps {
 
@@ -27,6 +28,7 @@ struct RemoteClientOptions {
   WireFormat wire = WIRE_F32;
   // Pulls and pushes go through shared memory to servers of this host that offer it; to others, and otherwise, over gRPC.
   bool shared_memory = false;
+  rpc::Credentials credentials = {};  // the job's
 };
 
 class RemoteClient : public Client {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "ps/hash_seed.h"
 #include "ps/id_index.h"
 #include "ps/row_index.h"
-#include "ps/secret.h"
 #include "ps/wire_rows.h"
 
 namespace tandem::ps {
@@ -85,7 +85,7 @@ class PendingGradients {
   std::vector<Repeated> repeated_;  // in order of arrival; not in their rows yet
   std::vector<uint64_t> pending_bits_, repeated_bits_;  // by number
   bool all_floats_ = true;
-  RowIndex absent_{0, Secret() | 1};  // id -> place in rows_, of rows that were not there
+  RowIndex absent_{0, HashSeed() | 1};  // id -> place in rows_, of rows that were not there
 };
 
 }  // namespace tandem::ps

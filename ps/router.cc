@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/check.h"
-#include "ps/secret.h"
+#include "ps/hash_seed.h"
 
 namespace tandem::ps {
 
@@ -68,7 +68,7 @@ ShardSet ShardsOwnedBy(const rpc::ShardMap& map, uint32_t ps) {
 }
 
 Router::Router(std::vector<uint16_t> owner_of_shard, int num_owners)
-    : owner_of_shard_(std::move(owner_of_shard)), num_owners_(num_owners), multiplier_(Secret() | 1) {
+    : owner_of_shard_(std::move(owner_of_shard)), num_owners_(num_owners), multiplier_(HashSeed() | 1) {
   TANDEM_CHECK_EQ(owner_of_shard_.size(), size_t{kNumVirtualShards});
   TANDEM_CHECK_GE(num_owners, 1);
   for (uint16_t owner : owner_of_shard_) TANDEM_CHECK_LT(static_cast<int>(owner), num_owners);

@@ -381,6 +381,7 @@ void EmbeddingService::Statistics(rpc::Payload payload, rpc::Reply reply) {
 void EmbeddingService::Save(rpc::Payload payload, rpc::Reply reply) {
   const auto request = check_.Decode<SaveRequest>(payload, Senders::TRAINERS);
   if (!request.ok()) return reply(request.status());
+  if (absl::Status status = folders_.CheckSave(request->folder()); !status.ok()) return reply(status);
   host_.Save(
       request->step(), request->folder(), request->header().job_epoch(),
       [reply = std::move(reply)](const absl::StatusOr<std::vector<SavedFile>>& files) {
@@ -401,6 +402,7 @@ void EmbeddingService::TakeTrace(rpc::Payload payload, rpc::Reply reply) {
 void EmbeddingService::Load(rpc::Payload payload, rpc::Reply reply) {
   const auto request = check_.Decode<LoadRequest>(payload, Senders::TRAINERS, kMaxLoadFields);
   if (!request.ok()) return reply(request.status());
+  if (absl::Status status = folders_.CheckLoad(request->folder()); !status.ok()) return reply(status);
   host_.Load({.step = request->step(),
               .folder = request->folder(),
               .files = {request->files().begin(), request->files().end()},

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "proto/embedding.pb.h"
+#include "ps/allowed_folders.h"
 #include "ps/message_limits.h"
 #include "ps/pooled_calls.h"
 #include "ps/request_check.h"
@@ -33,6 +34,9 @@ class EmbeddingService {
     host_.Own(ShardsOwnedBy(map, rank), map.version());
     check_.Open(job_epoch, generation, map.version());
   }
+
+  // From now on checkpoints are written and read below these folders alone. REQUIRES: not registered yet.
+  void RestrictFolders(const FolderLimits& limits) { folders_ = AllowedFolders(limits); }
 
   // The service object must outlive `server`.
   void Register(rpc::Server& server);
@@ -66,6 +70,7 @@ class EmbeddingService {
 
   TableHost& host_;
   RequestCheck check_;
+  AllowedFolders folders_;
   const PooledCalls pooled_;
 };
 

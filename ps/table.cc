@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/params_hash.h"
+#include "ps/hash_seed.h"
 #include "ps/initializer.h"
 #include "ps/push_windows.h"
 #include "ps/saturating.h"
-#include "ps/secret.h"
 
 namespace tandem::ps {
 namespace {
@@ -82,7 +82,7 @@ Table::Table(const TableSpec& spec)
       optimizer_(MakeSparseOptimizer(spec)),
       missed_(*optimizer_, spec.mode(), spec.dim()),
       layout_(spec.dim(), spec.storage(), optimizer_->num_slot_values(spec.dim())),
-      rows_(Secret(), layout_.stride()),
+      rows_(HashSeed(), layout_.stride()),
       rows_at_once_(RowsAtOnce(spec.dim())),
       updates_(rows_at_once_),
       waiting_(rows_at_once_),

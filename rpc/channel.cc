@@ -60,8 +60,14 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
 }  // namespace
 
 struct Channel::State {
-  explicit State(const std::string& address)
-      : address(address), stub(std::make_unique<grpc::GenericStub>(Connect(address))) {}
+  State(const std::string& address, Credentials credentials)
+      : address(address), credentials(std::move(credentials)), stub(std::make_unique<grpc::GenericStub>(Connect(address))) {}
+
+  std::unique_ptr<grpc::ClientContext> MakeContext() const {
+    auto context = std::make_unique<grpc::ClientContext>();
+    if (!credentials.empty()) context->AddMetadata(Credentials::kMetadataKey, credentials.shown());
+    return context;
+  }
 
   // False once aborted.
   bool Add(std::shared_ptr<LiveCall> call) {
@@ -88,6 +94,7 @@ struct Channel::State {
   }
 
   const std::string address;
+  const Credentials credentials;
   std::unique_ptr<grpc::GenericStub> stub;
   absl::Mutex mutex;
   absl::Status abort_reason ABSL_GUARDED_BY(mutex);
@@ -132,7 +139,7 @@ class Channel::State::Unary : public LiveCall, public std::enable_shared_from_th
     {
       absl::MutexLock lock(&mutex_);
       if (!cancelled_) {
-        context_ = std::make_unique<grpc::ClientContext>();
+        context_ = channel_->MakeContext();
         context_->set_deadline(absl::ToChronoTime(deadline_));
         context = context_.get();
       }
@@ -214,7 +221,7 @@ class Channel::State::Stream : public LiveCall,
       return;
     }
     self_ = shared_from_this();
-    context_ = std::make_unique<grpc::ClientContext>();
+    context_ = channel_->MakeContext();
     channel_->stub->PrepareBidiStreamingCall(context_.get(), method_, grpc::StubOptions(), this);
     AddHold();
     StartRead(&reply_);
@@ -396,7 +403,8 @@ void Channel::State::Close() {
   if (mutex.AwaitWithTimeout(absl::Condition(&idle), absl::Seconds(30))) stub.reset();
 }
 
-Channel::Channel(std::string address) : state_(std::make_shared<State>(address)) {}
+Channel::Channel(std::string address, Credentials credentials)
+    : state_(std::make_shared<State>(address, std::move(credentials))) {}
 
 Channel::~Channel() {
   auto close = [state = std::move(state_)] { state->Close(); };

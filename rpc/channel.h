@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/buffer.h"
+#include "rpc/credentials.h"
 #include "rpc/future.h"
 #include "rpc/payload.h"
 
@@ -36,7 +37,8 @@ class ClientStream {
 
 class Channel {
  public:
-  explicit Channel(std::string address);  // "host:port"; connects lazily
+  // `address` is "host:port". Connects lazily. Every call and stream shows `credentials`.
+  explicit Channel(std::string address, Credentials credentials = {});
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;

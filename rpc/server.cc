@@ -35,17 +35,44 @@ using grpc::ByteBuffer;
 
 constexpr size_t kMaxUnanswered = 4;  // messages of a stream: with the handler, or their answers not yet written
 
-class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
+// What a handler's calls need. Shared by them and gRPC's method.
+struct Method {
+  Handler handler;
+  std::shared_ptr<const Credentials> credentials;
+  std::shared_ptr<RequestMemory> memory;
+
+  absl::Status CheckCaller(const grpc::CallbackServerContext& context) const {
+    const auto shown = context.client_metadata().find(Credentials::kMetadataKey);
+    if (shown == context.client_metadata().end()) return credentials->Check("");
+    return credentials->Check({shown->second.data(), shown->second.size()});
+  }
+};
+
+// A unary call. To gRPC it is a stream from the client, whose one message is read only when the caller has been checked: gRPC would have
+// read a unary method's message before it says that there is a call.
+class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>, public std::enable_shared_from_this<UnaryCall>, public ServedCall {
  public:
-  static UnaryCall* Start(const Handler& handler, RequestMemory& memory, const ByteBuffer& request, ByteBuffer* response) {
-    ReactionScope scope;
+  static UnaryCall* Start(std::shared_ptr<const Method> method, const grpc::CallbackServerContext& context, ByteBuffer* response) {
     auto call = std::make_shared<UnaryCall>();
     call->self_ = call;
+    call->method_ = std::move(method);
     call->response_ = response;
-    auto held = memory.Hold(request.Length());
-    if (held.ok()) handler(FromByteBuffer(request, *std::move(held)), MakeReply(call));
-    else call->Answer(held.status());
+    if (absl::Status refusal = call->method_->CheckCaller(context); !refusal.ok()) {
+      call->Answer(std::move(refusal));
+    } else {
+      call->StartRead(&call->request_);
+    }
     return call.get();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Answer(absl::InvalidArgumentError("the call has no message, or one that is too long"));
+    auto held = method_->memory->Hold(request_.Length());
+    if (!held.ok()) return Answer(held.status());
+    ReactionScope scope;
+    Payload request = FromByteBuffer(request_, *std::move(held));
+    request_.Clear();
+    method_->handler(std::move(request), MakeReply(shared_from_this()));
   }
 
   void Answer(absl::StatusOr<Payload> answer) override {
@@ -54,10 +81,12 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
     Finish(ToGrpcStatus(answer.status()));
   }
   void OnCancel() override { Answer(absl::CancelledError("the call was cancelled")); }
-  void OnDone() override { self_.reset(); }
+  void OnDone() override { std::shared_ptr<UnaryCall> last = std::move(self_); }
 
  private:
   std::shared_ptr<UnaryCall> self_;  // gRPC's share
+  std::shared_ptr<const Method> method_;
+  ByteBuffer request_;
   ByteBuffer* response_ = nullptr;   // gRPC's, valid until Finish
   std::atomic<bool> finished_{false};
 };
@@ -66,15 +95,16 @@ class UnaryCall : public grpc::ServerUnaryReactor, public ServedCall {
 // writing overlap what the handler has begun, and a client that takes no replies is read no more.
 class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public std::enable_shared_from_this<StreamCall> {
  public:
-  StreamCall(std::shared_ptr<const Handler> handler, std::shared_ptr<RequestMemory> memory)
-      : handler_(std::move(handler)), memory_(std::move(memory)) {
-    memory_->AddStream();
-  }
-  ~StreamCall() override { memory_->RemoveStream(); }
+  explicit StreamCall(std::shared_ptr<const Method> method) : method_(std::move(method)) { method_->memory->AddStream(); }
+  ~StreamCall() override { method_->memory->RemoveStream(); }
 
-  static StreamCall* Start(std::shared_ptr<const Handler> handler, std::shared_ptr<RequestMemory> memory) {
-    auto call = std::make_shared<StreamCall>(std::move(handler), std::move(memory));
+  static StreamCall* Start(std::shared_ptr<const Method> method, const grpc::CallbackServerContext& context) {
+    auto call = std::make_shared<StreamCall>(std::move(method));
     call->self_ = call;
+    if (absl::Status refusal = call->method_->CheckCaller(context); !refusal.ok()) {
+      absl::MutexLock lock(&call->mutex_);
+      call->End(std::move(refusal));
+    }
     call->Advance();
     return call.get();
   }
@@ -91,10 +121,10 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     if (!ok) return Advance();
     ReactionScope scope;
     Reply reply = MakeReply(std::make_shared<Message>(shared_from_this(), number));
-    if (auto held = memory_->Hold(request_.Length()); held.ok()) {
+    if (auto held = method_->memory->Hold(request_.Length()); held.ok()) {
       Payload message = FromByteBuffer(request_, *std::move(held));
       request_.Clear();
-      (*handler_)(std::move(message), std::move(reply));
+      method_->handler(std::move(message), std::move(reply));
     } else {
       request_.Clear();
       reply(held.status());
@@ -182,8 +212,7 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
   }
 
   std::shared_ptr<StreamCall> self_;  // gRPC's share
-  const std::shared_ptr<const Handler> handler_;
-  const std::shared_ptr<RequestMemory> memory_;
+  const std::shared_ptr<const Method> method_;
   ByteBuffer request_;  // being read; reading alternates with handing over
   ByteBuffer reply_;    // being written while writing_, else under the mutex
   absl::Mutex mutex_;
@@ -199,20 +228,19 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
 // What protoc's gRPC plugin generates, made at run time: methods by name that take and give bytes.
 class ByteService : public grpc::Service {
  public:
-  void Add(const std::string& full_name, MethodKind kind, std::shared_ptr<const Handler> shared, std::shared_ptr<RequestMemory> memory) {
+  void Add(const std::string& full_name, MethodKind kind, std::shared_ptr<const Method> shared) {
     using grpc::internal::RpcMethod;
     const char* name = names_.emplace_back(full_name).c_str();  // gRPC keeps the pointer
     RpcMethod::RpcType type = RpcMethod::NORMAL_RPC;
     grpc::internal::MethodHandler* method = nullptr;
     if (kind == MethodKind::UNARY) {
-      method = new grpc::internal::CallbackUnaryHandler<ByteBuffer, ByteBuffer>(
-          [shared, memory](grpc::CallbackServerContext*, const ByteBuffer* request, ByteBuffer* response) {
-            return UnaryCall::Start(*shared, *memory, *request, response);
-          });
+      type = RpcMethod::CLIENT_STREAMING;
+      method = new grpc::internal::CallbackClientStreamingHandler<ByteBuffer, ByteBuffer>(
+          [shared](grpc::CallbackServerContext* context, ByteBuffer* response) { return UnaryCall::Start(shared, *context, response); });
     } else {
       type = RpcMethod::BIDI_STREAMING;
       method = new grpc::internal::CallbackBidiHandler<ByteBuffer, ByteBuffer>(
-          [shared, memory](grpc::CallbackServerContext*) { return StreamCall::Start(shared, memory); });
+          [shared](grpc::CallbackServerContext* context) { return StreamCall::Start(shared, *context); });
     }
     auto* service_method = new grpc::internal::RpcServiceMethod(name, type, method);
     service_method->SetServerApiType(grpc::internal::RpcServiceMethod::ApiType::CALL_BACK);
@@ -247,8 +275,10 @@ void SetServerOptions(grpc::ServerBuilder& builder) {
 }  // namespace
 
 struct Server::State {
-  explicit State(size_t max_request_bytes) : memory(std::make_shared<RequestMemory>(max_request_bytes)) {}
+  State(Credentials shown, size_t max_request_bytes)
+      : credentials(std::make_shared<const Credentials>(std::move(shown))), memory(std::make_shared<RequestMemory>(max_request_bytes)) {}
 
+  const std::shared_ptr<const Credentials> credentials;
   const std::shared_ptr<RequestMemory> memory;
   std::map<std::string, ByteService> services;
   HandlerMap streams;  // by full name
@@ -264,17 +294,18 @@ size_t DefaultRequestBytes() { return static_cast<size_t>(sysconf(_SC_PHYS_PAGES
 
 }  // namespace
 
-Server::Server(ServerOptions options)
-    : state_(std::make_unique<State>(options.max_request_bytes != 0 ? options.max_request_bytes : DefaultRequestBytes())) {}
+Server::Server(Credentials credentials, ServerOptions options)
+    : state_(std::make_unique<State>(std::move(credentials),
+                                     options.max_request_bytes != 0 ? options.max_request_bytes : DefaultRequestBytes())) {}
 
 Server::~Server() { Shutdown(0); }
 
 void Server::Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler) {
   TANDEM_CHECK(state_->server == nullptr) << "register handlers before Start";
   const std::string full_name = absl::StrCat("/", service, "/", method);
-  const auto shared = std::make_shared<const Handler>(std::move(handler));
-  if (kind == MethodKind::STREAM) state_->streams[full_name] = shared;
-  state_->services[service].Add(full_name, kind, shared, state_->memory);
+  const auto shared = std::make_shared<const Method>(Method{std::move(handler), state_->credentials, state_->memory});
+  if (kind == MethodKind::STREAM) state_->streams[full_name] = {shared, &shared->handler};
+  state_->services[service].Add(full_name, kind, shared);
 }
 
 absl::Status Server::Start(const std::string& listen) {
@@ -298,9 +329,11 @@ absl::Status Server::Start(const std::string& listen) {
 }
 
 absl::Status Server::ServeSharedMemory(SharedMemoryOptions options) {
-  ASSIGN_OR_RETURN(state_->shared, SharedServer::Start(address(), state_->streams, options));
+  ASSIGN_OR_RETURN(state_->shared, SharedServer::Start(address(), *state_->credentials, state_->streams, options));
   return absl::OkStatus();
 }
+
+const Credentials& Server::credentials() const { return *state_->credentials; }
 
 std::string Server::address() const {
   TANDEM_CHECK(!state_->address.empty()) << "the server was not started";

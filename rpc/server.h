@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/buffer.h"
+#include "rpc/credentials.h"
 #include "rpc/payload.h"
 
 namespace tandem::rpc {
@@ -58,7 +59,9 @@ struct ServerOptions {
 
 class Server {
  public:
-  explicit Server(ServerOptions options = {});
+  // Calls and streams that do not show `credentials` end with Unauthenticated before any of their messages is read. The health service
+  // and reflection are open to everybody.
+  explicit Server(Credentials credentials = {}, ServerOptions options = {});
   ~Server();  // Shutdown with no grace
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -70,6 +73,7 @@ class Server {
   // From now on clients of the same host and user may open streams through shared memory (SharedStreams). Unavailable if another
   // server of this host goes by the same address. REQUIRES: started.
   absl::Status ServeSharedMemory(SharedMemoryOptions options = {});
+  const Credentials& credentials() const;
   // "host:port" with the real port. REQUIRES: started.
   std::string address() const;
   // Stops accepting, lets running calls finish for `grace_seconds`, then cancels them. REQUIRES: not from a handler.

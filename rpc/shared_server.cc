@@ -48,9 +48,10 @@ class SharedServer::Running {
 // One client's stream. Messages go to the handler as they come, replies go out in the order of the messages.
 class SharedServer::Stream : public SharedPoller::Member, public std::enable_shared_from_this<Stream> {
  public:
-  Stream(std::unique_ptr<LocalSocket> socket, std::shared_ptr<const HandlerMap> handlers, SharedMemoryOptions options,
-         std::shared_ptr<SharedPoller> poller, std::shared_ptr<Running> running)
+  Stream(std::unique_ptr<LocalSocket> socket, std::shared_ptr<const Credentials> credentials, std::shared_ptr<const HandlerMap> handlers,
+         SharedMemoryOptions options, std::shared_ptr<SharedPoller> poller, std::shared_ptr<Running> running)
       : socket_(std::move(socket)),
+        credentials_(std::move(credentials)),
         handlers_(std::move(handlers)),
         options_(options),
         poller_(std::move(poller)),
@@ -88,6 +89,7 @@ class SharedServer::Stream : public SharedPoller::Member, public std::enable_sha
   }
 
   const std::shared_ptr<LocalSocket> socket_;
+  const std::shared_ptr<const Credentials> credentials_;
   const std::shared_ptr<const HandlerMap> handlers_;
   const SharedMemoryOptions options_;
   const std::shared_ptr<SharedPoller> poller_;
@@ -169,6 +171,8 @@ bool SharedServer::Stream::Welcome(const std::string& hello) {
   if (memory.ok()) {
     welcome.arena_bytes = options_.arena_bytes;
     link_ = std::make_shared<SharedLink>(*memory, options_.arena_bytes, SharedLink::Side::SERVER, socket_);
+  } else {
+    welcome.code = static_cast<uint64_t>(memory.status().raw_code());
   }
   std::string packet(reinterpret_cast<const char*>(&welcome), sizeof welcome);
   if (!memory.ok()) absl::StrAppend(&packet, memory.status().message().substr(0, kMaxPacketBytes - sizeof welcome));
@@ -182,6 +186,7 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedServer::Stream::Open(const s
   if (header.magic != kSharedMagic || header.version != kSharedVersion) {
     return absl::FailedPreconditionError(absl::StrCat("version ", header.version, ", this server speaks ", kSharedVersion));
   }
+  RETURN_IF_ERROR(credentials_->Check({header.shown, strnlen(header.shown, sizeof header.shown)}));
   const std::string method = hello.substr(sizeof header);
   const auto handler = handlers_->find(method);
   if (handler == handlers_->end()) return absl::UnimplementedError(absl::StrCat("there is no stream ", method));
@@ -191,9 +196,10 @@ absl::StatusOr<std::shared_ptr<SharedMemory>> SharedServer::Stream::Open(const s
 
 class SharedServer::Listener : public SharedPoller::Member {
  public:
-  Listener(std::unique_ptr<LocalSocket> socket, HandlerMap handlers, SharedMemoryOptions options,
+  Listener(std::unique_ptr<LocalSocket> socket, const Credentials& credentials, HandlerMap handlers, SharedMemoryOptions options,
            std::shared_ptr<SharedPoller> poller, std::shared_ptr<Running> running)
       : socket_(std::move(socket)),
+        credentials_(std::make_shared<const Credentials>(credentials)),
         handlers_(std::make_shared<const HandlerMap>(std::move(handlers))),
         options_(options),
         poller_(std::move(poller)),
@@ -204,7 +210,7 @@ class SharedServer::Listener : public SharedPoller::Member {
   bool Rest() override { return true; }
   bool OnReadable() override {
     if (auto accepted = socket_->Accept(); accepted != nullptr) {
-      poller_->Add(std::make_shared<Stream>(std::move(accepted), handlers_, options_, poller_, running_));
+      poller_->Add(std::make_shared<Stream>(std::move(accepted), credentials_, handlers_, options_, poller_, running_));
     }
     return true;
   }
@@ -212,6 +218,7 @@ class SharedServer::Listener : public SharedPoller::Member {
 
  private:
   const std::unique_ptr<LocalSocket> socket_;
+  const std::shared_ptr<const Credentials> credentials_;
   const std::shared_ptr<const HandlerMap> handlers_;
   const SharedMemoryOptions options_;
   const std::shared_ptr<SharedPoller> poller_;
@@ -223,12 +230,12 @@ SharedServer::SharedServer()
 
 void SharedServer::AwaitReplies(absl::Time deadline) { running_->AwaitNone(deadline); }
 
-absl::StatusOr<std::unique_ptr<SharedServer>> SharedServer::Start(const std::string& address, HandlerMap streams,
-                                                                  SharedMemoryOptions options) {
+absl::StatusOr<std::unique_ptr<SharedServer>> SharedServer::Start(const std::string& address, const Credentials& credentials,
+                                                                  HandlerMap streams, SharedMemoryOptions options) {
   TANDEM_CHECK(options.arena_bytes > 0 && options.arena_bytes % Extents::kUnit == 0) << options.arena_bytes;
   ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, LocalSocket::Listen(SharedSocketName(address)));
   std::unique_ptr<SharedServer> server(new SharedServer());
-  server->poller_->Add(std::make_shared<Listener>(std::move(socket), std::move(streams), options, server->poller_,
+  server->poller_->Add(std::make_shared<Listener>(std::move(socket), credentials, std::move(streams), options, server->poller_,
                                                  server->running_));
   return server;
 }

@@ -17,9 +17,9 @@ using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;  // by
 
 class SharedServer {
  public:
-  // `address` is where the server listens. Unavailable if somebody serves it already.
-  static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address, HandlerMap streams,
-                                                             SharedMemoryOptions options);
+  // `address` is where the server listens. Clients must show `credentials`. Unavailable if somebody serves the address already.
+  static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address, const Credentials& credentials,
+                                                             HandlerMap streams, SharedMemoryOptions options);
   ~SharedServer() { poller_->Stop(); }
 
   // Returns when no message is with its handler, or at the deadline.

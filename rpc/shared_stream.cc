@@ -264,8 +264,11 @@ void SharedStreams::Stream::Break(const absl::Status& cause) {
   for (auto& outgoing : queue) outgoing.promise.Set(reason);
 }
 
-SharedStreams::SharedStreams(absl::Duration welcome_timeout)
-    : welcome_timeout_(welcome_timeout), refusals_(std::make_shared<Refusals>()), poller_(std::make_shared<SharedPoller>("shared streams")) {}
+SharedStreams::SharedStreams(Credentials credentials, absl::Duration welcome_timeout)
+    : credentials_(std::move(credentials)),
+      welcome_timeout_(welcome_timeout),
+      refusals_(std::make_shared<Refusals>()),
+      poller_(std::make_shared<SharedPoller>("shared streams")) {}
 
 absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::string& address, const std::string& method,
                                                                   int window) {
@@ -275,7 +278,8 @@ absl::StatusOr<std::unique_ptr<ClientStream>> SharedStreams::Open(const std::str
     if (refusals_->addresses.count(address) > 0) return absl::UnavailableError(absl::StrCat(address, " refused shared memory"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<LocalSocket> socket, LocalSocket::Connect(SharedSocketName(address)));
-  const SharedHello hello;
+  SharedHello hello;
+  std::memcpy(hello.shown, credentials_.shown().data(), credentials_.shown().size());
   const std::string packet = absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&hello), sizeof hello), method);
   if (packet.size() > kMaxPacketBytes || !socket->Send(packet.data(), packet.size())) {
     return absl::UnavailableError(absl::StrCat(address, " takes no stream through shared memory"));

@@ -16,8 +16,8 @@ namespace tandem::rpc {
 
 class SharedStreams {
  public:
-  // A server that has not welcomed a stream by then is taken for one that refuses.
-  explicit SharedStreams(absl::Duration welcome_timeout = absl::Seconds(5));
+  // Every stream shows `credentials`. A server that has not welcomed a stream within `welcome_timeout` is taken for one that refuses.
+  explicit SharedStreams(Credentials credentials = {}, absl::Duration welcome_timeout = absl::Seconds(5));
   ~SharedStreams() { poller_->Stop(); }
 
   // A stream to the server that listens on `address` ("host:port", as it calls itself); does not block. An error if no such
@@ -29,6 +29,7 @@ class SharedStreams {
   class Handle;
   struct Refusals;
 
+  const Credentials credentials_;
   const absl::Duration welcome_timeout_;
   const std::shared_ptr<Refusals> refusals_;
   const std::shared_ptr<SharedPoller> poller_;

@@ -1,5 +1,6 @@
 // A hybrid model in one file: an embedding bag on a worker, called remotely; dense layers on two trainers under DDP; one distributed
 // autograd context per step; a distributed optimizer for the bag. `hybrid_rpc` runs it all on this machine.
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
+#include "rpc/credentials.h"
 #include "rpc/master/client.h"
 #include "rpc/master/service.h"
 #include "trainer/autograd/ops/ops.h"
@@ -67,7 +69,8 @@ absl::Status Train(rpc::MasterClient& master) {
   const rpc::Assignment& job = master.assignment();
   ThreadPool pool(1);
   Stream stream(&pool);
-  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.rank = job.rank, .job_epoch = job.job_epoch, .pool = &pool}));
+  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.rank = job.rank, .job_epoch = job.job_epoch, .pool = &pool,
+                                                       .credentials = master.credentials()}));
   ASSIGN_OR_RETURN(const remote::RemoteModule bag, EmbeddingBag(*host, master));
   ASSIGN_OR_RETURN(const auto sparse, remote::RemoteOptimizer::Create(*host, {.kind = optim::Kind::ADAGRAD}, bag.Parameters(), Soon()));
 
@@ -106,39 +109,54 @@ absl::Status RunRole(Role role, const std::string& master_address) {
   ThreadPool pool(1);
   remote::ModuleRegistry modules;
   remote::AddLayers(modules);
+  ASSIGN_OR_RETURN(const rpc::Secret secret, rpc::Secret::Read("-"));
+  const rpc::Credentials credentials(secret);
   std::unique_ptr<remote::Host> worker;
   rpc::MemberSelf self;
   self.role = role;
   self.host = "localhost";
   self.pid = getpid();
   if (role == WORKER) {
-    ASSIGN_OR_RETURN(worker, remote::Host::Start({.is_worker = true, .pool = &pool, .modules = &modules}));
+    ASSIGN_OR_RETURN(worker, remote::Host::Start({.is_worker = true, .pool = &pool, .modules = &modules, .credentials = credentials}));
     self.address = worker->address();
   }
-  ASSIGN_OR_RETURN(const auto master, rpc::MasterClient::Connect(master_address, self, [](absl::Status) {}));
+  ASSIGN_OR_RETURN(const auto master, rpc::MasterClient::Connect(master_address, self, [](absl::Status) {}, {.credentials = credentials}));
   if (worker != nullptr) worker->Open(master->assignment().rank, master->assignment().job_epoch);
   const absl::Status status = role == WORKER ? master->WaitForCompletion() : Train(*master);
   master->Leave(status).IgnoreError();
   return status;
 }
 
+// What a child reads on its standard input: no command line and no environment shows the job's secret.
+absl::StatusOr<int> PipeWith(const rpc::Secret& secret) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return absl::UnavailableError("no pipe");
+  RETURN_IF_ERROR(secret.Write(ends[1]));
+  close(ends[1]);
+  return ends[0];
+}
+
 // The master, here, and the others as processes of their own.
 absl::Status Launch() {
+  ASSIGN_OR_RETURN(const rpc::Secret secret, rpc::Secret::Draw());
   rpc::MembershipOptions members;
   members.num_trainers = kTrainers;
   members.num_workers = 1;
   rpc::MasterService master(members);
-  rpc::Server server;
+  rpc::Server server((rpc::Credentials(secret)));
   master.RegisterHandlers(server);
   RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
   const std::string address = server.address();
   int num_children = 0;
   for (const char* role : {"worker", "trainer", "trainer"}) {
+    ASSIGN_OR_RETURN(const int secret_pipe, PipeWith(secret));
     const pid_t child = fork();
     if (child == 0) {
+      dup2(secret_pipe, STDIN_FILENO);
       execl("/proc/self/exe", "hybrid_rpc", role, address.c_str(), nullptr);
       _exit(127);
     }
+    close(secret_pipe);
     num_children += child > 0;
   }
   const absl::Status status = master.WaitForEnd();

@@ -1,6 +1,7 @@
 #include "rpc/master/client.h"
 
 #include <algorithm>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -24,6 +25,14 @@ constexpr absl::Duration kRegisterCall = absl::Seconds(4);  // the master holds 
 constexpr absl::Duration kHold = absl::Seconds(10);   // of one store wait; longer ones call again
 constexpr absl::Duration kMargin = absl::Seconds(5);  // for a held call's answer to travel
 constexpr int kFailedBeatsOfALostMaster = 3;
+
+// 256 bits that nobody can guess: who knows them speaks for this member.
+std::string DrawMemberKey() {
+  std::random_device device;
+  std::string key;
+  for (int i = 0; i < 8; ++i) absl::StrAppend(&key, absl::Hex(device(), absl::kZeroPad8));
+  return key;
+}
 
 // One blocking call of MasterService.
 template <class Reply, class Request>
@@ -63,8 +72,15 @@ absl::StatusOr<Assignment> AssignmentFrom(const MemberSelf& self, const Register
   return assignment;
 }
 
+absl::Status OfAnotherJob(const std::string& master_address, const absl::Status& why) {
+  return absl::UnauthenticatedError(absl::StrCat("the master at ", master_address,
+                                                 " belongs to another job, or this process has not been given the job's secret: ",
+                                                 std::string(why.message())));
+}
+
 // Registers until the job runs. Every answer counts as a sign of life, since the master holds a call for 2 s only.
-absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, const MasterClientOptions& options) {
+absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, const std::string& member_key,
+                                    const MasterClientOptions& options) {
   RegisterRequest request;
   request.mutable_header()->set_protocol_version(1);
   request.mutable_header()->mutable_sender()->set_role(self.role);
@@ -74,6 +90,7 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
   request.set_address(self.address);
   request.set_preferred_index(self.preferred_index);
   request.set_job_fingerprint(self.job_fingerprint);
+  request.set_member_key(member_key);
   absl::Time last_answer = absl::Now();
   while (true) {
     const absl::Duration left = last_answer + options.connect_timeout - absl::Now();
@@ -86,8 +103,15 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
     if (reply.ok()) {
       last_answer = absl::Now();
       RETURN_IF_ERROR(FailureOf(reply->job()));
-      if (reply->job().phase() == RUNNING) return AssignmentFrom(self, *reply);
+      if (reply->job().phase() == RUNNING) {
+        if (const absl::Status proven = options.credentials.CheckProof(reply->secret_proof()); !proven.ok()) {
+          return OfAnotherJob(channel.address(), proven);
+        }
+        return AssignmentFrom(self, *reply);
+      }
       if (reply->job().phase() == COMPLETED) return absl::FailedPreconditionError("the job has completed already");
+    } else if (absl::IsUnauthenticated(reply.status())) {
+      return OfAnotherJob(channel.address(), reply.status());
     } else if (!absl::IsUnavailable(reply.status()) && !absl::IsDeadlineExceeded(reply.status())) {
       return reply.status();
     }
@@ -98,7 +122,7 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
 
 struct MasterClient::State {
   State(const std::string& master_address, std::function<void(absl::Status)> on_failure, const MasterClientOptions& options)
-      : options(options), channel(master_address), on_failure(std::move(on_failure)), store(*this) {}
+      : options(options), channel(master_address, options.credentials), on_failure(std::move(on_failure)), store(*this) {}
 
   RequestHeader Header() const {
     RequestHeader header;
@@ -140,6 +164,7 @@ struct MasterClient::State {
   const MasterClientOptions options;
   Channel channel;
   const std::function<void(absl::Status)> on_failure;
+  const std::string member_key = DrawMemberKey();
   Assignment assignment;
   MasterStore store;
   std::thread heart;
@@ -182,6 +207,7 @@ void MasterClient::State::BeatUntilTheEnd() {
 bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
   HeartbeatRequest request;
   *request.mutable_header() = Header();
+  request.set_member_key(member_key);
   const ConcurrentSpan span = TraceCall("Heartbeat", request.mutable_header());
   const auto reply = Call<HeartbeatReply>(channel, "Heartbeat", request, {.deadline = options.heartbeat_deadline});
   span.End();
@@ -196,7 +222,7 @@ bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
     completed = reply->job().phase() == COMPLETED;
     return true;
   }
-  if (absl::IsFailedPrecondition(reply.status())) {  // another master has taken the address: this job is gone
+  if (absl::IsFailedPrecondition(reply.status()) || absl::IsUnauthenticated(reply.status())) {  // another master has taken the address: this job is gone
     JobFailed(absl::UnavailableError(std::string(reply.status().message().data(), reply.status().message().size())));
     return false;
   }
@@ -296,7 +322,7 @@ absl::StatusOr<std::unique_ptr<MasterClient>> MasterClient::Connect(const std::s
                                                                     std::function<void(absl::Status)> on_failure,
                                                                     const MasterClientOptions& options) {
   auto state = std::make_unique<State>(master_address, std::move(on_failure), options);
-  ASSIGN_OR_RETURN(state->assignment, Register(state->channel, self, options));
+  ASSIGN_OR_RETURN(state->assignment, Register(state->channel, self, state->member_key, options));
   State* raw = state.get();
   raw->heart = std::thread([raw] { raw->BeatUntilTheEnd(); });
   return std::unique_ptr<MasterClient>(new MasterClient(std::move(state)));
@@ -315,6 +341,7 @@ MasterClient::~MasterClient() {
 
 const Assignment& MasterClient::assignment() const { return state_->assignment; }
 RequestHeader MasterClient::MakeHeader() const { return state_->Header(); }
+const Credentials& MasterClient::credentials() const { return state_->options.credentials; }
 Store& MasterClient::store() { return state_->store; }
 void MasterClient::TraceCalls(std::shared_ptr<Tracer> tracer) {
   absl::MutexLock lock(&state_->mutex);
@@ -351,6 +378,7 @@ absl::Status MasterClient::Leave(const absl::Status& status) {
   }
   LeaveRequest request;
   *request.mutable_header() = state_->Header();
+  request.set_member_key(state_->member_key);
   request.set_code(status.raw_code());
   request.set_message(std::string(status.message().substr(0, kMaxReasonBytes)));
   return Call<LeaveReply>(state_->channel, "Leave", request,

@@ -14,6 +14,7 @@
 #include "kernels/base/trace.h"
 #include "proto/trace.pb.h"
 #include "proto/wire.pb.h"
+#include "rpc/credentials.h"
 #include "rpc/master/member.h"
 #include "rpc/master/shard_map.h"
 #include "rpc/store/store.h"
@@ -25,6 +26,7 @@ struct MasterClientOptions {
   absl::Duration heartbeat_period = absl::Seconds(1);
   absl::Duration heartbeat_deadline = absl::Seconds(2);
   absl::Duration master_timeout = absl::Seconds(8);     // without any answer afterwards
+  Credentials credentials = {};  // the job's
 };
 
 // Who this process is.
@@ -55,7 +57,8 @@ struct Assignment {
 class MasterClient {
  public:
   // Blocks until all members have registered. Unavailable "master HOST:PORT unreachable for 30 s"; FailedPrecondition
-  // when the master refuses this process; the job's failure if it fails first.
+  // when the master refuses this process, Unauthenticated when the master belongs to a job with another secret; the job's failure if it
+  // fails first.
   static absl::StatusOr<std::unique_ptr<MasterClient>> Connect(const std::string& master_address, const MemberSelf& self,
                                                                std::function<void(absl::Status)> on_failure,
                                                                const MasterClientOptions& options = {});
@@ -66,6 +69,8 @@ class MasterClient {
 
   const Assignment& assignment() const;
   RequestHeader MakeHeader() const;
+  // The job's, for connections to other members.
+  const Credentials& credentials() const;
   // The master's store. Its waits end when the job fails.
   Store& store();
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/check.h"
+#include "rpc/constant_time.h"
 
 namespace tandem::rpc {
 namespace {
@@ -49,13 +50,16 @@ std::vector<Member> Membership::members() const {
 
 void Membership::On(const RegisterEvent& event) {
   Entry* entry = Find(event);
-  if (entry == nullptr) {
+  if (entry != nullptr) {
+    if (absl::Status refusal = CheckRepeated(*entry, event); !refusal.ok()) return Refuse(event.call, std::move(refusal));
+  } else {
     if (absl::Status refusal = CheckRegistration(event); !refusal.ok()) return Refuse(event.call, std::move(refusal));
     if (phase_ == Phase::REGISTERING) {
       entry = &entries_.emplace_back();
       entry->member = event.self;
       entry->incarnation = event.incarnation;
       entry->preferred_index = event.preferred_index;
+      entry->key = event.key;
     }
   }
   if (entry == nullptr) {  // too late for a job that has failed: its state is the answer
@@ -110,6 +114,16 @@ Membership::Entry* Membership::Find(const RegisterEvent& event) {
     }
   }
   return nullptr;
+}
+
+// A process that was started again in the place of a dead one may come before the dead one's place is free.
+absl::Status Membership::CheckRepeated(const Entry& entry, const RegisterEvent& event) const {
+  if (EqualInConstantTime(entry.key, event.key)) return absl::OkStatus();
+  const std::string text = absl::StrCat("another process has registered as ", RoleName(event.self.role), " of ", HostPid(event.self), " at ",
+                                        event.self.address);
+  if (phase_ != Phase::REGISTERING) return absl::FailedPreconditionError(absl::StrCat(text, " and holds its place in the running job"));
+  return absl::UnavailableError(absl::StrFormat("%s; its place is free when it has been silent for %g s", text,
+                                                options_.heartbeat_timeout_seconds));
 }
 
 uint32_t Membership::Registered(Role role) const {
@@ -187,16 +201,23 @@ Membership::Entry* Membership::Find(Role role, uint32_t rank) {
   return nullptr;
 }
 
+absl::Status Membership::CheckMember(const Entry* entry, const std::string& key, const char* what) const {
+  if (entry == nullptr) return absl::InvalidArgumentError(absl::StrCat(what, " of a process that is not a member"));
+  if (EqualInConstantTime(entry->key, key)) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(what, " of ", MemberName(entry->member.role, entry->member.rank),
+                                                  " by a process that has not its member_key: members speak for themselves alone"));
+}
+
 void Membership::On(const HeartbeatEvent& event) {
   Entry* entry = Find(event.role, event.rank);
-  if (entry == nullptr) return Refuse(event.call, absl::InvalidArgumentError("heartbeat of a process that is not a member"));
+  if (absl::Status refusal = CheckMember(entry, event.key, "heartbeat"); !refusal.ok()) return Refuse(event.call, std::move(refusal));
   entry->last_seen = now_;
   actions_.push_back({event.call, absl::OkStatus(), std::nullopt});
 }
 
 void Membership::On(const LeaveEvent& event) {
   Entry* entry = Find(event.role, event.rank);
-  if (entry == nullptr) return Refuse(event.call, absl::InvalidArgumentError("leave of a process that is not a member"));
+  if (absl::Status refusal = CheckMember(entry, event.key, "leave"); !refusal.ok()) return Refuse(event.call, std::move(refusal));
   if (!std::exchange(entry->left, true) && phase_ == Phase::RUNNING) {
     const std::string name = MemberName(event.role, event.rank);
     if (!event.status.ok()) {

@@ -32,17 +32,20 @@ struct RegisterEvent {
   uint32_t incarnation = 1;
   int preferred_index = -1;  // -1: any
   uint64_t job_fingerprint = 0;
+  std::string key;           // known to this process and the master alone
 };
 struct HeartbeatEvent {
   uint64_t call = 0;
   Role role = TRAINER;
   uint32_t rank = 0;
+  std::string key;  // the one it registered with
 };
 struct LeaveEvent {
   uint64_t call = 0;
   Role role = TRAINER;
   uint32_t rank = 0;
   absl::Status status;
+  std::string key;  // the one it registered with
 };
 struct FailEvent {  // the master's own process has a reason
   absl::Status reason;
@@ -78,6 +81,7 @@ class Membership {
     Member member;  // its rank is set when the job starts
     uint32_t incarnation = 1;
     int preferred_index = -1;
+    std::string key;
     std::optional<uint64_t> held_call;  // Register
     double held_since = 0;
     double last_seen = 0;
@@ -93,6 +97,9 @@ class Membership {
   absl::Status CheckRegistration(const RegisterEvent& event) const;
   Entry* Find(const RegisterEvent& event);
   Entry* Find(Role role, uint32_t rank);
+  // For one who says that he is the member `entry` (null: no member). `what` begins the error.
+  absl::Status CheckMember(const Entry* entry, const std::string& key, const char* what) const;
+  absl::Status CheckRepeated(const Entry& entry, const RegisterEvent& event) const;
   uint32_t Expected(Role role) const {
     return role == PS ? options_.num_ps : role == TRAINER ? options_.num_trainers : options_.num_workers;
   }

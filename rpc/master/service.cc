@@ -28,6 +28,7 @@ constexpr char kServiceName[] = "tandem.MasterService";
 constexpr uint32_t kProtocolVersion = 1;
 constexpr uint32_t kGeneration = 1;
 constexpr double kLongestHoldSeconds = 60;
+constexpr size_t kMaxMemberKeyBytes = 64;
 
 Payload ToPayload(const google::protobuf::MessageLite& message) { return Payload(message.SerializeAsString()); }
 
@@ -105,6 +106,7 @@ struct MasterService::State {
   const uint64_t job_epoch;
   const std::string job_token;
   const ShardMap shard_map;
+  std::string secret_proof;  // set before the first call
   const std::shared_ptr<Tracer> tracer = std::make_shared<Tracer>(kMaxServerSpans);
   absl::Mutex mutex;
   Membership membership ABSL_GUARDED_BY(mutex);
@@ -167,6 +169,7 @@ Payload MasterService::State::Encode(Kind kind, const Action& action) {
   reply.set_job_epoch(job_epoch);
   reply.set_generation(kGeneration);
   reply.set_job_token(job_token);
+  reply.set_secret_proof(secret_proof);
   reply.mutable_shard_map()->set_version(shard_map.version());
   for (const ShardMap::Run& run : shard_map.Runs()) {
     ShardRun* added = reply.mutable_shard_map()->add_runs();
@@ -195,11 +198,18 @@ absl::Status MasterService::State::CheckHeader(const RequestHeader& header) cons
 // ---- Requests
 
 void MasterService::State::Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) {
+  if (request.member_key().size() > kMaxMemberKeyBytes) {
+    const absl::Status refusal = absl::InvalidArgumentError(absl::StrCat("a member_key of ", request.member_key().size(),
+                                                                         " bytes, the limit is ", kMaxMemberKeyBytes));
+    deliveries->push_back([reply = std::move(reply), refusal] { reply(refusal); });
+    return;
+  }
   RegisterEvent event;
   event.self = {request.header().sender().role(), 0, request.host(), request.pid(), request.address()};
   event.incarnation = request.header().sender().incarnation();
   event.preferred_index = request.preferred_index();
   event.job_fingerprint = request.job_fingerprint();
+  event.key = request.member_key();
   event.call = Hold(Kind::REGISTER, std::move(reply));
   Step(event, deliveries);
 }
@@ -207,14 +217,14 @@ void MasterService::State::Register(const RegisterRequest& request, Reply reply,
 void MasterService::State::Heartbeat(const HeartbeatRequest& request, Reply reply, Deliveries* deliveries) {
   const Sender& sender = request.header().sender();
   const uint64_t call = Hold(Kind::HEARTBEAT, std::move(reply));
-  Step(HeartbeatEvent{call, sender.role(), sender.rank()}, deliveries);
+  Step(HeartbeatEvent{call, sender.role(), sender.rank(), request.member_key()}, deliveries);
 }
 
 void MasterService::State::Leave(const LeaveRequest& request, Reply reply, Deliveries* deliveries) {
   const Sender& sender = request.header().sender();
   const uint64_t call = Hold(Kind::LEAVE, std::move(reply));
   const absl::Status status(static_cast<absl::StatusCode>(request.code()), request.message());
-  Step(LeaveEvent{call, sender.role(), sender.rank(), status}, deliveries);
+  Step(LeaveEvent{call, sender.role(), sender.rank(), status, request.member_key()}, deliveries);
 }
 
 void MasterService::State::Set(const StoreSetRequest& request, Reply reply, Deliveries* deliveries) {
@@ -288,6 +298,7 @@ void MasterService::Tick(double tick_seconds) {
 }
 
 void MasterService::RegisterHandlers(Server& server) {
+  state_->secret_proof = server.credentials().proof();
   // Checks the header, parses the rest, runs the method under the mutex and gives out what it answered.
   auto handle = [&](const char* method, auto request_type, auto run) {
     using Request = decltype(request_type);

@@ -1,5 +1,6 @@
 // Roles started one by one, as on a cluster: they find one another through the master alone.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 
@@ -12,11 +13,18 @@ namespace {
 class ByHandTest : public testing::Test {
  protected:
   std::unique_ptr<support::Process> StartRole(const std::string& role, Arguments more = {}) {
-    more.insert(more.end(), {"--ps", "2", "--trainers", "2", "--master", master_});
+    more.insert(more.end(), {"--ps", "2", "--trainers", "2", "--master", master_, "--secret-file", secret_file_});
     return job_.Start(role, "run", more);
   }
 
+  std::string WriteSecret() {
+    const std::string path = job_.Write("secret", "what roles by hand have in common\n");
+    chmod(path.c_str(), 0600);
+    return path;
+  }
+
   SmallJob job_;
+  const std::string secret_file_ = WriteSecret();
   const std::unique_ptr<rpc::HeldAddress> held_ = rpc::HeldAddress::Hold("127.0.0.1:0").value();
   const std::string master_ = held_->text();
 };
@@ -48,6 +56,19 @@ TEST_F(ByHandTest, ARoleOfAnotherJobOrWithoutAPlaceIsRefused) {
   const support::Ended stopped = master->WaitWhileItWorks();
   EXPECT_EQ(stopped.exit_code, 128 + SIGTERM);
   EXPECT_EQ(stopped.err, "[master-0] ended: stopped by SIGTERM\n");
+  job_.ExpectNothingLeft();
+}
+
+TEST_F(ByHandTest, AServerWithAnotherOutFolderSavesNoCheckpointOfTheTrainers) {
+  const auto start = [this](const std::string& role, const std::string& out) {
+    return job_.Start(role, out, {"--master", master_, "--secret-file", secret_file_});
+  };
+  const auto master = start("master", "run"), server = start("ps", "elsewhere"), trainer = start("trainer", "run");
+  const support::Ended ended = trainer->Wait(kDeadlineSeconds);
+  EXPECT_EQ(ended.exit_code, 2) << ended.err;
+  EXPECT_NE(ended.err.find("saves checkpoints below " + job_.Path("elsewhere") + " alone"), std::string::npos) << ended.err;
+  EXPECT_NE(master->Wait(kDeadlineSeconds).exit_code, 0);
+  EXPECT_NE(server->Wait(kDeadlineSeconds).exit_code, 0);
   job_.ExpectNothingLeft();
 }
 

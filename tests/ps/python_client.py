@@ -1,8 +1,10 @@
 """A trainer in another language: joins a job, pulls, pushes, commits and reads statistics, from the .proto files alone.
 
-usage: python_client.py PROTOC PROTO_FOLDER EMPTY_FOLDER MASTER_ADDRESS JOB_FINGERPRINT
+usage: python_client.py PROTOC PROTO_FOLDER EMPTY_FOLDER MASTER_ADDRESS JOB_FINGERPRINT SECRET_FILE
 Prints "ok" and exits 0, or says what was not as the files promise. The job: one trainer, some parameter servers, nothing else.
 """
+import hashlib
+import hmac
 import os
 import struct
 import subprocess
@@ -73,29 +75,44 @@ def generate(protoc, protos, folder):
     sys.path.insert(0, folder)
 
 
-class Service:
-    """Methods of one gRPC service by their names."""
+def token(secret):
+    """What the job's secret becomes in a call: wire.proto."""
+    return hmac.new(secret, b"tandem/call/v1", hashlib.sha256).hexdigest()
 
-    def __init__(self, channel, service, messages):
+
+def read_secret(path):
+    with open(path, "rb") as file:
+        secret = file.read()
+    for end in (b"\n", b"\r"):
+        secret = secret[:-1] if secret.endswith(end) else secret
+    return secret
+
+
+class Service:
+    """Methods of one gRPC service by their names. Without a secret its calls carry no token."""
+
+    def __init__(self, channel, service, messages, secret=None):
         self.channel, self.service, self.messages = channel, "/tandem." + service + "/", messages
+        self.metadata = [("authorization", "Bearer " + token(secret))] if secret else []
 
     def call(self, method, request):
         ask = self.channel.unary_unary(self.service + method, type(request).SerializeToString,
                                        getattr(self.messages, method + "Reply").FromString)
-        return ask(request, timeout=TIMEOUT)
+        return ask(request, timeout=TIMEOUT, metadata=self.metadata)
 
     def stream(self, method, requests):
         ask = self.channel.stream_stream(self.service + method, type(requests[0]).SerializeToString,
                                          getattr(self.messages, method + "Reply").FromString)
-        return list(ask(iter(requests), timeout=TIMEOUT))
+        return list(ask(iter(requests), timeout=TIMEOUT, metadata=self.metadata))
 
 
-def join(address, fingerprint, master_pb2, wire_pb2):
-    """The master, its answer, the header of every request from now on, and what stops the heartbeats."""
+def join(address, fingerprint, secret, master_pb2, wire_pb2):
+    """The master, its answer, the header of every request from now on, this member's key, and what stops the heartbeats."""
     header = wire_pb2.RequestHeader(protocol_version=1, sender=wire_pb2.Sender(role=wire_pb2.TRAINER, incarnation=1))
-    master = Service(grpc.insecure_channel(address), "MasterService", master_pb2)
+    master = Service(grpc.insecure_channel(address), "MasterService", master_pb2, secret)
+    key = os.urandom(32)
     request = master_pb2.RegisterRequest(header=header, host="localhost", pid=os.getpid(), preferred_index=-1,
-                                         job_fingerprint=fingerprint)
+                                         job_fingerprint=fingerprint, member_key=key)
     while True:
         reply = master.call("Register", request)
         if reply.job.phase != master_pb2.REGISTERING:
@@ -107,21 +124,22 @@ def join(address, fingerprint, master_pb2, wire_pb2):
 
     def beat():
         while not left.wait(1):
-            master.call("Heartbeat", master_pb2.HeartbeatRequest(header=header))
+            master.call("Heartbeat", master_pb2.HeartbeatRequest(header=header, member_key=key))
 
     threading.Thread(target=beat, daemon=True).start()
-    return master, reply, header, left
+    return master, reply, header, key, left
 
 
 class Tables:
     """The verbs of a trainer, over all servers."""
 
-    def __init__(self, reply, header, pb2, wire_pb2):
+    def __init__(self, reply, header, secret, pb2, wire_pb2):
         self.header, self.pb2 = header, pb2
         self.dims = {}
         self.sequence = 0
         self.channels = [grpc.insecure_channel(m.address) for m in reply.members if m.role == wire_pb2.PS]
-        self.servers = [Service(channel, "EmbeddingService", pb2) for channel in self.channels]
+        self.servers = [Service(channel, "EmbeddingService", pb2, secret) for channel in self.channels]
+        self.for_strangers = [Service(channel, "EmbeddingService", pb2) for channel in self.channels]
         self.owners = [run.ps for run in reply.shard_map.runs for _ in range(run.num_shards)]
         expect("virtual shards", len(self.owners), 1024)
 
@@ -185,6 +203,8 @@ class Tables:
 
 def check_functions():
     expect("CRC-32C of 123456789", crc32c(b"123456789"), 0xE3069283)
+    expect("token of a secret", token(b"correct horse battery staple"),
+           "ba5a2c2b540608fb45cf46eacedc9242f64fc634c06c5966a94730871d830561")
     for table, id, shard in ((1, 1, 852), (1, 123456789, 842), (7, 2**64 - 1, 269)):
         expect("virtual shard of id %d of table %d" % (id, table), virtual_shard(table, id), shard)
 
@@ -272,20 +292,42 @@ def check_errors(tables, pb2, ids):
     expect("rows after refused pushes", tables.pull(1, 4, ids), before)
 
 
+def check_strangers(master, address, key, header, tables, ids, pb2, master_pb2):
+    """Who does not know the secret is refused, whatever he knows besides; and who knows it speaks for himself alone."""
+    unknown, not_its_own = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
+    stranger = Service(grpc.insecure_channel(address), "MasterService", master_pb2)
+    beat = master_pb2.HeartbeatRequest(header=header, member_key=key)
+    expect_error("a stranger's heartbeat", unknown, lambda: stranger.call("Heartbeat", beat))
+    before = tables.pull(1, 4, ids)
+    server = tables.for_strangers[0]
+    expect_error("a stranger's statistics", unknown, lambda: server.call("Statistics", pb2.StatisticsRequest(header=header)))
+    expect_error("a stranger's pull", unknown, lambda: server.stream("Pull", [tables.pull_request(1, 4, ids)]))
+    expect_error("a stranger's push for this trainer", unknown,
+                 lambda: server.stream("Push", [tables.push_request(1, 4, 0, ids[:1], [[1e6] * 4])]))
+    expect_error("a stranger's commit for this trainer", unknown,
+                 lambda: server.stream("Commit", [pb2.CommitRequest(header=header, step=4, gradient_scale=1.0)]))
+    expect_error("a heartbeat with another's key", not_its_own,
+                 lambda: master.call("Heartbeat", master_pb2.HeartbeatRequest(header=header, member_key=b"a guess")))
+    expect_error("a leave with another's key", not_its_own,
+                 lambda: master.call("Leave", master_pb2.LeaveRequest(header=header, code=14, member_key=b"a guess")))
+    expect("rows after strangers came", tables.pull(1, 4, ids), before)
+
+
 def check_health(tables):
     for channel in tables.channels:  # grpc.health.v1, whose request is empty and whose reply is SERVING = 1 in field 1
         check = channel.unary_unary("/grpc.health.v1.Health/Check", bytes, bytes)
         expect("health", check(b"", timeout=TIMEOUT), b"\x08\x01")
 
 
-def main(protoc, protos, folder, master_address, fingerprint):
+def main(protoc, protos, folder, master_address, fingerprint, secret_file):
     check_functions()
     generate(protoc, protos, folder)
     import embedding_pb2 as pb2
     import master_pb2
     import wire_pb2
-    master, reply, header, left = join(master_address, int(fingerprint), master_pb2, wire_pb2)
-    tables = Tables(reply, header, pb2, wire_pb2)
+    secret = read_secret(secret_file)
+    master, reply, header, key, left = join(master_address, int(fingerprint), secret, master_pb2, wire_pb2)
+    tables = Tables(reply, header, secret, pb2, wire_pb2)
     specs = [pb2.TableSpec(name="zeros", number=1, dim=4, optimizer=pb2.SPARSE_SGD),
              pb2.TableSpec(name="random", number=2, dim=2, optimizer=pb2.SPARSE_SGD, init_stddev=0.1, seed=7)]
     tables.create(specs)
@@ -295,8 +337,9 @@ def main(protoc, protos, folder, master_address, fingerprint):
     check_formats(tables, pb2, ids)
     check_statistics(tables, pb2, ids)
     check_errors(tables, pb2, ids)
+    check_strangers(master, master_address, key, header, tables, ids, pb2, master_pb2)
     left.set()
-    master.call("Leave", master_pb2.LeaveRequest(header=header, code=0))
+    master.call("Leave", master_pb2.LeaveRequest(header=header, code=0, member_key=key))
     print("ok")
 
 

@@ -101,6 +101,23 @@ class ServiceTest : public testing::Test {
   EmbeddingService service_;
 };
 
+TEST_F(ServiceTest, CheckpointsAreSavedAndLoadedBelowTheServersOwnFoldersAlone) {
+  service_.RestrictFolders({.save_below = {"/job/out"}, .load_below = {"/job/out"}});
+  SaveRequest save;
+  *save.mutable_header() = Header();
+  LoadRequest load;
+  *load.mutable_header() = Header();
+  for (const char* outside : {"/tmp", "/job/out/../elsewhere", "relative"}) {
+    save.set_folder(outside);
+    ExpectRefused(&EmbeddingService::Save, save, absl::StatusCode::kInvalidArgument, "below /job/out alone");
+    load.set_folder(outside);
+    ExpectRefused(&EmbeddingService::Load, load, absl::StatusCode::kInvalidArgument, "below /job/out alone");
+  }
+  save.set_folder("/job/out/checkpoints");  // there is none: it is tried
+  save.set_step(0);
+  EXPECT_EQ(Ask(&EmbeddingService::Save, save).status().message().find("alone"), absl::string_view::npos);
+}
+
 TEST_F(ServiceTest, GeneratedCodeReadsThePullReply) {
   const auto bytes = Ask(&EmbeddingService::Pull, Pull({5, 6}));
   ASSERT_TRUE(bytes.ok()) << bytes.status();

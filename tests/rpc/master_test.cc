@@ -42,9 +42,9 @@ MasterClientOptions FastClient() {
 // A master, and members that are threads of this process.
 class MasterTest : public testing::Test {
  protected:
-  void StartMaster(const MembershipOptions& options) {
+  void StartMaster(const MembershipOptions& options, const Credentials& credentials = {}) {
     service_ = std::make_unique<MasterService>(options, /*tick_seconds=*/0.02);
-    server_ = std::make_unique<Server>();
+    server_ = std::make_unique<Server>(credentials);
     service_->RegisterHandlers(*server_);
     ASSERT_TRUE(server_->Start("127.0.0.1:0").ok());
     address_ = server_->address();
@@ -239,6 +239,62 @@ TEST_F(MasterTest, ARefusedMemberLearnsWhyAndTheJobGoesOn) {
   EXPECT_TRUE(clients[0].ok()) << clients[0].status();
 }
 
+TEST_F(MasterTest, AMemberOfAJobWithAnotherSecretIsRefusedAndTheJobIsUnharmed) {
+  const Credentials job(*Secret::Draw());
+  StartMaster(FastMaster(0, 1), job);
+  for (const Credentials& shown : {Credentials(*Secret::Draw()), Credentials()}) {
+    MasterClientOptions options = FastClient();
+    options.credentials = shown;
+    const auto refused = MasterClient::Connect(address_, Self(TRAINER, 1, 0), nullptr, options);
+    EXPECT_TRUE(absl::IsUnauthenticated(refused.status())) << refused.status();
+    EXPECT_NE(refused.status().ToString().find("the master at " + address_ + " belongs to another job"), std::string::npos)
+        << refused.status();
+  }
+  MasterClientOptions options = FastClient();
+  options.credentials = job;
+  const auto member = MasterClient::Connect(address_, Self(TRAINER, 2, 0), nullptr, options);
+  ASSERT_TRUE(member.ok()) << member.status();
+  EXPECT_EQ((*member)->credentials().shown(), job.shown());
+  EXPECT_TRUE((*member)->store().Set("key", "value").ok());
+  EXPECT_TRUE((*member)->Leave(absl::OkStatus()).ok());
+  EXPECT_TRUE(service_->WaitForEnd().ok());
+}
+
+TEST_F(MasterTest, AMemberWithASecretJoinsNoMasterThatDoesNotKnowIt) {
+  StartMaster(FastMaster(0, 1));  // serves everybody
+  MasterClientOptions options = FastClient();
+  options.credentials = Credentials(*Secret::Draw());
+  const auto refused = MasterClient::Connect(address_, Self(TRAINER, 1, 0), nullptr, options);
+  EXPECT_TRUE(absl::IsUnauthenticated(refused.status())) << refused.status();
+  EXPECT_NE(refused.status().ToString().find("the master at " + address_ + " belongs to another job"), std::string::npos)
+      << refused.status();
+}
+
+TEST_F(MasterTest, AMemberThatSpeaksForAnotherIsRefused) {
+  auto clients = ConnectOnePsTwoTrainers();
+  Channel channel(address_);
+  const auto call = [&](const std::string& method, const google::protobuf::MessageLite& request) {
+    return channel.Call("/tandem.MasterService/" + method, Payload(request.SerializeAsString()), {}).Wait(Soon()).status();
+  };
+  LeaveRequest leave;
+  *leave.mutable_header() = (*clients[1])->MakeHeader();
+  leave.set_code(static_cast<int32_t>(absl::StatusCode::kUnavailable));
+  leave.set_member_key("a guess");
+  EXPECT_TRUE(absl::IsPermissionDenied(call("Leave", leave)));
+  RegisterRequest again;  // as pid 200, which /proc shows to everybody
+  again.mutable_header()->set_protocol_version(1);
+  again.mutable_header()->mutable_sender()->set_role(TRAINER);
+  again.mutable_header()->mutable_sender()->set_incarnation(1);
+  again.set_host("host");
+  again.set_pid(200);
+  again.set_address("host:200");
+  again.set_job_fingerprint(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(call("Register", again)));
+  again.set_member_key(std::string(65, 'k'));
+  EXPECT_TRUE(absl::IsInvalidArgument(call("Register", again)));
+  EXPECT_EQ(service_->phase(), Phase::RUNNING);
+}
+
 TEST_F(MasterTest, MembersMissingAtTheTimeoutAreNamedToTheOthers) {
   MembershipOptions options = FastMaster(0, 2);
   options.register_timeout_seconds = 0.4;
@@ -337,7 +393,7 @@ TEST_F(MasterTest, MalformedAndForeignRequestsAreRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(call("Heartbeat", "")));  // no version
   HeartbeatRequest beat;
   *beat.mutable_header() = (*clients[0])->MakeHeader();
-  EXPECT_TRUE(call("Heartbeat", beat.SerializeAsString()).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(call("Heartbeat", beat.SerializeAsString())));  // without the member's key
   beat.mutable_header()->set_job_epoch(1);
   EXPECT_TRUE(absl::IsFailedPrecondition(call("Heartbeat", beat.SerializeAsString())));
   RegisterRequest late;

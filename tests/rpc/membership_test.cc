@@ -17,8 +17,10 @@ class Script {
         membership_(options_, 100) {}
 
   // Each returns the number of its call.
-  uint64_t Register(double now, Role role, const std::string& host, int64_t pid, int index = -1, uint64_t job = kJob) {
+  uint64_t Register(double now, Role role, const std::string& host, int64_t pid, int index = -1, uint64_t job = kJob,
+                    const std::string& key = "key") {
     RegisterEvent event;
+    event.key = key;
     event.self = {role, 0, host, pid, host + ":" + std::to_string(pid)};
     event.preferred_index = index;
     event.job_fingerprint = job;
@@ -26,12 +28,12 @@ class Script {
     Step(event, now);
     return calls_;
   }
-  uint64_t Beat(double now, Role role, uint32_t rank) {
-    Step(HeartbeatEvent{++calls_, role, rank}, now);
+  uint64_t Beat(double now, Role role, uint32_t rank, const std::string& key = "key") {
+    Step(HeartbeatEvent{++calls_, role, rank, key}, now);
     return calls_;
   }
-  uint64_t Leave(double now, Role role, uint32_t rank, absl::Status status = absl::OkStatus()) {
-    Step(LeaveEvent{++calls_, role, rank, status}, now);
+  uint64_t Leave(double now, Role role, uint32_t rank, absl::Status status = absl::OkStatus(), const std::string& key = "key") {
+    Step(LeaveEvent{++calls_, role, rank, status, key}, now);
     return calls_;
   }
   void Fail(double now, absl::Status reason) { Step(FailEvent{reason}, now); }
@@ -308,6 +310,49 @@ TEST(MembershipTest, StrangersAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(script.Refusal(script.Beat(100, TRAINER, 1))));
   EXPECT_TRUE(absl::IsInvalidArgument(script.Refusal(script.Leave(100, PS, 0))));
   EXPECT_EQ(script->phase(), Phase::RUNNING);
+}
+
+TEST(MembershipTest, HeartbeatsForOthersAreRefusedAndKeepNobodyAlive) {
+  Script script = Running();
+  for (double now = 100; now <= 107; now += 0.5) {
+    script.Beat(now, TRAINER, 0);
+    const uint64_t lie = script.Beat(now, TRAINER, 1, "another key");
+    EXPECT_TRUE(absl::IsPermissionDenied(script.Refusal(lie))) << script.Refusal(lie);
+    EXPECT_TRUE(absl::IsPermissionDenied(script.Refusal(script.Beat(now, TRAINER, 1, ""))));
+    script.Tick(now);
+  }
+  EXPECT_EQ(script->phase(), Phase::FAILED);
+  EXPECT_EQ(std::string(script->failure().message()).rfind("trainer-1 (host pid 11) has not answered", 0), 0u) << script->failure();
+}
+
+TEST(MembershipTest, ALeaveForAnotherIsRefusedAndTheJobGoesOn) {
+  Script script = Running();
+  const uint64_t lie = script.Leave(101, TRAINER, 1, absl::UnavailableError("a lie"), "another key");
+  EXPECT_TRUE(absl::IsPermissionDenied(script.Refusal(lie))) << script.Refusal(lie);
+  EXPECT_EQ(script->phase(), Phase::RUNNING);
+  script.Leave(102, TRAINER, 1);
+  script.Leave(102, TRAINER, 0);
+  EXPECT_EQ(script->phase(), Phase::COMPLETED);
+}
+
+TEST(MembershipTest, ARegistrationAgainNeedsTheKeyOfTheFirst) {
+  Script script = Running();
+  const uint64_t lie = script.Register(101, TRAINER, "host", 11, -1, kJob, "another key");
+  EXPECT_TRUE(absl::IsFailedPrecondition(script.Refusal(lie))) << script.Refusal(lie);
+  EXPECT_EQ(script.Rank(lie), -1);
+  EXPECT_EQ(script.Rank(script.Register(101, TRAINER, "host", 11)), 1);
+}
+
+TEST(MembershipTest, AProcessThatFollowsADeadOneBeforeTheStartGetsThePlaceWhenItIsFree) {
+  Script script(0, 2);
+  const uint64_t dead = script.Register(100, TRAINER, "pod", 1, 0, kJob, "first");
+  const uint64_t early = script.Register(101, TRAINER, "pod", 1, 0, kJob, "second");
+  EXPECT_TRUE(absl::IsUnavailable(script.Refusal(early))) << script.Refusal(early);
+  EXPECT_FALSE(script.Answered(dead)) << "the first one's call is its own";
+  for (double now = 101; now <= 109; now += 0.5) script.Tick(now);
+  const uint64_t again = script.Register(109, TRAINER, "pod", 1, 0, kJob, "second");
+  script.Register(109, TRAINER, "pod", 2, 1);
+  EXPECT_EQ(script.Rank(again), 0);
 }
 
 TEST(MembershipTest, WorkersCountAsMembersAndMayNotLeaveFirst) {

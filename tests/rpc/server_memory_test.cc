@@ -24,7 +24,7 @@ absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
 void Echo(Payload request, Reply reply) { reply(std::move(request)); }
 
 std::unique_ptr<Server> StartServer(Handler unary, Handler stream, ServerOptions options = {}) {
-  auto server = std::make_unique<Server>(options);
+  auto server = std::make_unique<Server>(Credentials(), options);
   server->Handle(kService, "Commit", MethodKind::UNARY, std::move(unary));
   server->Handle(kService, "Push", MethodKind::STREAM, std::move(stream));
   const absl::Status status = server->Start("127.0.0.1:0");

@@ -174,6 +174,70 @@ TEST(ServerTest, ReflectionListsAndDescribesTheService) {
   EXPECT_NE(file.find("PushRequest"), std::string::npos);
 }
 
+class StrangerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const MethodKind kind : {MethodKind::UNARY, MethodKind::STREAM}) {
+      server_.Handle(kService, kind == MethodKind::UNARY ? "Commit" : "Push", kind, [this](Payload request, Reply reply) {
+        ++num_handled_;
+        reply(std::move(request));
+      });
+    }
+    ASSERT_TRUE(server_.Start("127.0.0.1:0").ok());
+  }
+  static Credentials Of(const std::string& secret) { return Credentials(*Secret::FromText(secret, "a test")); }
+
+  const Credentials job_ = Of("the secret of this job"), other_ = Of("the secret of another job");
+  std::atomic<int> num_handled_{0};
+  Server server_{job_};
+};
+
+TEST_F(StrangerTest, CallsAndStreamsWithoutTheJobsSecretAreRefused) {
+  for (const Credentials& shown : {Credentials(), other_}) {
+    Channel channel(server_.address(), shown);
+    const absl::Status unary = channel.Call(kUnary, Payload(std::string("x")), {.idempotent = true}).Wait(Soon()).status();
+    EXPECT_TRUE(absl::IsUnauthenticated(unary)) << unary;
+    EXPECT_TRUE(Contains(unary, "--secret-file")) << unary;
+    auto stream = channel.OpenStream(kStream);
+    const absl::Status streamed = stream->Send(Payload(std::string("x"))).Wait(Soon()).status();
+    EXPECT_TRUE(absl::IsUnauthenticated(streamed)) << streamed;
+    EXPECT_TRUE(stream->broken());
+  }
+  EXPECT_EQ(num_handled_, 0);
+}
+
+TEST_F(StrangerTest, CallsAndStreamsWithTheJobsSecretAreServed) {
+  Channel channel(server_.address(), job_);
+  EXPECT_EQ(Text(channel.Call(kUnary, Payload(std::string("x")), {}).Wait(Soon())), "x");
+  auto stream = channel.OpenStream(kStream);
+  EXPECT_EQ(Text(stream->Send(Payload(std::string("y"))).Wait(Soon())), "y");
+  EXPECT_EQ(num_handled_, 2);
+}
+
+// On the wire a unary call is a stream whose client sends one message. This one never does.
+TEST_F(StrangerTest, ARefusalDoesNotWaitForTheMessage) {
+  Channel channel(server_.address());
+  for (const std::string& method : {kUnary, kStream}) {
+    const auto stream = channel.OpenStream(method);
+    for (int i = 0; i < 4000 && !stream->broken(); ++i) absl::SleepFor(absl::Milliseconds(5));
+    EXPECT_TRUE(stream->broken()) << method;
+  }
+}
+
+TEST_F(StrangerTest, HealthAndReflectionNeedNoSecret) {
+  Channel channel(server_.address());
+  EXPECT_EQ(Text(channel.Call("/grpc.health.v1.Health/Check", Payload(), {}).Wait(Soon())), "\x08\x01");
+  auto stream = channel.OpenStream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo");
+  const std::string list = Text(stream->Send(Payload(std::string("\x3a\x01*"))).Wait(Soon()));
+  EXPECT_NE(list.find(kService), std::string::npos) << list;
+}
+
+TEST(ServerTest, AJobWithoutASecretServesWhoeverShowsOne) {
+  auto server = StartServer(Echo, Echo);
+  Channel channel(server->address(), Credentials(*Secret::Draw()));
+  EXPECT_EQ(Text(channel.Call(kUnary, Payload(std::string("x")), {}).Wait(Soon())), "x");
+}
+
 TEST(StreamTest, RepliesComeInTheOrderOfTheMessages) {
   auto server = StartServer(Echo, Echo);
   Channel channel(server->address());

@@ -362,7 +362,7 @@ TEST(SharedStreamTest, AServerThatNeverWelcomesIsLeftForTheChannel) {
   const std::string address = "silent-" + std::to_string(getpid());
   const auto silent = LocalSocket::Listen(SharedSocketName(address));
   ASSERT_TRUE(silent.ok()) << silent.status();
-  SharedStreams streams(/*welcome_timeout=*/absl::Milliseconds(20));
+  SharedStreams streams({}, /*welcome_timeout=*/absl::Milliseconds(20));
   auto stream = Open(streams, address);
   const absl::Status status = stream->Send(Payload(std::string("x"))).Wait(Soon()).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
@@ -528,6 +528,37 @@ TEST_F(OddClientTest, HellosThatAreNoneAreRefused) {
   ExpectOthersAreServed();
 }
 
+TEST_F(OddClientTest, AStrangerIsRefusedBeforeItsMethodIsReadAndTheJobsOwnIsServed) {
+  const Credentials job(*Secret::Draw()), other(*Secret::Draw());
+  Server server(job);
+  server.Handle(kService, "Push", MethodKind::STREAM, Echo);
+  ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
+  ASSERT_TRUE(server.ServeSharedMemory({kSmallArena}).ok());
+  for (const Credentials& shown : {Credentials(), other}) {
+    for (const std::string& method : {kMethod, std::string("/nope")}) {
+      SharedHello hello;
+      std::memcpy(hello.shown, shown.shown().data(), shown.shown().size());
+      const std::string packet = Hello(hello, method);
+      const auto socket = *LocalSocket::Connect(SharedSocketName(server.address()));
+      ASSERT_TRUE(socket->Send(packet.data(), packet.size()));
+      std::string answer;
+      int fd = -1;
+      ASSERT_TRUE(Eventually([&] { return socket->Receive(&answer, kMaxPacketBytes, &fd) == LocalSocket::Received::PACKET; }));
+      SharedWelcome welcome;
+      ASSERT_GE(answer.size(), sizeof welcome);
+      std::memcpy(&welcome, answer.data(), sizeof welcome);
+      EXPECT_EQ(fd, -1);
+      EXPECT_EQ(welcome.arena_bytes, 0u);
+      EXPECT_EQ(welcome.code, static_cast<uint64_t>(absl::StatusCode::kUnauthenticated));
+      EXPECT_NE(answer.find("--secret-file"), std::string::npos) << answer;
+    }
+    SharedStreams streams(shown);
+    EXPECT_NE(Text(Open(streams, server.address())->Send(Payload(std::string("x")))), "x");
+  }
+  SharedStreams streams(job);
+  EXPECT_EQ(Text(Open(streams, server.address())->Send(Payload(std::string("x")))), "x");
+}
+
 TEST_F(OddClientTest, AClientThatSaysNothingIsNotWaitedForForEver) {
   Server server;
   server.Handle(kService, "Push", MethodKind::STREAM, Echo);
@@ -592,7 +623,7 @@ TEST_F(KilledPeerTest, AServerKilledInTheMiddleEndsItsClientsStreams) {
   const pid_t child = Fork([&] {
     static std::vector<Reply> kept;
     const auto handler = std::make_shared<const Handler>([](Payload, Reply reply) { kept.push_back(std::move(reply)); });
-    static auto server = SharedServer::Start(address, {{kMethod, handler}}, {});
+    static auto server = SharedServer::Start(address, {}, {{kMethod, handler}}, {});
     if (!server.ok()) _exit(1);
   });
   SharedStreams streams;

@@ -177,7 +177,8 @@ std::vector<std::string> RoleArguments(const PullPushCase& bench, const char* ro
   google::protobuf::TextFormat::Printer printer;
   printer.SetSingleLineMode(true);
   printer.PrintToString(bench, &text);
-  return {"bench", "pull-push", "--role", role, "--case", text, "--master", master, "--index", absl::StrCat(index)};
+  return {"bench", "pull-push", "--role", role, "--case", text, "--master", master, "--index", absl::StrCat(index),
+          "--secret-file", "-"};
 }
 
 struct CaseOutcome {
@@ -192,11 +193,12 @@ absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
   membership.num_ps = bench.servers();
   membership.num_trainers = bench.clients();
   rpc::MasterService master(membership);
-  rpc::Server server;
+  ASSIGN_OR_RETURN(const rpc::Secret secret, rpc::Secret::Draw());
+  rpc::Server server((rpc::Credentials(secret)));
   master.RegisterHandlers(server);
   reports.Register(server);
   RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
-  Supervisor supervisor;
+  Supervisor supervisor(&secret);
   for (uint32_t i = 0; i < bench.servers(); ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments(bench, "server", server.address(), i)));
   }
@@ -324,6 +326,7 @@ int RunRole(const BenchPullPushOptions& options) {
   RoleOptions role;
   role.master = options.master;
   role.index = options.index;
+  role.secret_file = options.secret_file;
   return options.role == "server" ? RunPullPushServer(bench, role) : RunPullPushClient(bench, role);
 }
 

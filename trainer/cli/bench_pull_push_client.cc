@@ -60,7 +60,8 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const PullPushCase& bench, const rp
                                             ps::RemoteClientOptions{.timeout = kBenchTimeout,
                                                                     .consistency = ConsistencyOf(bench),
                                                                     .wire = wire,
-                                                                    .shared_memory = bench.path() == PullPushCase::SHM});
+                                                                    .shared_memory = bench.path() == PullPushCase::SHM,
+                                                                    .credentials = master.credentials()});
 }
 
 template <class T>
@@ -87,7 +88,7 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
       table_(TableOf(bench)),
       pattern_(GradientPattern(bench.dim())),
       client_(MakeClient(bench, master, bench.wire())),
-      raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()), bench.path() == PullPushCase::SHM)) {}
+      raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()), bench.path() == PullPushCase::SHM, master.credentials())) {}
 
 absl::Status PullPushClient::Meet() {
   const std::string key = absl::StrCat("meeting ", num_meetings_++);

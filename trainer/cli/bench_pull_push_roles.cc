@@ -13,32 +13,36 @@
 #include "rpc/server.h"
 #include "trainer/cli/bench_pull_push_client.h"
 #include "trainer/cli/bench_raw_bytes.h"
+#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 
 namespace tandem::cli {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const RoleOptions& options, const std::string& address) {
+absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const RoleOptions& options, const rpc::Credentials& credentials,
+                                                             const std::string& address) {
   rpc::MemberSelf self;
   self.role = role;
   self.host = "localhost";
   self.pid = getpid();
   self.address = address;
   self.preferred_index = options.index;
-  return rpc::MasterClient::Connect(options.master, self, [](const absl::Status&) {});  // the parent ends us
+  return rpc::MasterClient::Connect(options.master, self, [](const absl::Status&) {},  // the parent ends us
+                                    {.credentials = credentials});
 }
 
 absl::Status Serve(const PullPushCase& bench, const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "ps"));
   ps::TableHost host(bench.threads());
   ps::EmbeddingService service(host);
   RawBytesService raw;
-  rpc::Server server;
+  rpc::Server server(credentials);
   service.Register(server);
   raw.Register(server);
   RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
   if (bench.path() == PullPushCase::SHM) RETURN_IF_ERROR(server.ServeSharedMemory());
-  ASSIGN_OR_RETURN(master, JoinBench(PS, options, server.address()));
+  ASSIGN_OR_RETURN(master, JoinBench(PS, options, credentials, server.address()));
   const rpc::Assignment& assignment = master->assignment();
   service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
   const absl::Status status = master->WaitForCompletion();
@@ -48,9 +52,10 @@ absl::Status Serve(const PullPushCase& bench, const RoleOptions& options, std::u
 }
 
 absl::Status MeasureAndReport(const PullPushCase& bench, const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
-  ASSIGN_OR_RETURN(master, JoinBench(TRAINER, options, /*address=*/""));
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "trainer"));
+  ASSIGN_OR_RETURN(master, JoinBench(TRAINER, options, credentials, /*address=*/""));
   ASSIGN_OR_RETURN(const PullPushFigures figures, PullPushClient(bench, *master).Run());
-  rpc::Channel parent(options.master);
+  rpc::Channel parent(options.master, credentials);
   const auto reported = parent.Call("/tandem.BenchService/Report", rpc::Payload(figures.SerializeAsString()), {kBenchTimeout});
   return reported.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status();
 }

@@ -78,9 +78,9 @@ std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& ra
   return best;
 }
 
-RawBytesClient::RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory)
-    : shared_(shared_memory ? std::make_unique<rpc::SharedStreams>() : nullptr) {
-  for (const std::string& address : addresses) channels_.push_back(std::make_unique<rpc::Channel>(address));
+RawBytesClient::RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory, const rpc::Credentials& credentials)
+    : shared_(shared_memory ? std::make_unique<rpc::SharedStreams>(credentials) : nullptr) {
+  for (const std::string& address : addresses) channels_.push_back(std::make_unique<rpc::Channel>(address, credentials));
 }
 
 absl::StatusOr<std::unique_ptr<rpc::ClientStream>> RawBytesClient::Open(rpc::Channel& channel, const std::string& method, int window) {

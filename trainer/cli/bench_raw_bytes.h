@@ -50,7 +50,7 @@ std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& ra
 
 class RawBytesClient {
  public:
-  RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory);
+  RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory, const rpc::Credentials& credentials);
 
   enum class Direction { PULL, PUSH };
   // Bytes per second through one stream to every server, each with `window` messages on their way, for so long. Unavailable and

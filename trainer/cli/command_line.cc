@@ -45,6 +45,10 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command.add_option("--out", options.out, "folder for what the run leaves")->capture_default_str();
+  command
+      .add_option("--secret-file", options.secret_file,
+                  "holds the job's secret, the same for all roles; -: standard input; default: the variable TANDEM_SECRET; launch draws one")
+      ->type_name("FILE");
   command.add_flag("--resume{newest}", options.resume,
                    "go on with the run in --out from its newest checkpoint; =FOLDER: from this one; =auto: if there is one, and a run that has "
                    "completed ends at once");
@@ -124,6 +128,7 @@ void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
     command.add_option(name, *value, "")->group("");  // of the processes that the command starts
   }
   command.add_option("--index", options.index, "")->group("");
+  command.add_option("--secret-file", options.secret_file, "")->group("");
 }
 
 template <class Command>

@@ -65,7 +65,7 @@ struct BenchPullPushOptions {
   uint32_t repetitions = 5;
   std::string json;        // file for the figures; empty: none
   // Of a process that this command starts: server or client, what it runs, where the others are. Empty: of the command itself.
-  std::string role, one_case, master;
+  std::string role, one_case, master, secret_file;
   int index = -1;
 };
 int BenchPullPush(const BenchPullPushOptions& options);

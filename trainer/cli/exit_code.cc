@@ -10,6 +10,7 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kDataLoss: return 3;
     case absl::StatusCode::kFailedPrecondition: return 4;
     case absl::StatusCode::kOutOfRange: return 70;  // a number left the range of numbers
+    case absl::StatusCode::kUnauthenticated:    // the master that answers is another job's
     case absl::StatusCode::kResourceExhausted:  // a full disk
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:

@@ -8,6 +8,7 @@
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
 #include "trainer/cli/job_config.h"
+#include "trainer/cli/job_secret.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
@@ -25,6 +26,7 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   const std::string listen = std::string(role) == "master" ? master : "127.0.0.1:0";
   arguments.insert(arguments.end(), {"--listen", listen, "--ps", absl::StrCat(options.num_ps), "--trainers",
                                      absl::StrCat(options.num_trainers), "--workers", absl::StrCat(options.num_workers), "--out", options.out});
+  arguments.insert(arguments.end(), {"--secret-file", "-"});  // the supervisor's pipe
   if (!options.resume.empty()) arguments.push_back("--resume=" + options.resume);
   if (options.data_changed) arguments.push_back("--data-changed");
   if (options.overwrite) arguments.push_back("--overwrite");
@@ -60,6 +62,8 @@ int Launch(const RunOptions& options) {
   const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
   if (!job.ok()) return ReportError(job.status());
   if (const auto place = loop::DeviceOf(*job, 0, options.num_trainers); !place.ok()) return ReportError(place.status());
+  const auto secret = SecretOfLaunch(options);
+  if (!secret.ok()) return ReportError(secret.status());
   const auto lock = FolderLock::Take(options.out, "launch");
   if (!lock.ok()) return ReportError(lock.status());
   if (const absl::Status older = CheckOlderRun(options); !older.ok()) return ReportError(older);
@@ -71,7 +75,7 @@ int Launch(const RunOptions& options) {
   // Had before any role starts and held until all have ended: roles would take whoever else has the port for their master.
   const auto master = rpc::HeldAddress::HoldAlone(options.master.empty() ? "127.0.0.1:0" : options.master);
   if (!master.ok()) return ReportError(master.status());
-  Supervisor supervisor;
+  Supervisor supervisor(&*secret);
   if (absl::Status status = StartRoles(options, (*master)->text(), **lock, supervisor); !status.ok()) return ReportError(status);
   const Supervisor::Outcome outcome = supervisor.Run([&lock] { (*lock)->MarkEnding(); });
   if (outcome.exit_code == 0) return 0;

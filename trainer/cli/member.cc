@@ -28,7 +28,7 @@ SignalWatch::~SignalWatch() {
 }
 
 absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
-                                                        const std::string& address,
+                                                        const rpc::Credentials& credentials, const std::string& address,
                                                         std::function<void(absl::Status)> on_failure) {
   rpc::MemberSelf self;
   self.role = role;
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
   self.address = address;
   self.preferred_index = options.index;
   self.job_fingerprint = JobFingerprint(job);
-  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure));
+  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure), {.credentials = credentials});
   // Until now a signal has ended this process at once: nobody counts on it yet.
   CatchSignals();
   if (client.status().code() == absl::StatusCode::kFailedPrecondition) {

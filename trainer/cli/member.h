@@ -33,7 +33,7 @@ class SignalWatch {
 
 // Joins as `role` and catches signals from then on. `address` is where others reach this process.
 absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
-                                                        const std::string& address,
+                                                        const rpc::Credentials& credentials, const std::string& address,
                                                         std::function<void(absl::Status)> on_failure);
 
 // Tells the master how this member ended (if it is still in the job), reports to the user and returns the exit code.

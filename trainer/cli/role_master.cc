@@ -4,6 +4,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
+#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"
 
@@ -12,6 +13,7 @@ namespace tandem::cli {
 namespace {
 
 absl::Status Serve(const RoleOptions& options, bool* told) {
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "master-0"));
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   rpc::MembershipOptions membership;
   membership.num_ps = static_cast<uint32_t>(options.num_ps);
@@ -20,7 +22,7 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
   membership.job_fingerprint = JobFingerprint(job);
   membership.register_timeout_seconds = job.runtime().timeout_seconds();
   rpc::MasterService service(membership);
-  rpc::Server server;
+  rpc::Server server(credentials);
   service.RegisterHandlers(server);
   const std::string& listen = options.listen.empty() ? options.master : options.listen;
   if (listen.empty()) return absl::InvalidArgumentError("a master needs --listen HOST:PORT, where the others reach it");

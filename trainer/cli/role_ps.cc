@@ -6,6 +6,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
+#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"
 
@@ -13,11 +14,20 @@ namespace tandem::cli {
 
 namespace {
 
+ps::FolderLimits FoldersOf(const RunOptions& options) {
+  ps::FolderLimits limits{.save_below = {options.out}, .load_below = {options.out}};
+  const bool names_folder = !options.resume.empty() && options.resume != kResumeNewest && options.resume != kResumeAuto;
+  if (names_folder) limits.load_below.push_back(options.resume);
+  return limits;
+}
+
 absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "ps"));
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   ps::TableHost host(job.ps().threads());
   ps::EmbeddingService service(host);
-  rpc::Server server;
+  service.RestrictFolders(FoldersOf(options));
+  rpc::Server server(credentials);
   service.Register(server);
   RETURN_IF_ERROR(server.Start(options.listen));
   if (job.ps().transport() == ParameterServer::AUTO) {
@@ -26,7 +36,7 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
     }
   }
   // Parked calls of a failed job must not hold up the server's end.
-  ASSIGN_OR_RETURN(client, Join(options, PS, job, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
+  ASSIGN_OR_RETURN(client, Join(options, PS, job, credentials, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
   const rpc::Assignment& assignment = client->assignment();
   service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);
   absl::Status status;

@@ -11,6 +11,7 @@
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
 #include "trainer/cli/job_config.h"
+#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
@@ -73,7 +74,8 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
                               .consistency = loop::ConsistencyOf(job),
                               .wire = WireOf(job.ps().wire()),
-                              .shared_memory = job.ps().transport() == ParameterServer::AUTO});
+                              .shared_memory = job.ps().transport() == ParameterServer::AUTO,
+                              .credentials = master.credentials()});
 }
 
 // What the user should know if servers of this very host were not reached through shared memory; empty: nothing.
@@ -167,8 +169,9 @@ int RunTrainer(const RoleOptions& options) {
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = [&]() -> absl::Status {
     RETURN_IF_ERROR(CheckOutPath(options));
+    ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "trainer"));
     ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
-    ASSIGN_OR_RETURN(master, Join(options, TRAINER, job, options.listen,
+    ASSIGN_OR_RETURN(master, Join(options, TRAINER, job, credentials, options.listen,
                                   [&abortable](absl::Status reason) { abortable.Abort(std::move(reason)); }));
     return Train(options, job, *master, abortable);
   }();

@@ -3,6 +3,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
+#include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"
 #include "trainer/remote/host.h"
@@ -13,13 +14,15 @@ namespace tandem::cli {
 namespace {
 
 absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& client) {
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "worker"));
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
   ThreadPool pool(job.runtime().threads());
   remote::ModuleRegistry modules;
   remote::AddLayers(modules);
   // It must listen before it can join, and calls wait until it has joined.
-  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.is_worker = true, .listen = options.listen, .pool = &pool, .modules = &modules}));
-  ASSIGN_OR_RETURN(client, Join(options, WORKER, job, host->address(), [](absl::Status) {}));
+  ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.is_worker = true, .listen = options.listen, .pool = &pool, .modules = &modules,
+                                                          .credentials = credentials}));
+  ASSIGN_OR_RETURN(client, Join(options, WORKER, job, credentials, host->address(), [](absl::Status) {}));
   host->Open(client->assignment().rank, client->assignment().job_epoch);
   const SignalWatch watch([] { return true; }, [&client] { client->Leave(SignalStatus()).IgnoreError(); });
   const absl::Status status = client->WaitForCompletion();

@@ -26,6 +26,7 @@ struct RunOptions {
   bool data_changed = false;  // goes on although the checkpoint was trained on other files
   bool overwrite = false;
   std::string master;  // host:port; launch picks a port when empty
+  std::string secret_file;  // that holds the job's secret; "-": standard input; empty: TANDEM_SECRET
 };
 
 // A role of its own process, started by `launch` or by a scheduler.

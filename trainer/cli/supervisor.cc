@@ -11,9 +11,11 @@
 #include <cstdio>
 #include <cstring>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
+#include "kernels/base/status_macros.h"
 #include "trainer/cli/signals.h"
 
 namespace tandem::cli {
@@ -25,15 +27,27 @@ constexpr double kLingerSeconds = 10;  // for the others to end after the first 
 constexpr int kPollMilliseconds = 20;
 
 // Between fork and exec: takes no memory, because a thread that is not here may hold the allocator's lock.
-[[noreturn]] void BecomeRole(char* const* argv, int error_pipe, int inherited, pid_t parent) {
+[[noreturn]] void BecomeRole(char* const* argv, int secret_pipe, int error_pipe, int inherited, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(75);  // the parent died before the line above
+  dup2(secret_pipe, STDIN_FILENO);
   dup2(error_pipe, STDERR_FILENO);
   if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
   GiveSignalsBack();
   execv("/proc/self/exe", argv);
   execvp(program_invocation_name, argv);  // a bare chroot has no /proc
   _exit(126);
+}
+
+// The end of a pipe from which the secret can be read once: neither a command line nor an environment, which /proc shows.
+absl::StatusOr<int> PipeWith(const rpc::Secret& secret) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return absl::UnavailableError(absl::StrCat("no pipe for the job's secret: ", std::strerror(errno)));
+  const absl::Status written = secret.Write(ends[1]);  // a pipe takes a page
+  close(ends[1]);
+  if (written.ok()) return ends[0];
+  close(ends[0]);
+  return written;
 }
 
 }  // namespace
@@ -47,6 +61,8 @@ Supervisor::~Supervisor() {
 }
 
 absl::Status Supervisor::Start(const std::string& name, const std::vector<std::string>& arguments, int inherited) {
+  ASSIGN_OR_RETURN(const int secret_pipe, PipeWith(*secret_));
+  const absl::Cleanup close_secret = [secret_pipe] { close(secret_pipe); };
   int pipe_ends[2];
   if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) {
     return absl::UnavailableError(absl::StrCat("no pipe for ", name, ": ", std::strerror(errno)));
@@ -57,7 +73,7 @@ absl::Status Supervisor::Start(const std::string& name, const std::vector<std::s
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   const pid_t parent = getpid(), pid = fork();
-  if (pid == 0) BecomeRole(argv.data(), pipe_ends[1], inherited, parent);
+  if (pid == 0) BecomeRole(argv.data(), secret_pipe, pipe_ends[1], inherited, parent);
   const int error = errno;
   close(pipe_ends[1]);
   if (pid < 0) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "rpc/credentials.h"
 
 namespace tandem::cli {
 
@@ -20,7 +21,8 @@ inline constexpr char kToldFailure[] = "ended: ";
 
 class Supervisor {
  public:
-  Supervisor() = default;
+  // Every child finds `secret` on its standard input. REQUIRES: the secret outlives this object.
+  explicit Supervisor(const rpc::Secret* secret) : secret_(secret) {}
   ~Supervisor();  // kills what is left and waits for it
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
@@ -64,6 +66,7 @@ class Supervisor {
   bool Stopping() const;  // a signal told this job to stop
   std::string StopCause() const;
 
+  const rpc::Secret* const secret_;
   std::vector<Child> children_;
   int first_failed_ = -1;
   bool killed_by_us_ = false;  // no child failed, we ended the job

@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "rpc/constant_time.h"
 #include "rpc/local_socket.h"
 
 namespace tandem::comm {
@@ -58,7 +59,7 @@ class Giver {
   bool IsDone(rpc::LocalSocket& asking) const {
     std::string packet;
     const auto received = asking.Receive(&packet, kMaxToken);
-    if (received == rpc::LocalSocket::Received::PACKET && packet == token_) asking.Send(kReady, sizeof kReady, segment_);
+    if (received == rpc::LocalSocket::Received::PACKET && rpc::EqualInConstantTime(packet, token_)) asking.Send(kReady, sizeof kReady, segment_);
     return received != rpc::LocalSocket::Received::NOTHING;
   }
 

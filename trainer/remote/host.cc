@@ -30,13 +30,13 @@ uint64_t Draw(const Host* host) {
 Host::State::State(const HostOptions& options, Host* host)
     // Numbers begin with the time, so that a process that was started again uses none of the ones before.
     : options(options), host(host), process(Draw(host)), rank(options.rank), job_epoch(options.job_epoch),
-      next_call(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())) & ((uint64_t{1} << 48) - 1)) {}
+      next_call(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())) & ((uint64_t{1} << 48) - 1)), server(options.credentials) {}
 
 std::shared_ptr<rpc::Channel> Host::State::Link(const std::string& peer_address) {
   absl::MutexLock lock(&mutex);
   Peer& peer = peers[peer_address];
   if (peer.channel == nullptr) {
-    peer.channel = std::make_shared<rpc::Channel>(peer_address);
+    peer.channel = std::make_shared<rpc::Channel>(peer_address, options.credentials);
     peer.last_heard = absl::Now();
     if (closed) peer.channel->Abort(absl::CancelledError("this process's host was closed"));
   }

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/base/thread_pool.h"
+#include "rpc/credentials.h"
 #include "rpc/payload.h"
 #include "trainer/remote/context_share.h"
 
@@ -35,6 +36,7 @@ struct HostOptions {
   ThreadPool* pool = nullptr;  // of the calls' kernels
   const ModuleRegistry* modules = nullptr;  // null: hosts nothing
   absl::Duration lease = absl::Seconds(6);
+  rpc::Credentials credentials = {};  // the job's
 };
 
 // What has left this process since it started.
