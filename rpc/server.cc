@@ -95,8 +95,10 @@ class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>, public std::enable
 // writing overlap what the handler has begun, and a client that takes no replies is read no more.
 class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public std::enable_shared_from_this<StreamCall> {
  public:
-  explicit StreamCall(std::shared_ptr<const Method> method) : method_(std::move(method)) { method_->memory->AddStream(); }
-  ~StreamCall() override { method_->memory->RemoveStream(); }
+  explicit StreamCall(std::shared_ptr<const Method> method) : method_(std::move(method)) {}
+  ~StreamCall() override {
+    if (counted_) method_->memory->RemoveStream();
+  }
 
   static StreamCall* Start(std::shared_ptr<const Method> method, const grpc::CallbackServerContext& context) {
     auto call = std::make_shared<StreamCall>(std::move(method));
@@ -104,6 +106,9 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     if (absl::Status refusal = call->method_->CheckCaller(context); !refusal.ok()) {
       absl::MutexLock lock(&call->mutex_);
       call->End(std::move(refusal));
+    } else {
+      call->counted_ = true;
+      call->method_->memory->AddStream();
     }
     call->Advance();
     return call.get();
@@ -213,6 +218,7 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
 
   std::shared_ptr<StreamCall> self_;  // gRPC's share
   const std::shared_ptr<const Method> method_;
+  bool counted_ = false;  // as a stream of the job
   ByteBuffer request_;  // being read; reading alternates with handing over
   ByteBuffer reply_;    // being written while writing_, else under the mutex
   absl::Mutex mutex_;

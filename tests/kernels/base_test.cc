@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -12,11 +13,13 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/base/alternate_stack.h"
 #include "kernels/base/block_cache.h"
 #include "kernels/base/buffer.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/growing_memory.h"
 #include "kernels/base/large_memory.h"
+#include "kernels/base/out_of_memory.h"
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"
 #include "kernels/base/thread_pool.h"
@@ -336,6 +339,34 @@ TEST(GrowingMemoryTest, KeepsWhatItHoldsAndIsZeroBeyond) {
   const char* const data = memory.data();
   memory.Grow(7);
   EXPECT_EQ(memory.data(), data) << "it never shrinks";
+}
+
+TEST(OutOfMemoryDeathTest, SaysHowMuchWasWantedAndEndsWithTheCodeOfWhatIsTemporary) {
+  EXPECT_EXIT(OutOfMemory(123456), testing::ExitedWithCode(kExitTemporary), "error: out of memory: 123456 bytes wanted; [0-9]+ MB in use");
+  EXPECT_EXIT(GrowingMemory().Grow(size_t{1} << 62), testing::ExitedWithCode(kExitTemporary), "bytes wanted");
+}
+
+std::atomic<const char*> handler_frame = nullptr;
+
+TEST(AlternateStackTest, HandlersThatAskForItRunBesideTheThreadsOwnStack) {
+  std::thread([] {
+    EnsureAlternateStack();
+    EnsureAlternateStack();
+    struct sigaction action {}, before {};
+    action.sa_handler = [](int) {
+      const char here = 0;
+      handler_frame = &here;
+    };
+    action.sa_flags = SA_ONSTACK;
+    sigaction(SIGUSR2, &action, &before);
+    raise(SIGUSR2);
+    sigaction(SIGUSR2, &before, nullptr);
+    stack_t stack{};
+    ASSERT_EQ(sigaltstack(nullptr, &stack), 0);
+    const char* begin = static_cast<const char*>(stack.ss_sp);
+    EXPECT_GE(handler_frame, begin);
+    EXPECT_LT(handler_frame, begin + stack.ss_size);
+  }).join();
 }
 
 }  // namespace

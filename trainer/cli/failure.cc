@@ -2,6 +2,9 @@
 
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/base/utf8.h"
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/supervisor.h"
@@ -23,6 +26,16 @@ bool IsExplainedByStop(const absl::Status& status) {
 
 }  // namespace
 
+std::string RoleLine(const std::string& role, const std::string& text) {
+  return absl::StrCat("[", role, absl::FormatTime(" %H:%M:%S", absl::Now(), absl::LocalTimeZone()), "] ", text, "\n");
+}
+
+std::optional<std::string> TextOfRoleLine(const std::string& role, const std::string& line) {
+  const size_t end = line.find("] ");
+  if (end == std::string::npos || line.rfind(absl::StrCat("[", role, " "), 0) != 0) return std::nullopt;
+  return line.substr(end + 2);
+}
+
 int ReportError(const absl::Status& status) {
   const std::string message = PrintableLines(std::string(status.message()));
   if (SignalReceived() && status.code() == absl::StatusCode::kCancelled) {
@@ -36,8 +49,8 @@ int ReportError(const absl::Status& status) {
 
 int ReportRoleError(const std::string& name, const absl::Status& status, bool told, int signal) {
   const bool stopped = signal != 0 && (told || IsExplainedByStop(status));
-  std::fprintf(stderr, "[%s] %s%s\n", name.c_str(), told || stopped ? kToldFailure : kOwnFailure,
-               PrintableLines(std::string(status.message())).c_str());
+  const std::string text = absl::StrCat(told || stopped ? kToldFailure : kOwnFailure, PrintableLines(std::string(status.message())));
+  std::fputs(RoleLine(name, text).c_str(), stderr);
   return stopped ? 128 + signal : ExitCodeOf(status);
 }
 

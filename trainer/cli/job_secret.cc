@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/address.h"
+#include "trainer/cli/failure.h"
 
 namespace tandem::cli {
 
@@ -79,8 +80,8 @@ absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options, c
   if (given.has_value()) return rpc::Credentials(*given);
   RETURN_IF_ERROR(CheckLoopback("--master", options.master));
   RETURN_IF_ERROR(CheckLoopback("--listen", options.listen));
-  std::fprintf(stderr, "[%s] warning: no secret: every process of this machine can read and change the job (--secret-file, TANDEM_SECRET)\n",
-               name.c_str());
+  std::fputs(RoleLine(name, "warning: no secret: every process of this machine can read and change the job (--secret-file, TANDEM_SECRET)").c_str(),
+             stderr);
   return rpc::Credentials();
 }
 

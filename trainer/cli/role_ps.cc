@@ -1,6 +1,7 @@
 // `tandem ps`: a parameter server. Holds its share of the tables until the job is over.
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "ps/service.h"
 #include "trainer/cli/commands.h"
@@ -32,7 +33,7 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
   RETURN_IF_ERROR(server.Start(options.listen));
   if (job.ps().transport() == ParameterServer::AUTO) {
     if (const absl::Status shared = server.ServeSharedMemory(); !shared.ok()) {
-      std::fprintf(stderr, "[ps] rows go over gRPC alone: %s\n", std::string(shared.message()).c_str());
+      std::fputs(RoleLine("ps", absl::StrCat("rows go over gRPC alone: ", std::string(shared.message()))).c_str(), stderr);
     }
   }
   // Parked calls of a failed job must not hold up the server's end.

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
+#include "trainer/cli/failure.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/cli/signals.h"
 
@@ -88,13 +89,13 @@ absl::Status Supervisor::Start(const std::string& name, const std::vector<std::s
 }
 
 void Supervisor::TakeLine(Child& child, const std::string& line) {
-  const std::string prefix = absl::StrCat("[", child.name, "] ");
-  const bool dying = absl::StartsWith(line, kOwnFailure);  // of a process that had no memory left to know its name
-  if (dying || absl::StartsWith(line, prefix + kOwnFailure)) {
+  // A process that had no memory left did not know its name either.
+  const std::string text = TextOfRoleLine(child.name, line).value_or(absl::StartsWith(line, kOwnFailure) ? line : "");
+  if (absl::StartsWith(text, kOwnFailure)) {
     child.own_failure = true;
-    child.last_words = line.substr((dying ? 0 : prefix.size()) + std::strlen(kOwnFailure));
-  } else if (absl::StartsWith(line, prefix + kToldFailure)) {
-    child.last_words = line.substr(prefix.size() + std::strlen(kToldFailure));
+    child.last_words = text.substr(std::strlen(kOwnFailure));
+  } else if (absl::StartsWith(text, kToldFailure)) {
+    child.last_words = text.substr(std::strlen(kToldFailure));
   } else if (!child.last_words.empty()) {
     absl::StrAppend(&child.last_words, "\n", line);  // last words of several lines
   } else {

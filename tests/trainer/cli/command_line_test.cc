@@ -50,6 +50,50 @@ TEST(CommandLineTest, AnUnknownFlagIsShownAsItCanBeSeen) {
   EXPECT_EQ(errors.find('\x1b'), std::string::npos) << errors;
 }
 
+TEST(CommandLineTest, AMistypedCommandNamesTheNearest) {
+  std::string errors;
+  EXPECT_EQ(CodeOf({"lauch", "job"}, &errors), 2);
+  EXPECT_EQ(errors, "error: no command \"lauch\"; did you mean \"launch\"?\n");
+  EXPECT_EQ(CodeOf({"bench", "stp"}, &errors), 2);
+  EXPECT_EQ(errors, "error: no command \"bench stp\"; did you mean \"bench step\"?\n");
+  EXPECT_EQ(CodeOf({"help", "bench", "xyzzy"}, &errors), 2);
+  EXPECT_EQ(errors, "error: no command \"bench xyzzy\"; there are store, step, pull-push\n");
+}
+
+TEST(CommandLineTest, HelpNamesTheCommandInItsUsageLine) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> lines = {
+      {{}, "Usage: tandem [OPTIONS] SUBCOMMAND"},
+      {{"help"}, "Usage: tandem [OPTIONS] SUBCOMMAND"},
+      {{"help", "launch"}, "Usage: tandem launch [OPTIONS] job"},
+      {{"help", "bench", "step"}, "Usage: tandem bench step [OPTIONS]"},
+      {{"launch", "--help"}, "Usage: tandem launch [OPTIONS] job"}};
+  for (const auto& [line, usage] : lines) {
+    testing::internal::CaptureStdout();
+    std::string errors;
+    EXPECT_EQ(CodeOf(line, &errors), 0) << errors;
+    const std::string printed = testing::internal::GetCapturedStdout();
+    EXPECT_NE(printed.find(usage), std::string::npos) << printed;
+  }
+}
+
+TEST(CommandLineTest, VersionTellsTheCommitAndWhatItComputesWith) {
+  testing::internal::CaptureStdout();
+  std::string errors;
+  EXPECT_EQ(CodeOf({"--version"}, &errors), 0);
+  const std::string printed = testing::internal::GetCapturedStdout();
+  for (const char* word : {"tandem 0.", "commit ", "CPU kernels: ", "CUDA: ", "NCCL: "}) {
+    EXPECT_NE(printed.find(word), std::string::npos) << printed;
+  }
+}
+
+TEST(CommandLineTest, AddressesAreCheckedBeforeAnythingWaits) {
+  for (const char* address : {"127.0.0.1", "127.0.0.1:99999", "http://127.0.0.1:5000", "*:0", "::1:0"}) {
+    std::string errors;
+    EXPECT_EQ(CodeOf({"trainer", "job", "--master", address}, &errors), 2);
+    EXPECT_NE(errors.find("expected HOST:PORT"), std::string::npos) << errors;
+  }
+}
+
 TEST(CommandLineTest, AnOutFolderBelowAFolderThatIsNoUtf8IsRefused) {
   const support::TempFolder folder;
   const std::filesystem::path before = std::filesystem::current_path();

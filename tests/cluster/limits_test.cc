@@ -1,0 +1,70 @@
+// Too little of something: what ran out, or could not be written, is named, and the code is 75.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/cluster/small_job.h"
+
+namespace tandem::cluster {
+namespace {
+
+namespace fs = std::filesystem;
+
+class LimitsTest : public testing::Test {
+ protected:
+  // `tandem launch` of the job in a shell, after `setting` and with `redirection`.
+  support::Ended LaunchInShell(const std::string& setting, const std::string& arguments, const std::string& redirection = "") {
+    return job_.Run({"/bin/bash", "-c",
+                     absl::StrCat(setting, "; exec ", TANDEM_BINARY, " launch ", job_.job_path(), " --set data.path=", job_.log_path(), " --out ",
+                                  job_.Path("run"), " --overwrite ", arguments, " ", redirection)});
+  }
+  void ExpectTemporary(const support::Ended& ended, const std::vector<std::string>& words) {
+    EXPECT_EQ(ended.exit_code, 75) << ended.err;
+    EXPECT_EQ(ended.ErrorLines().size(), 1u) << ended.err;
+    for (const std::string& word : words) EXPECT_NE(ended.err.find(word), std::string::npos) << word << " in " << ended.err;
+  }
+
+  SmallJob job_;
+};
+
+TEST_F(LimitsTest, TooFewFilesOrAddressesAreNamedBeforeARoleStarts) {
+  ExpectTemporary(LaunchInShell("ulimit -n 12", "--ps 2"), {"12 files (ulimit -n)", "at least"});
+#ifndef TANDEM_SANITIZED
+  ExpectTemporary(LaunchInShell("ulimit -v 819200", "--ps 2"), {"800 MiB of addresses (ulimit -v)", "at least"});
+#endif
+}
+
+TEST_F(LimitsTest, AFileThatMayNotGrowIsNamed) {
+  ExpectTemporary(LaunchInShell("ulimit -f 4", "--local"), {"File too large", job_.Path("run")});
+}
+
+TEST_F(LimitsTest, RecordsThatCannotBeWrittenEndTheRun) {
+  fs::create_directories(job_.Path("run"));
+  for (const char* file : {"metrics.jsonl", "evaluations.jsonl"}) {
+    fs::create_symlink("/dev/full", job_.Path(std::string("run/") + file));
+    for (const char* layout : {"--local", "--ps 1 --trainers 2"}) {
+      ExpectTemporary(LaunchInShell("true", absl::StrCat(layout, " --set train.eval_every_steps=5")), {file, "No space left on device"});
+    }
+    fs::remove(job_.Path(std::string("run/") + file));
+  }
+}
+
+TEST_F(LimitsTest, OutputThatCannotBeWrittenEndsTheRun) {
+  ExpectTemporary(LaunchInShell("true", "--local", ">/dev/full"), {"standard output"});
+  EXPECT_EQ(LaunchInShell("true", "--local", ">&-").exit_code, 0) << "nobody wanted the output";
+  const support::Ended piped = job_.Run({"/bin/bash", "-c", absl::StrCat(TANDEM_BINARY, " inspect ", job_.Path("run/checkpoints"), " >/dev/full")});
+  ExpectTemporary(piped, {"standard output"});
+}
+
+TEST_F(LimitsTest, AFolderThatIsRemovedUnderTheRunIsNamed) {
+  const auto launch = job_.Start("launch", "run", {"--local", "--set", "train.max_steps=1000000", "--set", "train.max_epochs=1000000"});
+  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [this] { return job_.HasLoggedAStep("run"); }));
+  fs::remove_all(job_.Path("run"));
+  ExpectTemporary(launch->WaitWhileItWorks(), {"metrics.jsonl was removed while the run wrote it"});
+}
+
+}  // namespace
+}  // namespace tandem::cluster
