@@ -95,7 +95,7 @@ absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, co
   while (true) {
     const absl::Duration left = last_answer + options.connect_timeout - absl::Now();
     if (left <= absl::ZeroDuration()) {
-      return absl::UnavailableError(absl::StrFormat("master %s unreachable for %g s", channel.address(),
+      return absl::UnavailableError(absl::StrFormat("master-0 at %s unreachable for %g s", channel.address(),
                                                     absl::ToDoubleSeconds(options.connect_timeout)));
     }
     auto reply =

@@ -84,8 +84,8 @@ absl::Status Membership::CheckRegistration(const RegisterEvent& event) const {
   const uint32_t expected = Expected(role);
   if (event.job_fingerprint != options_.job_fingerprint) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s has resolved another job (fingerprint %016x) than the master (%016x): start every role with the same job file "
-        "and the same --set options",
+        "%s has resolved another job (fingerprint %016x) than the master (%016x): start every role with the same job file, "
+        "--set options, --ps and --trainers",
         HostPid(event.self), event.job_fingerprint, options_.job_fingerprint));
   }
   if (event.preferred_index >= 0 && static_cast<uint32_t>(event.preferred_index) >= expected) {

@@ -108,7 +108,7 @@ accept_badinput() {
   refused "port in use" 75 "port in use: 127.0.0.1:$port" launch $job "${two[@]}" "${log[@]}" --master 127.0.0.1:$port
   kill -KILL $pid
   wait $pid 2>/dev/null
-  refused "unreachable master (30 s)" 75 "master 127.0.0.1:1 unreachable for 30 s" trainer $job "${log[@]}" --master 127.0.0.1:1
+  refused "unreachable master (30 s)" 75 "master-0 at 127.0.0.1:1 unreachable for 30 s" trainer $job "${log[@]}" --master 127.0.0.1:1
   row "output folder of refused runs" "not made" "$(if [[ -e $work/refused ]]; then echo made; else echo "not made"; fi)" \
     "$(verdict test ! -e "$work/refused")"
 }

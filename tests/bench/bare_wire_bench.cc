@@ -120,7 +120,7 @@ rpc::Payload PayloadOf(const std::shared_ptr<Buffer>& message, size_t num_bytes)
 class Client {
  public:
   explicit Client(const std::string& address)
-      : channel_(address), raw_({address}, /*shared_memory=*/false), pulled_(Buffer::Allocate(kRowsBytes)) {
+      : channel_(address), raw_({address}, /*shared_memory=*/false, rpc::Credentials()), pulled_(Buffer::Allocate(kRowsBytes)) {
     for (uint32_t number = 0; number < kNumRows; ++number) std::fill(rows_.row(number), rows_.row(number) + kDim, 1.0f);
   }
 

@@ -48,6 +48,10 @@ TEST_F(ByHandTest, ARoleOfAnotherJobOrWithoutAPlaceIsRefused) {
   const support::Ended other = StartRole("trainer", {"--set", "seed=77"})->WaitWhileItWorks();
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_NE(other.err.find("has resolved another job"), std::string::npos) << other.err;
+  const support::Ended layout = job_.Start("ps", "run", {"--ps", "3", "--trainers", "2", "--master", master_, "--secret-file", secret_file_})
+                                     ->WaitWhileItWorks();
+  EXPECT_EQ(layout.exit_code, 2);
+  EXPECT_NE(layout.err.find("--ps and --trainers"), std::string::npos) << layout.err;
   const support::Ended outside = StartRole("ps", {"--index", "2"})->WaitWhileItWorks();
   EXPECT_EQ(outside.exit_code, 2);
   EXPECT_EQ(outside.err.rfind("[ps-2 ", 0), 0u) << outside.err;
@@ -66,11 +70,11 @@ TEST_F(ByHandTest, AServerWithAnotherOutFolderSavesNoCheckpointOfTheTrainers) {
     return job_.Start(role, out, {"--master", master_, "--secret-file", secret_file_});
   };
   const auto master = start("master", "run"), server = start("ps", "elsewhere"), trainer = start("trainer", "run");
-  const support::Ended ended = trainer->Wait(kDeadlineSeconds);
+  const support::Ended ended = trainer->Wait(support::kPatienceSeconds);
   EXPECT_EQ(ended.exit_code, 2) << ended.err;
   EXPECT_NE(ended.err.find("saves checkpoints below " + job_.Path("elsewhere") + " alone"), std::string::npos) << ended.err;
-  EXPECT_NE(master->Wait(kDeadlineSeconds).exit_code, 0);
-  EXPECT_NE(server->Wait(kDeadlineSeconds).exit_code, 0);
+  EXPECT_NE(master->Wait(support::kPatienceSeconds).exit_code, 0);
+  EXPECT_NE(server->Wait(support::kPatienceSeconds).exit_code, 0);
   job_.ExpectNothingLeft();
 }
 

@@ -136,13 +136,26 @@ TEST(LaunchTest, ItsRolesDieWithIt) {
   running.job.ExpectNothingLeft(/*moment_seconds=*/5);
 }
 
-TEST(MemberTest, AnUnreachableMasterIsGivenUpAfterThirtySeconds) {
+TEST(LaunchTest, AMasterThatIsStoppedBeforeAnybodyJoinsIsNamed) {
   SmallJob job;
-  const support::Ended ended = job.Start("trainer", "run", {"--master", "127.0.0.1:1"})->Wait(40);
+  const auto launch = job.Start("launch", "run", kTwoByTwo);
+  pid_t master = 0;
+  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [&] { return (master = job.Role("master-0").pid) > 0; }));
+  kill(master, SIGSTOP);
+  const support::Ended ended = launch->Wait();
+  EXPECT_EQ(ended.exit_code, 75) << ended.err;
+  EXPECT_LT(ended.seconds, 15);
+  EXPECT_NE(ended.err.find("master-0"), std::string::npos) << ended.err;
+  job.ExpectNothingLeft();
+}
+
+TEST(MemberTest, AnUnreachableMasterIsNamedAndGivenUpInTime) {
+  SmallJob job;
+  const support::Ended ended = job.Start("trainer", "run", {"--master", "127.0.0.1:1", "--join-timeout", "3"})->Wait();
   EXPECT_EQ(ended.exit_code, 75);
-  EXPECT_GT(ended.seconds, 29);
-  EXPECT_LT(ended.seconds, 40);
-  EXPECT_EQ(ended.ErrorLines().back(), "[trainer] error: master 127.0.0.1:1 unreachable for 30 s");  // after the warning: no secret
+  EXPECT_GE(ended.seconds, 3);
+  EXPECT_LT(ended.seconds, 10);
+  EXPECT_TRUE(ended.err.ends_with("] error: master-0 at 127.0.0.1:1 unreachable for 3 s\n")) << ended.err;
   job.ExpectNothingLeft();
 }
 

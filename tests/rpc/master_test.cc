@@ -208,7 +208,7 @@ TEST_F(MasterTest, AnUnreachableMasterIsNamedAfterTheTimeout) {
   MasterClientOptions options = FastClient();
   options.connect_timeout = absl::Milliseconds(300);
   const auto client = MasterClient::Connect("127.0.0.1:1", Self(TRAINER, 1, -1), nullptr, options);
-  EXPECT_EQ(client.status(), absl::UnavailableError("master 127.0.0.1:1 unreachable for 0.3 s"));
+  EXPECT_EQ(client.status(), absl::UnavailableError("master-0 at 127.0.0.1:1 unreachable for 0.3 s"));
 }
 
 TEST_F(MasterTest, AMemberMayComeBeforeItsMaster) {

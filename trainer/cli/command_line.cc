@@ -81,6 +81,10 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
     master->required();
     listen->default_val("127.0.0.1:0");
     command.add_option("--index", options.index, "the rank wanted; default: the master decides");
+    command.add_option("--join-timeout", options.join_timeout, "how long the master may be silent before the job begins")
+        ->check(CLI::Range(0.1, 86400.0))
+        ->type_name("SECONDS")
+        ->capture_default_str();
     command.add_option("--out-lock", options.out_lock, "")->group("");  // of a trainer that `launch` starts
   }
 }

@@ -30,6 +30,8 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   if (!options.resume.empty()) arguments.push_back("--resume=" + options.resume);
   if (options.data_changed) arguments.push_back("--data-changed");
   if (options.overwrite) arguments.push_back("--overwrite");
+  // The master begins on this machine at the same time: one that is silent for longer is stopped or dead.
+  if (std::string(role) != "master") arguments.insert(arguments.end(), {"--join-timeout", "10"});
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
   if (options.log_format == loop::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
   for (const std::string& set : options.sets) arguments.insert(arguments.end(), {"--set", set});

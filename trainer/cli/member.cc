@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
+#include "kernels/base/random.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/cli/signals.h"
@@ -27,6 +29,10 @@ SignalWatch::~SignalWatch() {
   thread_.join();
 }
 
+uint64_t FingerprintOf(const Job& job, const RoleOptions& options) {
+  return StableHash(absl::StrCat(JobFingerprint(job), " ", options.num_ps, " ", options.num_trainers));
+}
+
 absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,
                                                         const rpc::Credentials& credentials, const std::string& address,
                                                         std::function<void(absl::Status)> on_failure) {
@@ -36,8 +42,9 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
   self.pid = getpid();
   self.address = address;
   self.preferred_index = options.index;
-  self.job_fingerprint = JobFingerprint(job);
-  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure), {.credentials = credentials});
+  self.job_fingerprint = FingerprintOf(job, options);
+  auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure),
+                                           {.connect_timeout = absl::Seconds(options.join_timeout), .credentials = credentials});
   // Until now a signal has ended this process at once: nobody counts on it yet.
   CatchSignals();
   if (client.status().code() == absl::StatusCode::kFailedPrecondition) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,9 @@ class SignalWatch {
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
+
+// Equal for roles that were told the same job and the same numbers of servers and trainers.
+uint64_t FingerprintOf(const Job& job, const RoleOptions& options);
 
 // Joins as `role` and catches signals from then on. `address` is where others reach this process.
 absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& options, Role role, const Job& job,

@@ -19,7 +19,7 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
   membership.num_ps = static_cast<uint32_t>(options.num_ps);
   membership.num_trainers = static_cast<uint32_t>(options.num_trainers);
   membership.num_workers = static_cast<uint32_t>(options.num_workers);
-  membership.job_fingerprint = JobFingerprint(job);
+  membership.job_fingerprint = FingerprintOf(job, options);
   membership.register_timeout_seconds = job.runtime().timeout_seconds();
   rpc::MasterService service(membership);
   rpc::Server server(credentials);

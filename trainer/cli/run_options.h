@@ -33,6 +33,7 @@ struct RunOptions {
 struct RoleOptions : RunOptions {
   std::string listen;  // host:port; port 0 picks one
   int index = -1;      // the rank wanted; -1: the master decides
+  double join_timeout = 30;  // seconds without an answer of the master after which a role that wants to join gives up
   int out_lock = -1;   // file descriptor of the lock of `out` that `launch` has (folder_lock.h); -1: none
 };
 
