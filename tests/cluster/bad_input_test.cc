@@ -92,7 +92,7 @@ TEST_F(BadInputTest, WrongCommandLine) {
     const support::Ended ended = job_.Launch("out", arguments);
     ExpectRefused(ended, kConfiguration, {arguments[0]});
   }
-  ExpectRefused(job_.Run({"train"}), kConfiguration, {"subcommand"});
+  ExpectRefused(job_.Run({"train"}), kConfiguration, {"no command \"train\""});
 }
 
 TEST_F(BadInputTest, MissingDataFile) {

@@ -2,6 +2,7 @@
 // anything that matters differs. Every loss and every sparse optimizer takes part.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <ostream>
 #include <tuple>
 
@@ -79,6 +80,7 @@ TEST(ConsistencyTest, OneTrainersBitsAreThoseOfBspOverServersToo) {
     Arguments arguments{"--ps", "2"};
     for (const std::string& set : mode) arguments.insert(arguments.end(), {"--set", set});
     EXPECT_EQ(job.HashOf("run", arguments), bsp) << mode[0];
+    std::filesystem::remove_all(job.Path("run"));
   }
 }
 
@@ -95,6 +97,7 @@ TEST(ConsistencyTest, TwoTrainersAreAsFarApartAsTheModeAllows) {
     }
     EXPECT_LE(found, most);
     EXPECT_TRUE(found >= 2 || most < 4) << "PERMIT pulls ahead";
+    std::filesystem::remove_all(job.Path("run"));
   }
 }
 

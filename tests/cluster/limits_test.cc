@@ -17,9 +17,11 @@ class LimitsTest : public testing::Test {
  protected:
   // `tandem launch` of the job in a shell, after `setting` and with `redirection`.
   support::Ended LaunchInShell(const std::string& setting, const std::string& arguments, const std::string& redirection = "") {
-    return job_.Run({"/bin/bash", "-c",
-                     absl::StrCat(setting, "; exec ", TANDEM_BINARY, " launch ", job_.job_path(), " --set data.path=", job_.log_path(), " --out ",
-                                  job_.Path("run"), " --overwrite ", arguments, " ", redirection)});
+    return InShell(absl::StrCat(setting, "; exec ", TANDEM_BINARY, " launch ", job_.job_path(), " --set data.path=", job_.log_path(),
+                                " --out ", job_.Path("run"), " --overwrite ", arguments, " ", redirection));
+  }
+  support::Ended InShell(const std::string& line) {
+    return support::Process(job_.Path(""), {"/bin/bash", "-c", line}).WaitWhileItWorks();
   }
   void ExpectTemporary(const support::Ended& ended, const std::vector<std::string>& words) {
     EXPECT_EQ(ended.exit_code, 75) << ended.err;
@@ -42,21 +44,20 @@ TEST_F(LimitsTest, AFileThatMayNotGrowIsNamed) {
 }
 
 TEST_F(LimitsTest, RecordsThatCannotBeWrittenEndTheRun) {
-  fs::create_directories(job_.Path("run"));
   for (const char* file : {"metrics.jsonl", "evaluations.jsonl"}) {
+    fs::remove_all(job_.Path("run"));
+    fs::create_directories(job_.Path("run"));
     fs::create_symlink("/dev/full", job_.Path(std::string("run/") + file));
     for (const char* layout : {"--local", "--ps 1 --trainers 2"}) {
       ExpectTemporary(LaunchInShell("true", absl::StrCat(layout, " --set train.eval_every_steps=5")), {file, "No space left on device"});
     }
-    fs::remove(job_.Path(std::string("run/") + file));
   }
 }
 
 TEST_F(LimitsTest, OutputThatCannotBeWrittenEndsTheRun) {
   ExpectTemporary(LaunchInShell("true", "--local", ">/dev/full"), {"standard output"});
   EXPECT_EQ(LaunchInShell("true", "--local", ">&-").exit_code, 0) << "nobody wanted the output";
-  const support::Ended piped = job_.Run({"/bin/bash", "-c", absl::StrCat(TANDEM_BINARY, " inspect ", job_.Path("run/checkpoints"), " >/dev/full")});
-  ExpectTemporary(piped, {"standard output"});
+  ExpectTemporary(InShell(absl::StrCat(TANDEM_BINARY, " inspect ", job_.Path("run/checkpoints"), " >/dev/full")), {"standard output"});
 }
 
 TEST_F(LimitsTest, AFolderThatIsRemovedUnderTheRunIsNamed) {

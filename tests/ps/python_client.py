@@ -281,7 +281,7 @@ def check_errors(tables, pb2, ids):
     expect_error("a push of id 0", invalid, push([0], [[1.0] * 4]))
     expect_error("a push that was damaged", invalid, push([mine], [[1.0] * 4], damaged))
     expect_error("a push of another job", refused, push([mine], [[1.0] * 4], of_another_job))
-    expect_error("a push with a NaN", invalid, push([mine], [[1.0, float("nan"), 1.0, 1.0]]))
+    expect_error("a push with a NaN", grpc.StatusCode.OUT_OF_RANGE, push([mine], [[1.0, float("nan"), 1.0, 1.0]]))
     expect_error("a pull of id 0", invalid, lambda: server.stream("Pull", [tables.pull_request(1, 3, [0])]))
     expect_error("a pull of no table", invalid, lambda: server.stream("Pull", [tables.pull_request(9, 3, [mine])]))
     expect_error("a pull of an applied step", refused, lambda: server.stream("Pull", [tables.pull_request(1, 1, [mine])]))
