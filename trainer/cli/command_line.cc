@@ -12,6 +12,7 @@
 #include "rpc/process.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
+#include "trainer/cli/help_text.h"
 #include "trainer/cli/nearest_name.h"
 #include "trainer/cli/process_limits.h"
 #include "trainer/cli/signals.h"
@@ -172,7 +173,8 @@ int Explain(const CLI::App& app, const std::vector<std::string>& words) {
   }
   // Not app.help(): while `help` itself is the command parsed, that would explain `help`.
   const std::string name = absl::StrCat("tandem", path.empty() ? "" : " ", absl::StripTrailingAsciiWhitespace(path));
-  std::fputs(app.get_formatter()->make_help(about, name, CLI::AppFormatMode::Normal).c_str(), stdout);
+  const std::string text = app.get_formatter()->make_help(about, name, CLI::AppFormatMode::Normal);
+  std::fputs(WrapHelp(text, HelpColumns()).c_str(), stdout);
   return 0;
 }
 
@@ -339,6 +341,8 @@ int RunCommandLine(int argc, char** argv) {
   if (argc < 2) return Explain(app, {});
   try {
     app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(WrapHelp(app.help(), HelpColumns()).c_str(), stdout);
   } catch (const CLI::ParseError& error) {
     const std::string mistyped = Mistyped(app, argc, argv);
     if (!mistyped.empty()) return ReportError(absl::InvalidArgumentError(mistyped));

@@ -7,6 +7,7 @@
 
 #include "tests/support/temp_folder.h"
 #include "trainer/cli/command_line.h"
+#include "trainer/cli/help_text.h"
 #include "trainer/cli/run_folder.h"
 
 namespace tandem::cli {
@@ -74,6 +75,17 @@ TEST(CommandLineTest, HelpNamesTheCommandInItsUsageLine) {
     const std::string printed = testing::internal::GetCapturedStdout();
     EXPECT_NE(printed.find(usage), std::string::npos) << printed;
   }
+}
+
+TEST(HelpTextTest, LinesBreakAtSpacesAndKeepTheirColumn) {
+  const std::string flag = "  --flag VALUE                one two three";
+  EXPECT_EQ(WrapHelp(flag, 80), flag + "\n");
+  EXPECT_EQ(WrapHelp(flag, 38), "  --flag VALUE                one two\n                              three\n");
+  EXPECT_EQ(WrapHelp("a sentence of words", 10), "a sentence\nof words\n");
+  const std::string word(50, 'x');
+  EXPECT_EQ(WrapHelp("  --flag VALUE                " + word + " y", 40),
+            "  --flag VALUE                " + word + "\n" + std::string(30, ' ') + "y\n");
+  EXPECT_EQ(WrapHelp("\n\n", 40), "\n\n");
 }
 
 TEST(CommandLineTest, VersionTellsTheCommitAndWhatItComputesWith) {
