@@ -123,7 +123,7 @@ std::vector<std::string> Parts(const EvaluationRecord& record) {
                                   std::string("valid/ndcg@10"), std::string("valid/sampled_ndcg@10")}) {
     const auto it = record.metrics.find(name);
     if (it == record.metrics.end()) continue;
-    const char* best = record.best && name == record.decides ? ", best so far" : "";
+    const char* best = record.best && name == record.decides ? ", best" : "";
     parts.push_back(absl::StrFormat("%s %.4f%s", name, it->second, best));
   }
   return parts;
