@@ -54,7 +54,7 @@ class TextTable {
       for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
     }
     for (size_t i = 1; i < widths.size(); ++i) others += 2 + widths[i];
-    widths[0] = std::min(widths[0], kMaxColumns - 2 - std::min(others, kMaxColumns - 32));
+    widths[0] = std::min(widths[0], kMaxColumns - 2 - std::min(others, kMaxColumns - 24));
     std::printf("\n");
     for (const auto& line : lines_) {
       std::string text = absl::StrFormat("  %-*s", static_cast<int>(widths[0]), Shortened(line[0], widths[0]));

@@ -28,7 +28,7 @@ class InspectTest : public CheckpointTest {
     std::istringstream lines(out_);
     for (std::string line; std::getline(lines, line);) {
       const bool is_path = line.find(folder_.path()) != std::string::npos;
-      EXPECT_TRUE(is_path || line.size() <= 110) << line;
+      EXPECT_TRUE(is_path || line.size() <= 80) << line;
       EXPECT_TRUE(line.empty() || line.back() != ' ') << "\"" << line << "\"";
     }
   }
@@ -80,7 +80,7 @@ TEST_F(InspectTest, SymbolsOfATextAreEscapedAndCut) {
   ExpectLine("  symbols   \"\\n \\\"\\033z\xc3\xa9\"");
   std::string many = "a", seen = "a";
   for (int i = 0; i < 200; ++i) many += "\xc3\xa9";
-  for (int i = 0; i < 46; ++i) seen += "\xc3\xa9";  // 93 bytes; one more and quotes and dots would be 99
+  for (int i = 0; i < 31; ++i) seen += "\xc3\xa9";  // 63 bytes; one more and quotes and dots would be 69
   write(many);
   ExpectLine("  symbols   \"" + seen + "\"..");
 }
