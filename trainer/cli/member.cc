@@ -57,7 +57,8 @@ int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status
   if (client == nullptr) {
     const std::string name = index >= 0 ? rpc::MemberName(role, static_cast<uint32_t>(index))
                              : role == PS ? "ps" : role == TRAINER ? "trainer" : "worker";
-    return ReportRoleError(name, status, false);
+    // The master tells who registers that the job was stopped, perhaps before this process has its own signal.
+    return ReportRoleError(name, status, /*told=*/absl::IsCancelled(status));
   }
   const absl::Status job_failure = client->failure();
   // The job's end, which this member is about to cause, may come back as a signal: that one explains nothing.

@@ -148,11 +148,13 @@ void Supervisor::ReapEnded(Outcome& outcome) {
   }
 }
 
-// A child that was told to stop ends by that signal, or with its code, or well. Any other end is a failure, also during a stop.
+// A child that was told to stop ends by that signal, with its code, with words about others, or well. Any other end is a failure, also
+// during a stop.
 bool Supervisor::IsFailure(const Child& child) const {
   if (child.exit_code == 0) return false;
   if (!killed_by_us_) return true;
-  return Stopping() && child.exit_code != 128 + ReceivedSignal() && child.exit_code != 128 + last_sent_;
+  if (!Stopping() || child.exit_code == 128 + ReceivedSignal() || child.exit_code == 128 + last_sent_) return false;
+  return child.signal != 0 || child.own_failure || child.last_words.empty();
 }
 
 void Supervisor::SignalAll(int signal) {
