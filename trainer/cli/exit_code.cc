@@ -1,5 +1,7 @@
 #include "trainer/cli/exit_code.h"
 
+#include "kernels/base/out_of_memory.h"
+
 namespace tandem::cli {
 
 int ExitCodeOf(const absl::Status& status) {
@@ -15,7 +17,7 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
-    case absl::StatusCode::kAborted: return 75;
+    case absl::StatusCode::kAborted: return kExitTemporary;
     default: return 1;
   }
 }

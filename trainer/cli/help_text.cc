@@ -1,10 +1,9 @@
 #include "trainer/cli/help_text.h"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <sstream>
+
+#include "kernels/base/terminal.h"
 
 namespace tandem::cli {
 
@@ -38,9 +37,7 @@ std::string WrapHelp(const std::string& text, size_t columns) {
 }
 
 size_t HelpColumns() {
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return std::clamp<size_t>(size.ws_col, 2 * kDescriptionColumn, 120);
+  return std::clamp<size_t>(TerminalColumns(), 2 * kDescriptionColumn, 120);
 }
 
 }  // namespace tandem::cli

@@ -1,6 +1,5 @@
 #include "trainer/loop/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/terminal.h"
 #include "trainer/loop/run_output.h"
 
 namespace tandem::loop {
@@ -19,13 +19,6 @@ constexpr double kTerminalSeconds = 0.1;  // between redraws of the line
 constexpr double kPlainSeconds = 5.0;     // between plain lines
 constexpr double kRateSeconds = 3.0;      // over which rates are smoothed
 constexpr size_t kLeastColumns = 20;
-
-// Of the terminal, which may have been resized since.
-size_t Columns() {
-  winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return std::max<size_t>(kLeastColumns, size.ws_col);
-}
 
 }  // namespace
 
@@ -88,7 +81,7 @@ void Progress::Step(const StepRecord& r, int64_t total_steps) {
   printed_ = true;
   since_print_.Lap();
   if (terminal_) {
-    std::printf("\r\033[K%s", FitLine(parts, Columns() - 1).c_str());  // a full last column would begin a new line
+    std::printf("\r\033[K%s", FitLine(parts, std::max(kLeastColumns, TerminalColumns()) - 1).c_str());  // a full last column would begin a new line
     drawn_ = true;
   } else {
     std::printf("%s\n", absl::StrJoin(parts, "  ").c_str());
@@ -114,7 +107,7 @@ void Progress::Line(const std::string& text) {
 }
 
 void Progress::Line(const std::vector<std::string>& parts) {
-  Line(terminal_ ? FitLine(parts, Columns()) : absl::StrJoin(parts, "  "));
+  Line(terminal_ ? FitLine(parts, std::max(kLeastColumns, TerminalColumns())) : absl::StrJoin(parts, "  "));
 }
 
 void Progress::Json(const std::string& object) {
