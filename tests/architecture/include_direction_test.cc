@@ -34,19 +34,19 @@ TEST(IncludeDirectionTest, AllowedArrows) {
       {"rpc/server.cc", "grpcpp/server.h"},
       {"rpc/server.cc", "kernels/base/clock.h"},
       {"rpc/master/service.cc", "proto/master.pb.h"},
-      {"ps/table.cc", "kernels/optimizer.h"},
-      {"ps/service.cc", "rpc/server.h"},
+      {"ps/store/table.cc", "kernels/optimizer.h"},
+      {"ps/server/service.cc", "rpc/server.h"},
       {"trainer/tensor/tensor.h", "kernels/base/array_view.h"},
       {"trainer/nn/linear.cc", "trainer/tensor/tensor.h"},
-      {"trainer/remote/remote_embedding.cc", "ps/client.h"},
-      {"trainer/remote/host_exchange.h", "ps/trainer_exchange.h"},
+      {"trainer/remote/remote_embedding.cc", "ps/client/client.h"},
+      {"trainer/remote/host_exchange.h", "ps/caching/trainer_exchange.h"},
       {"trainer/loop/loop.cc", "trainer/comm/process_group.h"},
       {"trainer/comm/cpu_group.cc", "rpc/shared_memory.h"},
       {"trainer/comm/nccl_group.cc", "nccl.h"},
-      {"trainer/cli/ps.cc", "ps/service.h"},
+      {"trainer/cli/ps.cc", "ps/server/service.h"},
       {"trainer/main.cc", "trainer/cli/launch.h"},
       {"examples/custom_model/main.cc", "trainer/nn/linear.h"},
-      {"tests/ps/table_test.cc", "tests/support/cluster.h"},
+      {"tests/ps/store/table_test.cc", "tests/support/cluster.h"},
       {"tests/rpc/channel_test.cc", "grpcpp/grpcpp.h"},
   };
   for (const auto& [source, included] : arrows) EXPECT_EQ(WhyForbidden(source, included), "") << source;
@@ -63,12 +63,12 @@ TEST(IncludeDirectionTest, ForbiddenArrows) {
        "kernels may not include <google/protobuf/message.h>; only proto/, rpc/, ps/, trainer/, examples/ may"},
       {"rpc/server.h", "kernels/gemm.h", "rpc may not include kernels/gemm.h"},
       {"rpc/master/membership.cc", "kernels/reduce.h", "rpc may not include kernels/reduce.h"},
-      {"rpc/server.h", "ps/table.h", "rpc may not include ps/table.h"},
-      {"ps/table.cc", "trainer/loop/task.h", "ps may not include trainer/loop/task.h"},
-      {"ps/service.cc", "grpcpp/server.h", "ps may not include <grpcpp/server.h>; only rpc/ may"},
+      {"rpc/server.h", "ps/store/table.h", "rpc may not include ps/store/table.h"},
+      {"ps/store/table.cc", "trainer/loop/task.h", "ps may not include trainer/loop/task.h"},
+      {"ps/server/service.cc", "grpcpp/server.h", "ps may not include <grpcpp/server.h>; only rpc/ may"},
       {"trainer/cli/launch.cc", "grpcpp/server.h", "trainer/cli may not include <grpcpp/server.h>; only rpc/ may"},
-      {"trainer/remote/host.cc", "ps/table.h", "trainer/remote may not include ps/table.h"},
-      {"trainer/loop/loop.cc", "ps/client_remote.h", "trainer/loop may not include ps/client_remote.h"},
+      {"trainer/remote/host.cc", "ps/store/table.h", "trainer/remote may not include ps/store/table.h"},
+      {"trainer/loop/loop.cc", "ps/client/remote_client.h", "trainer/loop may not include ps/client/remote_client.h"},
       {"trainer/loop/loop.cc", "trainer/cli/launch.h", "trainer/loop may not include trainer/cli/launch.h"},
       {"trainer/models/ctr.cc", "trainer/loop/task.h", "trainer/models may not include trainer/loop/task.h"},
       {"trainer/parallel/ddp.cc", "trainer/models/ctr.h", "trainer/parallel may not include trainer/models/ctr.h"},
@@ -83,7 +83,7 @@ TEST(IncludeDirectionTest, ForbiddenArrows) {
       {"trainer/comm/cpu_group.cc", "nccl.h", "trainer/comm may not include <nccl.h>; only trainer/comm/nccl_ may"},
       {"trainer/cli/launch.cc", "tests/support/cluster.h", "trainer/cli may not include tests/support/cluster.h"},
       {"trainer/main.cc", "tests/support/cluster.h", "trainer/main.cc may not include tests/support/cluster.h"},
-      {"examples/custom_model/main.cc", "ps/table.h", "examples may not include ps/table.h"},
+      {"examples/custom_model/main.cc", "ps/store/table.h", "examples may not include ps/store/table.h"},
       {"examples/custom_model/main.cc", "kernels/gemm.h", "examples may not include kernels/gemm.h"},
       {"trainer/new_room/x.cc", "vector",
        "trainer/new_room/x.cc is in no room of the table in tests/architecture/include_rules.cc"},
@@ -95,7 +95,7 @@ class MadeUpTreeTest : public testing::Test {
  protected:
   void SetUp() override {
     root_ = fs::path(testing::TempDir()) / ("include_direction_" + std::to_string(getpid()));
-    Write("ps/table.h", "#pragma once\n#include <vector>\n#include \"kernels/base/check.h\"\n");
+    Write("ps/store/table.h", "#pragma once\n#include <vector>\n#include \"kernels/base/check.h\"\n");
     Write("kernels/base/check.h", "#pragma once\n");
   }
   void TearDown() override { fs::remove_all(root_); }
@@ -115,28 +115,28 @@ TEST_F(MadeUpTreeTest, CleanTreeIsGreen) {
 }
 
 TEST_F(MadeUpTreeTest, BrokenArrowsAreNamedByFileAndLine) {
-  Write("ps/table.cc",
-        "#include \"ps/table.h\"\n\n  #  include  \"trainer/loop/task.h\"  // why not\n#include <trainer/nn/linear.h>\n");
-  Write("rpc/a.h", "#include <grpcpp/grpcpp.h>\n#include \"ps/table.h\"");
-  EXPECT_EQ(Violations(), (std::vector<std::string>{"ps/table.cc:3: ps may not include trainer/loop/task.h",
-                                                    "ps/table.cc:4: ps may not include trainer/nn/linear.h",
-                                                    "rpc/a.h:2: rpc may not include ps/table.h"}));
+  Write("ps/store/table.cc",
+        "#include \"ps/store/table.h\"\n\n  #  include  \"trainer/loop/task.h\"  // why not\n#include <trainer/nn/linear.h>\n");
+  Write("rpc/a.h", "#include <grpcpp/grpcpp.h>\n#include \"ps/store/table.h\"");
+  EXPECT_EQ(Violations(), (std::vector<std::string>{"ps/store/table.cc:3: ps may not include trainer/loop/task.h",
+                                                    "ps/store/table.cc:4: ps may not include trainer/nn/linear.h",
+                                                    "rpc/a.h:2: rpc may not include ps/store/table.h"}));
 }
 
 TEST_F(MadeUpTreeTest, RelativePathsAreNoWayRound) {
   Write("kernels/gemm.h", "#include \"../ps/table.h\"\n#include \"base/check.h\"\n#include \"kernels/../ps/table.h\"\n");
-  EXPECT_EQ(Violations(), (std::vector<std::string>{"kernels/gemm.h:1: kernels may not include ps/table.h",
-                                                    "kernels/gemm.h:3: kernels may not include ps/table.h"}));
+  EXPECT_EQ(Violations(), (std::vector<std::string>{"kernels/gemm.h:1: kernels may not include ps/store/table.h",
+                                                    "kernels/gemm.h:3: kernels may not include ps/store/table.h"}));
 }
 
 TEST_F(MadeUpTreeTest, GeneratedHeadersBelongToProto) {
   Write("kernels/gemm.h", "#include \"job.pb.h\"\n");
-  Write("ps/service.cc", "#include \"job.pb.h\"\n");
+  Write("ps/server/service.cc", "#include \"job.pb.h\"\n");
   EXPECT_EQ(Violations(), (std::vector<std::string>{"kernels/gemm.h:1: kernels may not include proto/job.pb.h"}));
 }
 
 TEST_F(MadeUpTreeTest, CommentsDoNotCount) {
-  Write("kernels/gemm.h", "// #include \"ps/table.h\"\n");
+  Write("kernels/gemm.h", "// #include \"ps/store/table.h\"\n");
   EXPECT_EQ(Violations(), std::vector<std::string>{});
 }
 

@@ -33,13 +33,13 @@ const std::vector<Room>& Rooms() {
       {"trainer/data", {"trainer/parallel"}},
       {"trainer/checkpoint", {"trainer/parallel"}},
       {"trainer/parallel", {"trainer/remote"}},
-      {"trainer/remote", {"trainer/comm", "trainer/nn", "trainer/optim", "ps/trainer_exchange.h"}},
+      {"trainer/remote", {"trainer/comm", "trainer/nn", "trainer/optim", "ps/caching/trainer_exchange.h"}},
       {"trainer/comm", {"rpc", "kernels/base"}},
       {"trainer/nn", {"trainer/autograd"}},
       {"trainer/optim", {"trainer/autograd"}},
       {"trainer/autograd", {"trainer/tensor"}},
-      {"trainer/tensor", {"ps/client.h", "rpc", "kernels", "proto"}},
-      {"examples", {"trainer", "ps/client.h", "rpc", "kernels/base/status_macros.h"}},
+      {"trainer/tensor", {"ps/client/client.h", "rpc", "kernels", "proto"}},
+      {"examples", {"trainer", "ps/client/client.h", "rpc", "kernels/base/status_macros.h"}},
       {"tests", {"tests"}, true},
   };
   return *rooms;

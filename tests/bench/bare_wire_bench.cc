@@ -22,7 +22,7 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/cpu/vectorise.h"
-#include "ps/wire_rows.h"
+#include "ps/wire/wire_rows.h"
 #include "rpc/channel.h"
 #include "rpc/process.h"
 #include "rpc/server.h"

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/base/check.h"
-#include "ps/wire_codec.h"
+#include "ps/wire/wire_codec.h"
 #include "tests/fuzz/target.h"
 
 namespace tandem::fuzz {

@@ -8,9 +8,9 @@
 #include <memory>
 
 #include "kernels/base/check.h"
-#include "ps/checkpoint.h"
-#include "ps/table.h"
-#include "ps/table_files.h"
+#include "ps/server/checkpoint.h"
+#include "ps/store/table.h"
+#include "ps/server/table_files.h"
 #include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
 #include "tests/ps/spec.h"

@@ -6,11 +6,11 @@
 #include "google/protobuf/stubs/logging.h"
 #include "kernels/base/check.h"
 #include "kernels/base/crc32c.h"
-#include "ps/service.h"
-#include "ps/table_host.h"
+#include "ps/server/service.h"
+#include "ps/server/table_host.h"
 #include "tests/fuzz/memory_use.h"
 #include "tests/fuzz/target.h"
-#include "tests/ps/handler_call.h"
+#include "tests/ps/server/handler_call.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::fuzz {

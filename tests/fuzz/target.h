@@ -19,13 +19,13 @@ struct Target {
 
 // Field by field: rpc/payload.h against protobuf's parser and against itself, with the message in any number of slices.
 Target MessageFields();
-// ps/wire_codec.h: ids that ascend, and rows in every format.
+// ps/wire/wire_codec.h: ids that ascend, and rows in every format.
 Target IdsAndRows();
 // Messages to the handlers of an EmbeddingService with a few tables, one after the other.
 Target ServiceCalls();
 // To the same, megabytes that are made to cost more than they are.
 void SendHostileCalls();
-// ps/checkpoint.h and ps/table_files.h: a file of saved rows.
+// ps/server/checkpoint.h and ps/server/table_files.h: a file of saved rows.
 Target RowFile();
 // The header of a safetensors file.
 Target TensorHeader();

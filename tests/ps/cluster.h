@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "ps/client_remote.h"
-#include "ps/service.h"
-#include "ps/table_host.h"
+#include "ps/client/remote_client.h"
+#include "ps/server/service.h"
+#include "ps/server/table_host.h"
 #include "rpc/server.h"
 
 namespace tandem::ps {

@@ -10,7 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::ps {

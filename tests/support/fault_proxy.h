@@ -15,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "ps/timer.h"
+#include "ps/client/timer.h"
 #include "rpc/channel.h"
 #include "rpc/server.h"
 

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "ps/client_forwarding.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/caching/forwarding_client.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"

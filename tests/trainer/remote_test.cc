@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/trainer/gradient_check.h"
 #include "trainer/autograd/engine.h"
 #include "trainer/autograd/ops/ops.h"

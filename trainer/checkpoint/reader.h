@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/autograd/parameter.h"
 #include "trainer/optim/dense_optimizer.h"
 

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/optim/dense_optimizer.h"
 
 namespace tandem::checkpoint {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "ps/row_index.h"
-#include "ps/wire_codec.h"
+#include "ps/wire/row_index.h"
+#include "ps/wire/wire_codec.h"
 #include "trainer/cli/bench_ids.h"
 
 namespace tandem::cli {

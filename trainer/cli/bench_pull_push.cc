@@ -13,7 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/status_macros.h"
-#include "ps/wire_codec.h"
+#include "ps/wire/wire_codec.h"
 #include "rpc/master/service.h"
 #include "rpc/server.h"
 #include "trainer/cli/bench_figures.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/bench.pb.h"
-#include "ps/client_remote.h"
+#include "ps/client/remote_client.h"
 #include "rpc/future.h"
 #include "rpc/master/client.h"
 #include "trainer/cli/bench_pull_push_hybrid.h"

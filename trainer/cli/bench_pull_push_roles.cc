@@ -7,7 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/status_macros.h"
-#include "ps/service.h"
+#include "ps/server/service.h"
 #include "rpc/channel.h"
 #include "rpc/master/client.h"
 #include "rpc/server.h"

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "kernels/base/status_macros.h"
-#include "ps/client_cached.h"
-#include "ps/client_geo.h"
-#include "ps/client_merged.h"
-#include "ps/client_remote.h"
+#include "ps/caching/cached_client.h"
+#include "ps/caching/geo_client.h"
+#include "ps/caching/merged_client.h"
+#include "ps/client/remote_client.h"
 #include "trainer/remote/host_exchange.h"
 
 namespace tandem::cli {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/comm/process_group.h"
 
 namespace tandem::cli {

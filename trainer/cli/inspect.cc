@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
-#include "ps/checkpoint.h"
+#include "ps/server/checkpoint.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"

@@ -5,8 +5,8 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/status_macros.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "rpc/store/store.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"

@@ -5,7 +5,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "ps/client_remote.h"
+#include "ps/client/remote_client.h"
 #include "trainer/cli/client_of_job.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"

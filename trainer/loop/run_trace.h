@@ -13,7 +13,7 @@
 #include "kernels/base/stream.h"
 #include "kernels/base/trace.h"
 #include "proto/trace.pb.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "rpc/master/client.h"
 #include "trainer/comm/process_group.h"
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/comm/process_group.h"
 
 namespace tandem::loop {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/autograd/context.h"
 #include "trainer/tensor/tensor.h"
 

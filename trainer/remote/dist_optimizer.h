@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/optim/dense_optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/remote/dist_autograd.h"

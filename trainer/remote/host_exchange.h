@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "ps/trainer_exchange.h"
+#include "ps/caching/trainer_exchange.h"
 #include "trainer/comm/process_group.h"
 
 namespace tandem::remote {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/autograd/variable.h"
 #include "trainer/remote/dist_autograd.h"
 

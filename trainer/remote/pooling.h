@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/autograd/variable.h"
 
 namespace tandem::remote {

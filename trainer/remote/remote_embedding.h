@@ -11,7 +11,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/base/upload.h"
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/autograd/variable.h"
 #include "trainer/remote/dist_autograd.h"
 

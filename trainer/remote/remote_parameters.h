@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ps/client.h"
+#include "ps/client/client.h"
 #include "trainer/autograd/gradient_buckets.h"
 #include "trainer/optim/dense_optimizer.h"
 #include "trainer/remote/dist_autograd.h"

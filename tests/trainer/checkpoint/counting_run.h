@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
-#include "ps/client_local.h"
+#include "ps/local/local_client.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "absl/time/clock.h"
-#include "ps/client_local.h"
+#include "ps/local/local_client.h"
 #include "tests/trainer/checkpoint/counting_run.h"
 
 namespace tandem::checkpoint {

@@ -9,7 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "ps/client_local.h"
+#include "ps/local/local_client.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"

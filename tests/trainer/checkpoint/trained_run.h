@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/checkpoint/file_damage.h"
 #include "trainer/cli/commands.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/client_of_job.h"

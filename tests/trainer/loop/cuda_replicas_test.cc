@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "rpc/store/store.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/cli/job_config.h"

@@ -7,8 +7,8 @@
 
 #include "kernels/base/block_cache.h"
 #include "kernels/base/device.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/cli/job_config.h"
 #include "trainer/comm/thread_group.h"

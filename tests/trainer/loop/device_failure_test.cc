@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/job_config.h"

@@ -9,9 +9,9 @@
 #include <sstream>
 #include <thread>
 
-#include "ps/client_forwarding.h"
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/caching/forwarding_client.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/faulty_model.h"

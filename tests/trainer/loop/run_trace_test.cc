@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "ps/client_local.h"
+#include "ps/local/local_client.h"
 #include "rpc/master/service.h"
 #include "rpc/role_trace.h"
 #include "tests/ps/cluster.h"

@@ -8,9 +8,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
-#include "ps/client_local.h"
-#include "ps/router.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/wire/router.h"
+#include "ps/server/table_host.h"
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <thread>
 
-#include "ps/client_local.h"
-#include "ps/table_host.h"
+#include "ps/local/local_client.h"
+#include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"
 #include "trainer/cli/job_config.h"

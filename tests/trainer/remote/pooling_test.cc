@@ -1,4 +1,4 @@
-#include "ps/client_local.h"
+#include "ps/local/local_client.h"
 #include "tests/trainer/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
 #include "trainer/autograd/ops/ops.h"

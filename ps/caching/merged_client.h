@@ -1,0 +1,84 @@
+// A client that adds up gradients over the trainers of a host before they are pushed, so that servers get one row for each id and not
+// one from each trainer (as BytePS and Persia merge in a machine; here exactly). A trainer holds a step's pushes until it asks for the
+// norm or commits. Then every id goes to one of the host's trainers, by its virtual shard, which adds the rows up in f32 in the order in
+// which servers do, (slice, trainer, sequence, position), and pushes the sums. Servers have one addend for a row then: with all trainers on
+// one host and f32 on the wire every bit is that without merging, but for a row's frequency, which counts gradients as they came.
+//
+// All that a trainer pushes in a step has one name (trainer, incarnation, sequence), and a merged push names all that it covers
+// (PushRequest.covered), so that whatever comes twice, from whomever, counts once. A trainer that dies before its part is pushed never
+// commits: the step fails for all, and nothing of it is applied.
+// A gradient that is not finite goes to its server by itself, which refuses or counts it under its trainer's name; of CLIP only the numbers
+// that are not finite do. Where finite numbers add up to an infinity, the merging trainer is named.
+// Bags are pushed as their rows. BSP only. Thread rule: as Client; GradientNorm or else Commit blocks until the trainers have exchanged.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ps/caching/forwarding_client.h"
+#include "ps/wire/router.h"
+#include "ps/caching/trainer_exchange.h"
+
+namespace tandem::ps {
+
+struct MergeOptions {
+  // Of ids and rows, in f32, about, that are pushed together: what all servers share.
+  size_t push_bytes = size_t{1} << 20;
+};
+
+class MergedClient : public ForwardingClient {
+ public:
+  MergedClient(std::unique_ptr<Client> client, std::unique_ptr<TrainerExchange> exchange, MergeOptions options = {});
+
+  absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  // Copies the gradients and checks them as a server would.
+  rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;
+  rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
+  rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
+  void Abort(absl::Status reason) override;
+  void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) override;
+  std::vector<std::string> Report() const override;
+
+ private:
+  struct Block;  // rows of one table and push, in a parcel
+
+  // One segment of a push, cut by who merges it, and its rows that are not finite.
+  struct Share {
+    const TableSpec* spec;
+    std::vector<OwnedIds> owned;  // by rank
+    std::vector<uint64_t> wrong_ids;
+    std::vector<float> wrong_gradients;
+    std::vector<bool> wrong;  // by place in the segment; empty: none
+  };
+
+  absl::StatusOr<Share> Cut(const PushSegment& segment) const;
+  absl::Status CheckStep(uint64_t step) const;
+  // Adds a share's rows to the parcels of those who merge them.
+  void Pack(uint32_t slice, const PushSegment& segment, const Share& share);
+  // Hands the held pushes out, once for a step, and pushes what this trainer merges.
+  absl::Status Flush(uint64_t step);
+  absl::Status ExchangeAndPush(uint64_t step);
+  absl::StatusOr<Parcels> ExchangeParcels(uint64_t step, const PushName& own);
+  // The blocks of a parcel, which must be for this step; its sender's name goes to `names` if it has any.
+  absl::Status Unpack(uint64_t step, const char* parcel, size_t bytes, std::vector<Block>* blocks, std::vector<PushName>* names) const;
+  // Adds the blocks up and pushes the sums.
+  void PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<Block> blocks);
+
+  const std::unique_ptr<TrainerExchange> exchange_;
+  const MergeOptions options_;
+  const Router router_;                 // to who merges a row
+  std::map<uint32_t, TableSpec> specs_;  // by table number
+  std::vector<std::string> parcels_;    // by rank: the held pushes
+  uint64_t held_step_ = 0;              // theirs; 0: there are none
+  uint64_t flushed_step_ = 0;           // the last one
+  absl::Status refused_push_;           // since then
+  absl::Status failed_;                 // for good
+  uint64_t rows_received_ = 0, rows_pushed_ = 0;
+};
+
+}  // namespace tandem::ps

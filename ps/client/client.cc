@@ -1,0 +1,102 @@
+#include "ps/client/client.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/buffer.h"
+#include "ps/wire/bag_rows.h"
+
+namespace tandem::ps {
+
+namespace {
+
+// What a call with bags needs until it is over: the caller's arrays are alive for so long, these go with the call.
+struct Pooled {
+  DistinctIds distinct;
+  std::vector<uint32_t> counts;
+  const std::shared_ptr<Buffer> memory;  // of rows, or their gradients
+  float* const rows = static_cast<float*>(memory->data());
+
+  Pooled(const Bags& bags, size_t dim)
+      : distinct(FindDistinct(bags.ids.data(), bags.ids.size())), memory(Buffer::Allocate(distinct.ids.size() * dim * sizeof(float))) {
+    for (size_t bag = 0; bag < bags.size(); ++bag) {
+      counts.push_back(static_cast<uint32_t>(bags.offsets[bag + 1] - bags.offsets[bag]));
+    }
+  }
+};
+
+}  // namespace
+
+absl::Status CheckBags(const Bags& bags) {
+  bool rising = !bags.offsets.empty() && bags.offsets.front() == 0 && bags.offsets.back() == bags.ids.size() &&
+                bags.offsets.size() <= std::numeric_limits<uint32_t>::max();
+  for (size_t bag = 0; rising && bag < bags.size(); ++bag) rising = bags.offsets[bag] <= bags.offsets[bag + 1];
+  if (!rising) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table ", bags.table, ": offsets of bags do not rise from 0 to ", bags.ids.size(), ", the number of ids"));
+  }
+  if (std::find(bags.ids.begin(), bags.ids.end(), 0) == bags.ids.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("table ", bags.table, ": id 0 is padding, never a row"));
+}
+
+rpc::Future<ArrivedRows> Client::PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim) {
+  const auto memory = Buffer::Allocate(ids.size() * dim * sizeof(float));
+  auto* const rows = static_cast<float*>(memory->data());
+  const auto promise = std::make_shared<rpc::Promise<ArrivedRows>>();
+  const auto future = promise->future();
+  Pull(step, create, {{table, ids, rows}}).OnReady([promise, memory, rows](const absl::StatusOr<rpc::Done>& pulled) {
+    if (pulled.ok()) promise->Set(ArrivedRows(memory, rows));
+    else promise->Set(pulled.status());
+  });
+  return future;
+}
+
+rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+  if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
+  const auto call = std::make_shared<Pooled>(bags, dim);
+  const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
+  const auto future = promise->future();
+  Pull(step, create, {{bags.table, call->distinct.ids, call->rows}})
+      .OnReady([call, promise, bags, dim, pooled](const absl::StatusOr<rpc::Done>& pulled) {
+        if (pulled.ok()) {
+          std::fill(pooled, pooled + bags.size() * dim, 0.0f);
+          AddRows({call->distinct.place, call->counts, bags.weights, dim}, call->rows, pooled);
+          ScalePooled(bags, dim, pooled, pooled);
+        }
+        promise->Set(pulled);
+      });
+  return future;
+}
+
+rpc::Future<rpc::Done> Client::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+  if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
+  const auto call = std::make_shared<Pooled>(bags, dim);
+  std::vector<float> of_sums(bags.size() * dim);
+  ScalePooled(bags, dim, gradients, of_sums.data());
+  SumGradients({call->distinct.place, call->counts, bags.weights, dim}, of_sums.data(), call->rows);
+  const auto future = Accumulate(step, slice, {{bags.table, call->distinct.ids, call->rows}});
+  future.OnReady([call](const absl::StatusOr<rpc::Done>&) {});
+  return future;
+}
+
+rpc::Future<rpc::Done> Client::AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
+  const rpc::Future<rpc::Done> pushed = Accumulate(args.step, slice, std::move(segments)), committed = Commit(args);
+  const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
+  const auto future = promise->future();
+  pushed.OnReady([promise, committed](const absl::StatusOr<rpc::Done>& push) {
+    if (!push.ok()) return promise->Set(push);
+    committed.OnReady([promise](const absl::StatusOr<rpc::Done>& commit) { promise->Set(commit); });
+  });
+  return future;
+}
+
+void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to) {
+  for (size_t bag = 0; bag < bags.size(); ++bag) {
+    const auto factor = static_cast<float>(PoolingFactor(bags.pooling, bags.offsets[bag + 1] - bags.offsets[bag]));
+    for (size_t i = bag * dim; i < (bag + 1) * dim; ++i) to[i] = factor * from[i];
+  }
+}
+
+}  // namespace tandem::ps

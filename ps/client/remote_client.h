@@ -1,0 +1,92 @@
+// The client of tables sharded over parameter servers. A pull or push is cut by server and by size; each server has one
+// long-lived stream for pulls and one for pushes, because a pull that waits for a step must not hold up the pushes that
+// the step needs. Streams that break are opened again and unanswered messages sent again (ResendingStream): a pull may
+// come twice; a push is known by its trainer, incarnation and sequence, and counts once. Errors name the operation and the
+// server (ps-N).
+// Thread rule: as Client; Abort from any thread. Every operation ends by its timeout, Save and Load by their deadline.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ps/client/client.h"
+#include "ps/wire/router.h"
+#include "rpc/credentials.h"
+
+namespace tandem::ps {
+
+struct RemoteClientOptions {
+  // How long any other operation may take, waiting for other trainers included.
+  absl::Duration timeout = absl::Seconds(60);
+  // Ids and rows of one message; not above kMaxMessageBytes of ps/wire/message_limits.h. 1 MiB of rows of dim 32 or more and their ids.
+  size_t message_bytes = size_t{9} << 17;
+  ConsistencySpec consistency = {};  // the job's
+  // How rows and gradients travel. Ids travel as differences wherever they ascend.
+  WireFormat wire = WIRE_F32;
+  // Pulls and pushes go through shared memory to servers of this host that offer it; to others, and otherwise, over gRPC.
+  bool shared_memory = false;
+  rpc::Credentials credentials = {};  // the job's
+};
+
+class RemoteClient : public Client {
+ public:
+  // `addresses[i]` is ps-i, owner i of `router`. `header` goes with every request; its sender's rank is this trainer's.
+  RemoteClient(const std::vector<std::string>& addresses, Router router, RequestHeader header, uint32_t num_trainers,
+               RemoteClientOptions options = {});
+  ~RemoteClient() override;  // Abort with Cancelled
+
+  absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override;
+  absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override;
+  absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
+  rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
+  // Where there is one server alone, and they come through shared memory as f32, rows that are few enough for one message stay there.
+  rpc::Future<ArrivedRows> PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim) override;
+  // Shared with the server where there is one alone, to which pushes go through shared memory as f32.
+  std::shared_ptr<Buffer> AllocateGradients(size_t num_bytes) override;
+  rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
+  PushName NamePush() override;
+  // One message for each server, whatever its size.
+  rpc::Future<rpc::Done> AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
+                                          std::vector<PushSegment> segments) override;
+  rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override;
+  rpc::Future<rpc::Done> PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) override;
+  // These two are sent when this client's pushes have been acknowledged; they fail with the error of one that failed. In PERMIT a step
+  // may be pushed and committed while those before it are on their way.
+  rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
+  rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
+  // One message where there is one server, one message holds all, and no other push or commit of this client's but such is on its way.
+  rpc::Future<rpc::Done> AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) override;
+  rpc::Future<HashResult> Hash() override;
+  rpc::Future<StatisticsReply> Statistics() override;
+  rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override;
+  rpc::Future<rpc::Done> Load(uint64_t step, const std::string& folder, const std::vector<std::string>& files,
+                              absl::Time deadline) override;
+  void Abort(absl::Status reason) override;
+  // Roles "ps-0", "ps-1", ...
+  absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
+  // Servers whose pulls and pushes go through shared memory, as far as streams were opened. Any thread.
+  int num_shared() const;
+
+ private:
+  ConcurrentSpan TraceCall(SpanKind kind, const char* name, uint64_t step);
+  // Whether a push of these goes in one message that may bring the commit.
+  bool CanCommitWith(const std::vector<PushSegment>& segments) const;
+  // `merged`: of a push that covers others; empty: of one of this trainer alone. `commit`: what goes with it, or null.
+  rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
+                              const std::vector<PushName>& merged, const CommitArgs* commit = nullptr);
+
+  struct Core;  // shared with what is in flight
+  std::shared_ptr<Core> core_;
+  const uint32_t num_trainers_;
+  uint64_t next_sequence_ = 1;                  // of push messages, whatever their server
+  std::vector<rpc::Future<rpc::Done>> pushes_;  // since the last Commit
+  // Complete when the last commit was sent, or will not be; of one that went with its push, when it is done.
+  rpc::Future<rpc::Done> commit_sent_ = rpc::Future<rpc::Done>::Ready(rpc::Done());
+  // The last commit that went by itself.
+  rpc::Future<rpc::Done> commit_done_ = rpc::Future<rpc::Done>::Ready(rpc::Done());
+};
+
+}  // namespace tandem::ps

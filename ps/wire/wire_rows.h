@@ -1,0 +1,115 @@
+// Rows in the memory in which they were received. A message comes in slices of the transport's choice; rows are used where they lie, and
+// only one that is cut by the end of a slice is put together elsewhere. PieceReader takes rows off the slices one by one; WireRows
+// are the rows of one table, to be asked for in ascending order. Thread rule: values; WireRows may be read by any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ps/wire/wire_codec.h"
+
+namespace tandem::ps {
+
+class PieceReader {
+ public:
+  // `pieces`, none of them empty, outlive it.
+  explicit PieceReader(const std::vector<std::string_view>& pieces) : pieces_(pieces) {}
+
+  // Bytes up to the end of the slice.
+  size_t in_one_piece() const { return number_ < pieces_.size() ? pieces_[number_].size() - offset_ : 0; }
+  // The next bytes: where they lie, or put together in `scratch`. REQUIRES: so many are left.
+  const char* Next(size_t num_bytes, char* scratch) {
+    if (num_bytes <= in_one_piece()) {
+      const char* const bytes = pieces_[number_].data() + offset_;
+      Skip(num_bytes);
+      return bytes;
+    }
+    for (size_t done = 0; done < num_bytes;) {
+      const size_t count = std::min(num_bytes - done, in_one_piece());
+      std::memcpy(scratch + done, pieces_[number_].data() + offset_, count);
+      Skip(count);
+      done += count;
+    }
+    return scratch;
+  }
+
+ private:
+  void Skip(size_t num_bytes) {
+    offset_ += num_bytes;
+    if (offset_ < pieces_[number_].size()) return;
+    ++number_;
+    offset_ = 0;
+  }
+
+  const std::vector<std::string_view>& pieces_;
+  size_t number_ = 0, offset_ = 0;
+};
+
+inline size_t TotalBytes(const std::vector<std::string_view>& pieces) {
+  size_t bytes = 0;
+  for (const std::string_view piece : pieces) bytes += piece.size();
+  return bytes;
+}
+
+class WireRows {
+  struct Piece {
+    size_t first;  // row
+    const char* rows;
+  };
+
+ public:
+  WireRows() = default;
+  // All in one piece, at any alignment; they outlive it.
+  WireRows(const void* rows, WireFormat format = WIRE_F32) : format_(format), pieces_{{0, static_cast<const char*>(rows)}} {}  // NOLINT
+  // Takes `count` rows of `row_bytes` off `reader`, whose pieces outlive it. REQUIRES: so many are left.
+  WireRows(PieceReader& reader, WireFormat format, size_t row_bytes, size_t count) : format_(format) {
+    for (size_t row = 0; row < count;) {
+      if (const size_t whole = std::min(count - row, reader.in_one_piece() / row_bytes); whole > 0) {
+        pieces_.push_back({row, reader.Next(whole * row_bytes, nullptr)});
+        row += whole;
+        continue;
+      }
+      std::shared_ptr<char[]> joined(new char[row_bytes]);
+      pieces_.push_back({row++, reader.Next(row_bytes, joined.get())});
+      joined_.push_back(std::move(joined));
+    }
+  }
+
+  WireFormat format() const { return format_; }
+  // visit(first row, rows, their number) for each run of rows that follow each other, of `count` in all.
+  template <class Visit>
+  void ForEachRun(size_t count, const Visit& visit) const {
+    for (size_t i = 0; i < pieces_.size() && pieces_[i].first < count; ++i) {
+      const size_t end = i + 1 < pieces_.size() ? std::min(count, pieces_[i + 1].first) : count;
+      visit(pieces_[i].first, pieces_[i].rows, end - pieces_[i].first);
+    }
+  }
+
+  // Where rows lie, asked for in ascending order.
+  class Cursor {
+   public:
+    // `rows` outlives it.
+    Cursor(const WireRows& rows, size_t row_bytes) : pieces_(rows.pieces_), row_bytes_(row_bytes) {}
+    const char* At(size_t row) {
+      while (number_ + 1 < pieces_.size() && pieces_[number_ + 1].first <= row) ++number_;
+      return pieces_[number_].rows + (row - pieces_[number_].first) * row_bytes_;
+    }
+
+   private:
+    const std::vector<Piece>& pieces_;
+    const size_t row_bytes_;
+    size_t number_ = 0;
+  };
+
+ private:
+  WireFormat format_ = WIRE_F32;
+  std::vector<Piece> pieces_;  // ascending
+  std::vector<std::shared_ptr<char[]>> joined_;
+};
+
+}  // namespace tandem::ps
