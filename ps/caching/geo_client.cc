@@ -11,7 +11,6 @@
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "ps/caching/copied_table.h"
-#include "ps/server/push_windows.h"
 #include "ps/wire/saturating.h"
 
 namespace tandem::ps {

@@ -4,7 +4,6 @@
 // untouched until its future completes. Files take as long as they take: Save and Load have deadlines of their own.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -17,7 +16,9 @@
 #include "kernels/base/buffer.h"
 #include "kernels/base/trace.h"
 #include "proto/embedding.pb.h"
+#include "ps/wire/bags.h"
 #include "ps/wire/statistics.h"
+#include "ps/wire/step.h"
 #include "rpc/future.h"
 
 namespace tandem::ps {
@@ -46,24 +47,6 @@ struct PushSegment {
   std::shared_ptr<const void> owner = nullptr;
 };
 
-// What the weighted sum of a bag's rows is divided by: 1, how many there are, or the root of that. An empty bag is 0.
-enum class Pooling { SUM, MEAN, SQRT_N };
-inline double PoolingFactor(Pooling pooling, size_t count) {
-  if (pooling == Pooling::SUM || count == 0) return 1;
-  return 1 / (pooling == Pooling::MEAN ? static_cast<double>(count) : std::sqrt(static_cast<double>(count)));
-}
-
-// Bags of rows of one table: bag b has ids[offsets[b]] to ids[offsets[b + 1] - 1], none 0, any as often as it likes.
-struct Bags {
-  uint32_t table = 0;
-  Pooling pooling = Pooling::SUM;
-  absl::Span<const uint64_t> ids;
-  absl::Span<const uint64_t> offsets;  // bags + 1, from 0 to ids.size()
-  const float* weights = nullptr;      // [ids.size()]; null: all 1
-
-  size_t size() const { return offsets.size() - 1; }
-};
-
 // Whole rows of a dense table (TableSpec.dense): `values` [ids.size(), width]. A width is the table's dim or, with the optimizer's slots
 // behind the weights, all numbers of a row.
 struct RowsToAssign {
@@ -78,48 +61,6 @@ struct RowsToRead {
   size_t width = 0;
   float* values = nullptr;
 };
-
-// By which servers know a push, so that it counts once.
-struct PushName {
-  uint32_t trainer = 0;
-  uint32_t incarnation = 1;
-  uint64_t sequence = 0;  // of the trainer's pushes
-};
-
-struct TableRateValue {
-  uint32_t table = 0;
-  double learning_rate = 0;
-};
-
-struct CommitArgs {
-  uint64_t step = 0;
-  std::vector<TableRateValue> rates;
-  float gradient_scale = 1;
-  bool skip = false;
-  // Somebody is about to read the tables: a client that keeps gradients back (client_cached, client_geo) pushes them all in this step.
-  bool flush = false;
-
-  // 0 if there is none.
-  double RateOf(uint32_t table) const {
-    for (const TableRateValue& rate : rates) {
-      if (rate.table == table) return rate.learning_rate;
-    }
-    return 0;
-  }
-};
-
-struct HashResult {
-  absl::uint128 hash = 0;
-  uint64_t num_rows = 0;  // rows ever committed
-};
-
-// What so many ids and their rows, or gradients, take.
-inline size_t CallBytes(size_t num_ids, size_t dim) { return num_ids * (sizeof(uint64_t) + dim * sizeof(float)); }
-
-// InvalidArgument if offsets do not rise from 0 to the number of ids, or an id is 0.
-absl::Status CheckBags(const Bags& bags);
-// to[b] = from[b] times the pooling factor of bag b; the same array will do.
-void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to);
 
 class Client {
  public:

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/numeric/int128.h"
-#include "ps/client/client.h"
+#include "ps/wire/step.h"
 #include "ps/server/table_workers.h"
 
 namespace tandem::ps {

@@ -14,11 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ps/wire/router.h"
+#include "ps/wire/step.h"
 
 namespace tandem::ps {
-
-// Sequences count from 1 to 2^40 - 1.
-inline constexpr int kSequenceBits = 40;
 
 // The sequences applied, of one trainer in one virtual shard.
 class PushWindow {

@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ps/client/client.h"
+#include "ps/wire/step.h"
 #include "ps/server/push_windows.h"
 #include "ps/wire/statistics.h"
 

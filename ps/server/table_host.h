@@ -20,7 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/trace.h"
-#include "ps/client/client.h"
+#include "ps/wire/step.h"
 #include "ps/server/held_pushes.h"
 #include "ps/server/step_gate.h"
 #include "ps/server/table_files.h"

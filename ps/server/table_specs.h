@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/embedding.pb.h"
-#include "ps/client/client.h"
+#include "ps/wire/step.h"
 
 namespace tandem::ps {
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "ps/client/client.h"
+#include "ps/wire/step.h"
 #include "ps/store/table.h"
 
 namespace tandem::ps {

@@ -12,7 +12,7 @@
 #include "kernels/base/params_hash.h"
 #include "ps/wire/hash_seed.h"
 #include "ps/store/initializer.h"
-#include "ps/server/push_windows.h"
+#include "ps/wire/step.h"
 #include "ps/wire/saturating.h"
 
 namespace tandem::ps {

@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/embedding.pb.h"
-#include "ps/client/client.h"
+#include "ps/wire/step.h"
 #include "ps/optimizer/missed_steps.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/store/pending_gradients.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ps/client/client.h"
+#include "ps/wire/bags.h"
 #include "ps/wire/router.h"
 
 namespace tandem::ps {
