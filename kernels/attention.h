@@ -4,7 +4,7 @@
 
 #include "kernels/base/array_view.h"
 #include "kernels/base/random.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem::kernels {
 

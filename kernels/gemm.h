@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/base/array_view.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/stream.h"
 #include "kernels/elementwise.h"
 
 namespace tandem::kernels {

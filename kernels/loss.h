@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/base/array_view.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem::kernels {
 

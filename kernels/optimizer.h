@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/base/bfloat16.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem::kernels {
 

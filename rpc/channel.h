@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "kernels/base/buffer.h"
+#include "rpc/client_stream.h"
 #include "rpc/credentials.h"
 #include "rpc/future.h"
 #include "rpc/payload.h"
@@ -19,20 +19,6 @@ namespace tandem::rpc {
 struct CallOptions {
   absl::Duration deadline = absl::Seconds(30);
   bool idempotent = false;  // safe to send twice
-};
-
-// One bidirectional call: Send messages, each answered by one reply, in order; futures of replies that come one upon another may complete
-// on two threads at once. At most `window` messages are on their way at a time; more are queued. The stream breaks as a whole: then every
-// unanswered Send completes with the reason.
-class ClientStream {
- public:
-  virtual ~ClientStream() = default;  // cancels
-  virtual Future<Payload> Send(Payload message) = 0;
-  // Memory for a part of a message that Send, if it can, sends from where it is.
-  virtual std::shared_ptr<Buffer> Allocate(size_t num_bytes) { return Buffer::Allocate(num_bytes); }
-  // Whether what Send sends now stays in memory that both ends map, where nothing on the way can damage it.
-  virtual bool shares_memory() const { return false; }
-  virtual bool broken() const = 0;
 };
 
 class Channel {

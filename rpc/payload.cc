@@ -4,7 +4,7 @@
 #include <cstring>
 #include <utility>
 
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/check.h"
 
 namespace tandem::rpc {

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "rpc/payload.h"
-#include "rpc/server.h"
+#include "rpc/handler.h"
 
 namespace tandem::rpc {
 

@@ -26,7 +26,7 @@
 #include "rpc/ordered_answers.h"
 #include "rpc/request_memory.h"
 #include "rpc/served_call.h"
-#include "rpc/shared_server.h"
+#include "rpc/shared/server.h"
 
 namespace tandem::rpc {
 namespace {

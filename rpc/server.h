@@ -4,51 +4,21 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "kernels/base/buffer.h"
 #include "rpc/credentials.h"
-#include "rpc/payload.h"
+#include "rpc/handler.h"
+#include "rpc/shared/options.h"
 
 namespace tandem::rpc {
-
-// Completes one message exactly once, from any thread. Dropping it unanswered replies Cancelled.
-class Reply : public std::function<void(absl::StatusOr<Payload>)> {
- public:
-  using Allocator = std::function<std::shared_ptr<Buffer>(size_t num_bytes)>;
-
-  using function::function;
-  Reply(function answer, Allocator allocate) : function(std::move(answer)), allocate_(std::move(allocate)) {}
-
-  // Memory for a part of the answer that the transport, if it can, then sends from where it is.
-  std::shared_ptr<Buffer> Allocate(size_t num_bytes) const {
-    return allocate_ ? allocate_(num_bytes) : Buffer::Allocate(num_bytes);
-  }
-
- private:
-  Allocator allocate_;
-};
-using Handler = std::function<void(Payload request, Reply reply)>;
 
 enum class MethodKind {
   UNARY,   // one request, one reply
   STREAM,  // bidirectional: every request message gets one reply message, in order; an error reply ends the stream.
            // A stream hands a few messages to the handler, one after the other, before the first is answered; a client that takes
            // no replies is read no more.
-};
-
-struct SharedMemoryOptions {
-  // Room for the messages of one stream in one direction. Memory is taken as it is needed; at most so much, as long as the stream
-  // lives.
-  size_t arena_bytes = size_t{128} << 20;  // a multiple of 4,096
-  // For a client that has connected to say what it wants.
-  absl::Duration hello_timeout = absl::Seconds(5);
 };
 
 struct ServerOptions {

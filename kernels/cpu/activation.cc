@@ -1,6 +1,6 @@
-#include "kernels/base/kernel_span.h"
-#include "kernels/cpu/map.h"
-#include "kernels/cpu/math.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/cpu/vector/map.h"
+#include "kernels/cpu/vector/math.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 

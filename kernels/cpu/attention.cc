@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/base/kernel_span.h"
-#include "kernels/cpu/attention_tiles.h"
-#include "kernels/cpu/attention_vector.h"
-#include "kernels/cpu/attention_walk.h"
-#include "kernels/cpu/parallel.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/cpu/attention/tiles.h"
+#include "kernels/cpu/attention/vector.h"
+#include "kernels/cpu/attention/walk.h"
+#include "kernels/cpu/vector/parallel.h"
 #include "kernels/cuda/kernels.h"
 
 // Shapes, types and the cut into tasks, one per (sequence, head); the computation is in attention_walk.h.

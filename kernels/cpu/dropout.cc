@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "kernels/base/kernel_span.h"
-#include "kernels/cpu/dropout_bits.h"
-#include "kernels/cpu/map.h"
-#include "kernels/cpu/strips.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/cpu/vector/dropout_bits.h"
+#include "kernels/cpu/vector/map.h"
+#include "kernels/cpu/vector/strips.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 

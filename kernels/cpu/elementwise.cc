@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "kernels/base/kernel_span.h"
-#include "kernels/cpu/map.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/cpu/vector/map.h"
 #include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {

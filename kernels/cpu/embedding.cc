@@ -2,11 +2,11 @@
 
 #include <cstring>
 
-#include "kernels/base/kernel_span.h"
-#include "kernels/base/storage.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/scratch.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
+#include "kernels/cpu/vector/parallel.h"
+#include "kernels/cpu/vector/scratch.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {

@@ -3,15 +3,15 @@
 #include <type_traits>
 #include <vector>
 
-#include "kernels/base/kernel_span.h"
-#include "kernels/base/storage.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 #include "kernels/cast.h"
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/math.h"
-#include "kernels/cpu/packed_matmul.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/scratch.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/lanes.h"
+#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/matmul/packed_matmul.h"
+#include "kernels/cpu/vector/parallel.h"
+#include "kernels/cpu/vector/scratch.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "kernels/base/buffer.h"
-#include "kernels/base/kernel_span.h"
-#include "kernels/base/storage.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/memory/storage.h"
 #include "kernels/cast.h"
-#include "kernels/cpu/column_partials.h"
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/math.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/strips.h"
-#include "kernels/cpu/transpose.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/column_partials.h"
+#include "kernels/cpu/vector/lanes.h"
+#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/parallel.h"
+#include "kernels/cpu/vector/strips.h"
+#include "kernels/cpu/vector/transpose.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 

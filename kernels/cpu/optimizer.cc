@@ -2,8 +2,8 @@
 
 #include "kernels/base/check.h"
 #include "kernels/cpu/optimizer_rules.h"
-#include "kernels/cpu/strips.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/strips.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {

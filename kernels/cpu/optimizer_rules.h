@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "kernels/base/check.h"
-#include "kernels/cpu/math.h"
+#include "kernels/cpu/vector/math.h"
 #include "kernels/optimizer.h"
 
 namespace tandem::kernels {

@@ -1,10 +1,10 @@
 #include "kernels/softmax.h"
 
-#include "kernels/base/kernel_span.h"
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/math.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/cpu/vector/lanes.h"
+#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/parallel.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {

@@ -1,5 +1,5 @@
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/map.cuh"
+#include "kernels/cuda/device/map.cuh"
 
 namespace tandem::kernels::cuda {
 

@@ -2,11 +2,11 @@
 #include <cstdint>
 
 #include "kernels/base/check.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/device_guard.h"
-#include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/device_guard.h"
+#include "kernels/cuda/device/elements.cuh"
 
 namespace tandem::cuda {
 

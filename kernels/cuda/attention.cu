@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention_problem.cuh"
+#include "kernels/cuda/attention/problem.cuh"
 
 // The device's side of kernels/attention.h: arguments, the choice between tensor cores and f32 arithmetic, and what a backward pass
 // sums along rows beforehand.

@@ -1,5 +1,5 @@
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/device/launch.cuh"
 
 namespace tandem::kernels::cuda {
 

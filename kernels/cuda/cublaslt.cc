@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/dynamic_library.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/device_guard.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/device_guard.h"
 
 namespace tandem::kernels::cuda {
 

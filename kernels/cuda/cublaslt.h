@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/base/buffer.h"
-#include "kernels/cuda/gemm_plan.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/cuda/plan/gemm_plan.h"
 
 namespace tandem::kernels::cuda {
 

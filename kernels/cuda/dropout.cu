@@ -1,6 +1,6 @@
-#include "kernels/cuda/dropout_bits.cuh"
+#include "kernels/cuda/device/dropout_bits.cuh"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/map.cuh"
+#include "kernels/cuda/device/map.cuh"
 
 namespace tandem::kernels::cuda {
 

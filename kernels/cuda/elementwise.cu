@@ -1,6 +1,6 @@
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/map.cuh"
+#include "kernels/cuda/device/map.cuh"
 
 // Sums of products are written as fmaf: the compiler would otherwise be free to round them differently in the kernel of packs and
 // in that of single elements.

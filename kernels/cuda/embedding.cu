@@ -1,9 +1,9 @@
-#include "kernels/base/cuda_runtime_calls.h"
-#include "kernels/cuda/elements.cuh"
-#include "kernels/cuda/embedding_plan.h"
+#include "kernels/memory/cuda_runtime_calls.h"
+#include "kernels/cuda/device/elements.cuh"
+#include "kernels/cuda/plan/embedding_plan.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/reduce_plan.h"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/plan/reduce_plan.h"
 #include "kernels/cuda/stable_sort.cuh"
 
 namespace tandem::kernels::cuda {

@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "kernels/cuda/cublaslt.h"
-#include "kernels/cuda/gemm_plan.h"
+#include "kernels/cuda/plan/gemm_plan.h"
 #include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels::cuda {

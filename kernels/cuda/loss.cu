@@ -1,9 +1,9 @@
 #include "kernels/loss.h"
 
-#include "kernels/base/kernel_span.h"
+#include "kernels/memory/kernel_span.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/loss_plan.h"
-#include "kernels/cuda/row.cuh"
+#include "kernels/cuda/plan/loss_plan.h"
+#include "kernels/cuda/device/row.cuh"
 
 namespace tandem::kernels::cuda {
 

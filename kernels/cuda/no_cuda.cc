@@ -1,7 +1,7 @@
 // Stand-ins for a build without the CUDA toolkit: a forgotten one is a link error. Nobody has a CUDA device then, so nobody
 // calls them.
 #include "kernels/base/check.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/cuda/kernels.h"
 

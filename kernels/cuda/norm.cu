@@ -1,8 +1,8 @@
 #include "kernels/norm.h"
 
-#include "kernels/cuda/dropout_bits.cuh"
+#include "kernels/cuda/device/dropout_bits.cuh"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/row.cuh"
+#include "kernels/cuda/device/row.cuh"
 
 namespace tandem::kernels::cuda {
 

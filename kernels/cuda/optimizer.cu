@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/optimizer_plan.h"
-#include "kernels/cuda/total.cuh"
+#include "kernels/cuda/plan/optimizer_plan.h"
+#include "kernels/cuda/device/total.cuh"
 
 // Every sum of a product is an fmaf, so that the compiler has no choice: an element's new value does not depend on its place in a
 // run nor on how it is read.

@@ -1,8 +1,8 @@
 #include <limits>
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/map.cuh"
-#include "kernels/cuda/total.cuh"
+#include "kernels/cuda/device/map.cuh"
+#include "kernels/cuda/device/total.cuh"
 
 namespace tandem::kernels::cuda {
 

@@ -5,12 +5,12 @@
 
 #include "absl/time/clock.h"
 #include "kernels/base/check.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/base/trace.h"
-#include "kernels/cuda/cuda_status.h"
-#include "kernels/cuda/device_guard.h"
+#include "kernels/trace/trace.h"
+#include "kernels/cuda/device/cuda_status.h"
+#include "kernels/cuda/device/device_guard.h"
 
 namespace tandem {
 

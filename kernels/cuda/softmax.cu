@@ -1,7 +1,7 @@
 #include "kernels/softmax.h"
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/row.cuh"
+#include "kernels/cuda/device/row.cuh"
 
 namespace tandem::kernels::cuda {
 

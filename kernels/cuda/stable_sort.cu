@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/stable_sort_plan.h"
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/plan/stable_sort_plan.h"
 
 // Each pass sorts by eight more bits, lowest first, and keeps the order of equal digits. One kernel counts the digits of each span
 // of places. The next turns the counts of all spans into the place where each span's first of each digit goes, and moves the span

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/device/launch.cuh"
 
 namespace tandem::kernels::cuda {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/status_macros.h"
 #include "ps/wire/router.h"
 #include "ps/wire/value_guard.h"

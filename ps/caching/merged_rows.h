@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 
 namespace tandem::ps {
 

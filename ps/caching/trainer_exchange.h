@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 
 namespace tandem::ps {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "ps/wire/bag_rows.h"
 
 namespace tandem::ps {

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "kernels/base/trace.h"
+#include "kernels/trace/trace.h"
 #include "rpc/future.h"
 
 namespace tandem::ps {

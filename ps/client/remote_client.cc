@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/check.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
@@ -28,7 +28,7 @@
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/role_trace.h"
-#include "rpc/shared_stream.h"
+#include "rpc/shared/stream.h"
 
 namespace tandem::ps {
 namespace {
@@ -40,7 +40,7 @@ using rpc::Payload;
 constexpr char kService[] = "/tandem.EmbeddingService/";
 // Sets the random bits of gradients apart from those of weights.
 constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
-// Rows that stay in a server's memory: below what one stream's receiver may hold of it (rpc/shared_link.h).
+// Rows that stay in a server's memory: below what one stream's receiver may hold of it (rpc/shared/link.h).
 constexpr size_t kMostInPlaceBytes = size_t{30} << 20;
 // A checksum is taken of so much at a time.
 constexpr size_t kChecksumBytes = size_t{12} << 10;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/math.h"
+#include "kernels/cpu/vector/lanes.h"
+#include "kernels/cpu/vector/math.h"
 #include "ps/optimizer/row_loops.h"
 
 namespace tandem::ps {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 
 namespace tandem::ps {
 namespace {

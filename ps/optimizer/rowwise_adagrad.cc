@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "kernels/cpu/lanes.h"
+#include "kernels/cpu/vector/lanes.h"
 #include "ps/optimizer/row_loops.h"
 
 namespace tandem::ps {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/status_macros.h"
 #include "ps/wire/bag_rows.h"
 #include "ps/wire/message_limits.h"

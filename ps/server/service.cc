@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/crc32c.h"
 #include "kernels/base/status_macros.h"
 #include "ps/wire/wire_codec.h"

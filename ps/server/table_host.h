@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "kernels/base/trace.h"
+#include "kernels/trace/trace.h"
 #include "ps/wire/step.h"
 #include "ps/server/held_pushes.h"
 #include "ps/server/step_gate.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "kernels/base/trace.h"
+#include "kernels/trace/trace.h"
 #include "ps/wire/router.h"
 #include "ps/store/shared_sums.h"
 #include "ps/server/table_worker.h"

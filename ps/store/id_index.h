@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/base/growing_memory.h"
+#include "kernels/memory/growing_memory.h"
 #include "kernels/base/random.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 
 #ifdef TANDEM_VECTOR_COPIES
 #include <immintrin.h>

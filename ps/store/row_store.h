@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "kernels/base/growing_memory.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/memory/growing_memory.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "ps/store/id_index.h"
 #include "ps/store/line_fetch.h"
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 
 namespace tandem::ps {
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "kernels/base/random.h"
-#include "kernels/cpu/philox_lanes.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/philox_lanes.h"
+#include "kernels/cpu/vector/vectorise.h"
 
 namespace tandem::ps {
 

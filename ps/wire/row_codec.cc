@@ -7,8 +7,8 @@
 
 #include "kernels/base/bfloat16.h"
 #include "kernels/base/check.h"
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/lanes.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "ps/wire/rounding_bits.h"
 
 namespace tandem::ps {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/base/trace.h"
+#include "kernels/trace/trace.h"
 #include "proto/trace.pb.h"
 #include "proto/wire.pb.h"
 #include "rpc/credentials.h"

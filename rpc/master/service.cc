@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/trace.h"
+#include "kernels/trace/trace.h"
 #include "proto/master.pb.h"
 #include "rpc/first_field.h"
 #include "rpc/master/rendezvous.h"

@@ -134,7 +134,7 @@ def call_everywhere(channels, methods, metadata):
 
 
 def shared_memory_hello(name, method, shown):
-    """The status code and the number of descriptors with which a server answers the hello of a stream (rpc/shared_protocol.h)."""
+    """The status code and the number of descriptors with which a server answers the hello of a stream (rpc/shared/protocol.h)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         connection.settimeout(TIMEOUT)
         connection.connect("\0" + name[1:])

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/random.h"
 
 namespace tandem::bare {

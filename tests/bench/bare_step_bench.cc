@@ -24,8 +24,8 @@
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
-#include "kernels/cpu/vectorise.h"
-#include "rpc/shared_memory.h"
+#include "kernels/cpu/vector/vectorise.h"
+#include "rpc/shared/memory.h"
 #include "tests/bench/bare_rows.h"
 
 namespace tandem::bare {

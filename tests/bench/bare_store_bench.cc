@@ -11,10 +11,10 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "tests/bench/bare_rows.h"
 #include "trainer/cli/bench_figures.h"
 #include "trainer/cli/bench_ids.h"

@@ -21,7 +21,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/check.h"
 #include "kernels/base/clock.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "ps/wire/wire_rows.h"
 #include "rpc/channel.h"
 #include "rpc/process.h"

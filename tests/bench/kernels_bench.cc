@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kernels/attention.h"
-#include "kernels/base/large_memory.h"
-#include "kernels/base/storage.h"
-#include "kernels/cpu/fma_peak.h"
+#include "kernels/memory/large_memory.h"
+#include "kernels/memory/storage.h"
+#include "kernels/cpu/vector/fma_peak.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/gemm.h"

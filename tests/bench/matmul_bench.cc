@@ -9,7 +9,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
-#include "kernels/cpu/onednn_matmul.h"
+#include "kernels/cpu/matmul/onednn_matmul.h"
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
 

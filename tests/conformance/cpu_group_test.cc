@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
-#include "rpc/local_socket.h"
+#include "rpc/shared/local_socket.h"
 #include "tests/conformance/group_harness.h"
 #include "trainer/comm/ring_order.h"
 

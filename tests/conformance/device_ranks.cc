@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "tests/conformance/group_harness.h"
 #include "trainer/comm/nccl_group.h"
 #include "trainer/comm/staged_group.h"

@@ -2,9 +2,9 @@
 // which is linked with this.
 #include "kernels/cuda/cublaslt.h"
 
-#include "kernels/cuda/device_guard.h"
+#include "kernels/cuda/device/device_guard.h"
 #include "kernels/base/dynamic_library.h"
-#include "kernels/base/graph.h"
+#include "kernels/memory/graph.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/emulator/cublaslt_emulated.h"
 #include "tests/kernels/random_arrays.h"

@@ -2,11 +2,11 @@
 
 #include <vector>
 
-#include "kernels/base/cuda_runtime_calls.h"
-#include "kernels/base/event.h"
+#include "kernels/memory/cuda_runtime_calls.h"
+#include "kernels/memory/event.h"
 #include "kernels/base/thread_pool.h"
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/device/launch.cuh"
 #include "tests/emulator/emulated_queue.h"
 
 // The emulator is what CUDA kernels are tested by where there is no GPU: so it must notice what it claims to notice.

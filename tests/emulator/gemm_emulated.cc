@@ -1,4 +1,4 @@
-#include "kernels/base/storage.h"
+#include "kernels/memory/storage.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/emulator/emulated_queue.h"
 

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "kernels/base/check.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/device/launch.cuh"
 #include "tests/emulator/emulated_queue.h"
 
 // The emulator's device: memory of the host, full of NaN when it is new, and queues that do at once what they are given, but for

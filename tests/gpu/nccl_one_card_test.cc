@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "tests/conformance/file_store.h"
 #include "tests/conformance/group_harness.h"
 #include "trainer/comm/nccl_group.h"

@@ -5,10 +5,10 @@
 #include <limits>
 #include <utility>
 
-#include "kernels/cpu/attention_passes.h"
-#include "kernels/cpu/bf16_rounding.h"
-#include "kernels/cpu/bf16_tiles.h"
-#include "kernels/cpu/row_prefetch.h"
+#include "kernels/cpu/attention/passes.h"
+#include "kernels/cpu/vector/bf16_rounding.h"
+#include "kernels/cpu/matmul/bf16_tiles.h"
+#include "kernels/cpu/vector/row_prefetch.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"

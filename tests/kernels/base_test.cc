@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "kernels/base/alternate_stack.h"
-#include "kernels/base/block_cache.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/block_cache.h"
+#include "kernels/memory/buffer.h"
 #include "kernels/base/crc32c.h"
-#include "kernels/base/growing_memory.h"
-#include "kernels/base/large_memory.h"
+#include "kernels/memory/growing_memory.h"
+#include "kernels/memory/large_memory.h"
 #include "kernels/base/out_of_memory.h"
 #include "kernels/base/params_hash.h"
 #include "kernels/base/random.h"

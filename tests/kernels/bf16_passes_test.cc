@@ -3,7 +3,7 @@
 #include <cmath>
 #include <functional>
 
-#include "kernels/base/storage.h"
+#include "kernels/memory/storage.h"
 #include "kernels/elementwise.h"
 #include "kernels/embedding.h"
 #include "kernels/loss.h"

@@ -1,9 +1,9 @@
 #include "kernels/elementwise.h"
 
-#include "kernels/cpu/dropout_mask.h"
-#include "kernels/cpu/lanes.h"
-#include "kernels/cpu/math.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/dropout_mask.h"
+#include "kernels/cpu/vector/lanes.h"
+#include "kernels/cpu/vector/math.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 #include "tests/kernels/random_arrays.h"

@@ -2,7 +2,7 @@
 
 #include <tuple>
 
-#include "kernels/cpu/onednn_matmul.h"
+#include "kernels/cpu/matmul/onednn_matmul.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 
 namespace tandem::kernels {
 

@@ -1,6 +1,6 @@
-#include "kernels/cpu/matmul_pack.h"
+#include "kernels/cpu/matmul/matmul_pack.h"
 
-#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/vector/parallel.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/instruction_sets.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cpu/small_matmul.h"
+#include "kernels/cpu/matmul/small_matmul.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "kernels/cpu/split_matmul.h"
+#include "kernels/cpu/matmul/split_matmul.h"
 
 #include <bit>
 #include <limits>

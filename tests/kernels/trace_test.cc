@@ -1,4 +1,4 @@
-#include "kernels/base/trace.h"
+#include "kernels/trace/trace.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 
 #include <vector>
 
-#include "kernels/cpu/strips.h"
+#include "kernels/cpu/vector/strips.h"
 #include "tests/kernels/instruction_sets.h"
 
 namespace tandem::kernels {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-#include "kernels/base/block_cache.h"
+#include "kernels/memory/block_cache.h"
 #include "tests/trainer/gradient_check.h"
 #include "tests/trainer/plain_layers.h"
 #include "trainer/optim/dense_optimizer.h"

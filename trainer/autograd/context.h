@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/base/dtype.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/stream.h"
 #include "trainer/tensor/tensor.h"
 
 namespace tandem {

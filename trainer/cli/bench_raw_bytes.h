@@ -11,11 +11,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/base/buffer.h"
+#include "kernels/memory/buffer.h"
 #include "rpc/channel.h"
 #include "rpc/payload.h"
 #include "rpc/server.h"
-#include "rpc/shared_stream.h"
+#include "rpc/shared/stream.h"
 
 namespace tandem::cli {
 

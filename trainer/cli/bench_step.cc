@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status_macros.h"
-#include "kernels/cpu/bf16_tiles.h"
+#include "kernels/cpu/matmul/bf16_tiles.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "trainer/cli/bench_ceilings.h"

@@ -2,8 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/device.h"
-#include "kernels/cpu/onednn_matmul.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/matmul/onednn_matmul.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "trainer/comm/nccl_group.h"
 
 namespace tandem::cli {

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "kernels/base/array_view.h"
-#include "kernels/base/event.h"
+#include "kernels/memory/event.h"
 #include "trainer/comm/process_group.h"
 
 namespace tandem::comm {

@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "kernels/base/event.h"
+#include "kernels/memory/event.h"
 
 namespace tandem::comm {
 

@@ -10,7 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "kernels/base/check.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/comm/device_queue.h"
 

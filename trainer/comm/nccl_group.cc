@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "kernels/base/check.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/comm/device_queue.h"
 #include "trainer/comm/failure_board.h"

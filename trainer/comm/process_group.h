@@ -15,8 +15,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "kernels/base/array_view.h"
-#include "kernels/base/buffer.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/memory/stream.h"
 #include "rpc/future.h"
 
 namespace tandem::comm {

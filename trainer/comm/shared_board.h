@@ -14,7 +14,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "rpc/shared_memory.h"
+#include "rpc/shared/memory.h"
 #include "trainer/comm/collective.h"
 #include "trainer/comm/ring_order.h"
 

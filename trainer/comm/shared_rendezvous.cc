@@ -14,7 +14,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 #include "rpc/constant_time.h"
-#include "rpc/local_socket.h"
+#include "rpc/shared/local_socket.h"
 
 namespace tandem::comm {
 

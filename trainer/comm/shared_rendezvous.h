@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "rpc/shared_memory.h"
+#include "rpc/shared/memory.h"
 #include "rpc/store/store.h"
 
 namespace tandem::comm {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "kernels/base/trace.h"
+#include "kernels/trace/trace.h"
 #include "proto/trace.pb.h"
 #include "trainer/comm/process_group.h"
 

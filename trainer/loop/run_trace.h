@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "kernels/base/stream.h"
-#include "kernels/base/trace.h"
+#include "kernels/memory/stream.h"
+#include "kernels/trace/trace.h"
 #include "proto/trace.pb.h"
 #include "ps/client/client.h"
 #include "rpc/master/client.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/base/clock.h"
-#include "kernels/base/event.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/event.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem::loop {
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/kernel_span.h"
+#include "kernels/memory/kernel_span.h"
 #include "trainer/autograd/engine.h"
 
 namespace tandem::loop {

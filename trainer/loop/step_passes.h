@@ -1,6 +1,6 @@
 // The forward and backward passes of a training step: the loss of its parts, and gradients in DDP's buckets. Where a step is nothing but
 // kernels on a CUDA device, those of the next step of the same shapes differ by what they read alone: its batch and its number. So after
-// some such steps one is recorded as a graph (kernels/base/graph.h), and from then on launched: the host then has next to nothing to do.
+// some such steps one is recorded as a graph (kernels/memory/graph.h), and from then on launched: the host then has next to nothing to do.
 // A step of other shapes, or a traced one, runs operation by operation as ever, and has the same bits; after a trace a step is recorded
 // anew. A step that cannot be recorded is worth a note, and no other is then. With several replicas the host starts each bucket's
 // all-reduce between two parts of the graph.
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/graph.h"
+#include "kernels/memory/graph.h"
 #include "trainer/loop/task.h"
 #include "trainer/parallel/ddp.h"
 #include "trainer/remote/remote_parameters.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/kernel_span.h"
+#include "kernels/memory/kernel_span.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/divergence.h"

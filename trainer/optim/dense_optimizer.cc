@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/kernel_span.h"
+#include "kernels/memory/kernel_span.h"
 #include "kernels/optimizer.h"
 #include "kernels/reduce.h"
 

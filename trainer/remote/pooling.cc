@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/kernel_span.h"
-#include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/memory/kernel_span.h"
+#include "kernels/cpu/vector/parallel.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "trainer/autograd/function.h"
 
 namespace tandem::remote {

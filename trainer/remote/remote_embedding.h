@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "kernels/base/upload.h"
+#include "kernels/memory/upload.h"
 #include "ps/client/client.h"
 #include "trainer/autograd/variable.h"
 #include "trainer/remote/dist_autograd.h"

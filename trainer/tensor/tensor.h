@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/base/array_view.h"
-#include "kernels/base/buffer.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/plan/attention_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "tests/kernels/cuda/device_arrays.h"
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/plan/attention_plan.h"
 #include "kernels/cuda/kernels.h"
 
 namespace tandem::kernels {

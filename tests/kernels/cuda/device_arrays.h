@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/base/buffer.h"
-#include "kernels/base/cuda_runtime_calls.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"
 #include "tests/kernels/bf16_arrays.h"
 #include "tests/kernels/random_arrays.h"

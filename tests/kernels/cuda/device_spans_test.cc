@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "kernels/base/event.h"
-#include "kernels/base/kernel_span.h"
+#include "kernels/memory/event.h"
+#include "kernels/memory/kernel_span.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 #include "tests/kernels/cuda/device_arrays.h"

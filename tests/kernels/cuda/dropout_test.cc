@@ -1,6 +1,6 @@
 #include "kernels/elementwise.h"
 
-#include "kernels/cuda/dropout_plan.h"
+#include "kernels/cuda/plan/dropout_plan.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/device_arrays.h"
 

@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "kernels/cuda/embedding_plan.h"
+#include "kernels/cuda/plan/embedding_plan.h"
 #include "kernels/cuda/kernels.h"
 #include "tests/kernels/cuda/placed_array.h"
 

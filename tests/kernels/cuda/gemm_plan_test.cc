@@ -1,4 +1,4 @@
-#include "kernels/cuda/gemm_plan.h"
+#include "kernels/cuda/plan/gemm_plan.h"
 
 #include <tuple>
 

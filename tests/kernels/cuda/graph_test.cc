@@ -1,6 +1,6 @@
 // Graphs: work that was recorded has, launched, the bits of the same work given to the stream; memory that it uses is nobody else's; and
 // what cannot be recorded is an error of the recording alone.
-#include "kernels/base/graph.h"
+#include "kernels/memory/graph.h"
 
 #include <functional>
 #include <set>

@@ -2,7 +2,7 @@
 
 #include "tests/kernels/cuda/placed_array.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/row_plan.h"
+#include "kernels/cuda/plan/row_plan.h"
 
 namespace tandem::kernels {
 namespace {

@@ -1,7 +1,7 @@
 #include "kernels/optimizer.h"
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/optimizer_plan.h"
+#include "kernels/cuda/plan/optimizer_plan.h"
 #include "kernels/reduce.h"
 #include "tests/kernels/cuda/device_arrays.h"
 

@@ -1,7 +1,7 @@
 #include "kernels/reduce.h"
 
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/reduce_plan.h"
+#include "kernels/cuda/plan/reduce_plan.h"
 #include "tests/kernels/cuda/device_arrays.h"
 
 namespace tandem::kernels {

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "kernels/cuda/stable_sort.cuh"
-#include "kernels/cuda/stable_sort_plan.h"
+#include "kernels/cuda/plan/stable_sort_plan.h"
 #include "tests/kernels/cuda/device_arrays.h"
 
 namespace tandem::kernels {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "kernels/base/buffer.h"
-#include "kernels/base/stream.h"
+#include "kernels/memory/buffer.h"
+#include "kernels/memory/stream.h"
 
 namespace tandem {
 namespace {

@@ -1,7 +1,7 @@
 #include "tests/kernels/cuda/device_arrays.h"
-#include "kernels/cuda/device.cuh"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/device/launch.cuh"
+#include "kernels/cuda/attention/tensor_core.cuh"
 
 // The fragment layouts that kernels rely on: on a GPU of its instructions, elsewhere of the emulator.
 namespace tandem::kernels::cuda {

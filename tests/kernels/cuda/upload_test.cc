@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/base/upload.h"
+#include "kernels/memory/upload.h"
 #include "kernels/elementwise.h"
 #include "tests/kernels/cuda/device_arrays.h"
 

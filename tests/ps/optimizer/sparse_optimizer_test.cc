@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "ps/store/table.h"
 #include "tests/ps/spec.h"
 

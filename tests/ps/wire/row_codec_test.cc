@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "ps/wire/rounding_bits.h"
 #include "tests/ps/spec.h"
 

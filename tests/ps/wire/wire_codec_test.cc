@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/vectorise.h"
+#include "kernels/cpu/vector/vectorise.h"
 #include "ps/wire/row_codec.h"
 #include "ps/wire/wire_rows.h"
 #include "tests/ps/spec.h"

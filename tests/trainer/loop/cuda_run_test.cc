@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "kernels/base/block_cache.h"
+#include "kernels/memory/block_cache.h"
 #include "kernels/base/device.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"

@@ -1,0 +1,152 @@
+// What attention's kernels for bf16 and f32 share: the arguments, the search for a block's rows, the dropout mask.
+#pragma once
+
+#include "kernels/attention.h"
+#include "kernels/base/random.h"
+#include "kernels/cuda/plan/attention_plan.h"
+#include "kernels/cuda/device/device.cuh"
+#include "kernels/cuda/device/launch.cuh"
+
+namespace tandem::kernels::cuda {
+
+// A [T, H, D] array whose tokens lie `stride` elements apart and heads D.
+template <class S>
+struct TokenRows {
+  S* data;
+  int64_t stride;
+
+  __device__ S* At(int64_t token, int head, int depth) const { return data + token * stride + static_cast<int64_t>(head) * depth; }
+};
+
+struct DropoutMask {
+  uint64_t folded_key;
+  const uint64_t* step;  // null without dropout
+  int64_t max_length;
+  uint32_t limit;  // an element is dropped iff its bits, in the upper half of a word, are below; 0: no dropout
+  float keep_scale;
+};
+
+// What a backward pass keeps per [H, T]: the log-sum-exp, and the dot product of output and its gradient.
+struct alignas(8) RowStatistics {
+  float log_sum, delta;
+};
+
+// Where sequences begin and what a pair of a query and a key is worth.
+struct AttentionShape {
+  const int64_t *offsets, *row_index;
+  int64_t num_tokens, num_sequences;
+  int num_heads, depth;
+  bool causal;
+  float scale, score_scale;  // score_scale: in units of log 2
+  DropoutMask mask;
+};
+
+template <class S>
+struct ForwardProblem {
+  AttentionShape shape;
+  TokenRows<const S> q, k, v;
+  TokenRows<S> output;
+  float* log_sum_exp;
+};
+
+template <class S>
+struct BackwardProblem {
+  AttentionShape shape;
+  TokenRows<const S> q, k, v, grad_output;
+  TokenRows<S> grad_q, grad_k, grad_v;
+  const RowStatistics* statistics;
+};
+
+// Launchers: bf16 in tensor cores, of arrays that are packs of 16 bytes; f32 arithmetic on any storage.
+void TensorCoreForward(const ForwardProblem<BFloat16>& problem, const AttentionForwardArgs& args, bool tall, Stream& stream);
+void TensorCoreBackward(const BackwardProblem<BFloat16>& problem, const AttentionBackwardArgs& args, bool tall, Stream& stream);
+template <class S>
+void FloatForward(const ForwardProblem<S>& problem, const AttentionForwardArgs& args, bool packs, Stream& stream);
+template <class S>
+void FloatBackward(const BackwardProblem<S>& problem, const AttentionBackwardArgs& args, bool packs, Stream& stream);
+
+// What one block computes: tokens [first, first + kRows) of the sequence of `length` tokens from token `begin` on.
+struct SequenceRows {
+  int64_t begin;
+  int length, first;
+
+  __device__ bool empty() const { return first >= length; }
+};
+
+// The rows of slot blockIdx.x. Of a sequence the last come first if `last_first`: in a causal pass they have the most work.
+template <int kRows>
+__device__ inline SequenceRows FindRows(const AttentionShape& shape, bool last_first) {
+  const int64_t slot = blockIdx.x;
+  SlotSearch search{0, shape.num_sequences};
+  while (!search.Done()) {
+    const int64_t b = search.Probe(static_cast<int>(threadIdx.x % kWarp));
+    const bool come = b < search.high && FirstSlot(__ldg(shape.offsets + b), b, kRows) <= slot;
+    search.Narrow(__popc(__ballot_sync(kAllLanes, come)));
+  }
+  const int64_t begin = __ldg(shape.offsets + search.low), end = __ldg(shape.offsets + search.low + 1);
+  DeviceCheck(0 <= begin && begin <= end && end <= shape.num_tokens && end - begin < (int64_t{1} << 30));
+  if (slot == 0) DeviceCheck(shape.offsets[0] == 0 && shape.offsets[shape.num_sequences] == shape.num_tokens);
+  // Nobody searches for a sequence that ends before it begins. There are at least as many slots as sequences.
+  if (slot < shape.num_sequences) DeviceCheck(__ldg(shape.offsets + slot) <= __ldg(shape.offsets + slot + 1));
+  const int64_t block = slot - FirstSlot(begin, search.low, kRows), count = CeilDiv(end - begin, kRows);
+  if (block < 0 || block >= count) return {begin, 0, 0};
+  return {begin, static_cast<int>(end - begin), static_cast<int>(last_first ? count - 1 - block : block) * kRows};
+}
+
+// A run of keys. Where their places follow one another, so do their elements of the dropout's stream, eight to a Philox block.
+struct KeyRun {
+  const int64_t* row_index;
+  int count;
+  int64_t place;  // of the first
+  bool contiguous;
+};
+
+// REQUIRES: the whole warp calls it with the same arguments.
+__device__ inline KeyRun FindKeyRun(const AttentionShape& shape, int64_t token, int count) {
+  KeyRun run{shape.row_index + token, count, 0, true};
+  if (count <= 0) return run;
+  const int64_t first = __ldg(run.row_index);
+  bool follows = true;
+  for (int j = static_cast<int>(threadIdx.x % kWarp); j < count; j += kWarp) follows &= __ldg(run.row_index + j) == first + j;
+  run.place = first % shape.mask.max_length;
+  run.contiguous = __ballot_sync(kAllLanes, follows) == kAllLanes && run.place + count <= shape.mask.max_length;
+  return run;
+}
+
+// A bit for each element of a Philox block: whether it is kept.
+__device__ inline uint32_t KeptOfBlock(const DropoutMask& mask, uint64_t step, uint64_t block) {
+  const Philox4 words = PhiloxBlock(mask.folded_key, step, block);
+  uint32_t kept = 0;
+  for (int w = 0; w < 4; ++w) {
+    kept |= static_cast<uint32_t>(words[w] << 16 >= mask.limit) << (2 * w);
+    kept |= static_cast<uint32_t>(words[w] >= mask.limit) << (2 * w + 1);
+  }
+  return kept;
+}
+
+// Bit i: query `token` keeps key `first` + i of the run. Bits behind the run's end may be anything.
+template <int kCount>
+__device__ inline uint32_t KeptBits(const AttentionShape& shape, int64_t token, int head, const KeyRun& run, int first) {
+  static_assert(kCount % 8 == 0 && kCount <= 32);
+  const uint64_t row = static_cast<uint64_t>(__ldg(shape.row_index + token)) * static_cast<uint64_t>(shape.num_heads);
+  const uint64_t base = (row + static_cast<uint64_t>(head)) * static_cast<uint64_t>(shape.mask.max_length);
+  const uint64_t step = __ldg(shape.mask.step);
+  uint64_t bits = 0;
+  if (run.contiguous) {
+    const uint64_t element = base + static_cast<uint64_t>(run.place + first);
+    const int phase = static_cast<int>(element % 8);
+#pragma unroll 2
+    for (int b = 0; b < kCount / 8; ++b) bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + b)} << (8 * b);
+    if (phase != 0) bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8 + kCount / 8)} << kCount;
+    bits >>= phase;
+  } else {
+#pragma unroll 1
+    for (int i = 0; i < kCount && first + i < run.count; ++i) {
+      const uint64_t element = base + static_cast<uint64_t>(__ldg(run.row_index + first + i) % shape.mask.max_length);
+      bits |= uint64_t{KeptOfBlock(shape.mask, step, element / 8) >> (element % 8) & 1} << i;
+    }
+  }
+  return static_cast<uint32_t>(bits & ((uint64_t{1} << kCount) - 1));
+}
+
+}  // namespace tandem::kernels::cuda

@@ -1,0 +1,41 @@
+// A block of memory, 64-byte aligned, freed with its last owner; `Allocate` makes private memory and `Adopt` wraps
+// memory that somebody else frees (a shared-memory bucket, a receive slice). Private memory goes back to the cache of the thread
+// that allocated it, of its device (block_cache.h). Thread rule: the handle is shared freely; the bytes follow their user's rule.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+#include "kernels/memory/block_cache.h"
+#include "kernels/base/device.h"
+
+namespace tandem {
+
+class Buffer {
+ public:
+  // Uninitialised memory. CHECKs that the system gives it; BlockCache::Nowhere() where a device has no more, which its stream reports.
+  static std::shared_ptr<Buffer> Allocate(size_t num_bytes, Device device = {});
+  // `release` is called once, when the last owner goes.
+  static std::shared_ptr<Buffer> Adopt(void* data, size_t num_bytes, std::function<void()> release, Device device = {});
+
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  void* data() const { return block_.data; }
+  size_t num_bytes() const { return num_bytes_; }
+  bool missing() const { return block_.data == BlockCache::Nowhere(); }
+  Device device() const { return device_; }
+
+ private:
+  Buffer() = default;
+
+  BlockCache::Block block_;
+  size_t num_bytes_ = 0;
+  Device device_;
+  std::shared_ptr<BlockCache> home_;  // null: adopted memory
+  std::function<void()> release_;     // null: allocated memory
+};
+
+}  // namespace tandem

@@ -1,0 +1,671 @@
+// SharedServer and SharedStreams together: what a stream through shared memory does when all goes well, when the other end is
+// slow, odd or gone, and when there is no shared memory to be had.
+#include "rpc/shared/stream.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "rpc/channel.h"
+#include "rpc/shared/local_socket.h"
+#include "rpc/server.h"
+#include "rpc/shared/link.h"
+#include "rpc/shared/protocol.h"
+#include "rpc/shared/server.h"
+
+namespace tandem::rpc {
+namespace {
+
+constexpr char kService[] = "tandem.EmbeddingService";
+const std::string kMethod = std::string("/") + kService + "/Push";
+constexpr size_t kSmallArena = 64 * Extents::kUnit;
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+std::string Text(absl::StatusOr<Payload> payload) {
+  return payload.ok() ? std::string(payload->Flatten()) : payload.status().ToString();
+}
+std::string Text(const Future<Payload>& reply) { return Text(reply.Wait(Soon())); }
+
+std::string Bytes(size_t count, char first) {
+  std::string bytes(count, '\0');
+  for (size_t i = 0; i < count; ++i) bytes[i] = static_cast<char>(first + i * 7 + (i >> 11));
+  return bytes;
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 4000; ++i) {
+    if (condition()) return true;
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  return false;
+}
+
+void Echo(Payload request, Reply reply) { reply(std::move(request)); }
+
+// Segments of streams in this process.
+int NumMapped() {
+  int count = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) count += line.find("/memfd:tandem") != std::string::npos;
+  return count;
+}
+
+// Gives out replies when the test says so.
+class HeldReplies {
+ public:
+  Handler handler() {
+    return [this](Payload request, Reply reply) {
+      absl::MutexLock lock(&mutex_);
+      requests_.push_back(std::move(request));
+      replies_.push_back(std::move(reply));
+    };
+  }
+  bool WaitFor(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    auto enough = [&] { return replies_.size() >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
+  }
+  size_t count() {
+    absl::MutexLock lock(&mutex_);
+    return replies_.size();
+  }
+  Reply Take(size_t i) {
+    absl::MutexLock lock(&mutex_);
+    return std::exchange(replies_[i], nullptr);
+  }
+  std::string Request(size_t i) {
+    absl::MutexLock lock(&mutex_);
+    return std::string(requests_[i].Flatten());
+  }
+  void DropRequests() {
+    absl::MutexLock lock(&mutex_);
+    requests_.assign(requests_.size(), Payload());
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<Payload> requests_;
+  std::vector<Reply> replies_;
+};
+
+// Replies at once and keeps the messages.
+Handler KeepRequests(HeldReplies& held) {
+  return [&held](Payload request, Reply reply) {
+    held.handler()(std::move(request), [](absl::StatusOr<Payload>) {});
+    reply(Payload());
+  };
+}
+
+std::unique_ptr<Server> StartServer(Handler handler, size_t arena_bytes = SharedMemoryOptions().arena_bytes,
+                                    const std::string& address = "127.0.0.1:0") {
+  auto server = std::make_unique<Server>();
+  server->Handle(kService, "Push", MethodKind::STREAM, std::move(handler));
+  absl::Status status = server->Start(address);
+  if (status.ok()) status = server->ServeSharedMemory({arena_bytes});
+  EXPECT_TRUE(status.ok()) << status;
+  return server;
+}
+
+std::unique_ptr<ClientStream> Open(SharedStreams& streams, const std::string& address, int window = 4,
+                                   const std::string& method = kMethod) {
+  auto stream = streams.Open(address, method, window);
+  EXPECT_TRUE(stream.ok()) << stream.status();
+  return stream.ok() ? *std::move(stream) : nullptr;
+}
+
+TEST(SharedStreamTest, MessagesOfEverySizeAreAnsweredInOrder) {
+  for (const size_t arena_bytes : {kSmallArena, size_t{128} << 20}) {
+    auto server = StartServer(Echo, arena_bytes);
+    SharedStreams streams;
+    auto stream = Open(streams, server->address());
+    std::vector<std::pair<std::string, Future<Payload>>> sent;
+    for (const size_t size : {size_t{0}, size_t{1}, size_t{4095}, size_t{70'000}, size_t{300'000}, size_t{3} << 20, size_t{0},
+                              size_t{64} << 20, size_t{5}}) {
+      std::string bytes = Bytes(size, static_cast<char>(size));
+      sent.emplace_back(bytes, stream->Send(Payload(bytes)));
+    }
+    for (const auto& [bytes, reply] : sent) EXPECT_TRUE(Text(reply) == bytes) << bytes.size() << " bytes, arena " << arena_bytes;
+    EXPECT_FALSE(stream->broken());
+  }
+}
+
+TEST(SharedStreamTest, AMessageAboveTheLimitIsRefusedAndTheNextStreamGoesOn) {
+  auto server = StartServer(Echo);
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  const auto reply = stream->Send(Payload(std::string((64 << 20) + 1, 'L'))).Wait(Soon());
+  EXPECT_TRUE(absl::IsResourceExhausted(reply.status())) << reply.status();
+  EXPECT_TRUE(stream->broken());
+  EXPECT_EQ(Text(Open(streams, server->address())->Send(Payload(std::string("x")))), "x");
+}
+
+TEST(SharedStreamTest, TheWindowAndTheOrderOfRepliesHoldWhateverTheHandlerDoes) {
+  HeldReplies held;
+  auto server = StartServer(held.handler());
+  SharedStreams streams;
+  auto stream = Open(streams, server->address(), /*window=*/3);
+  std::vector<Future<Payload>> replies;
+  for (int i = 0; i < 5; ++i) replies.push_back(stream->Send(Payload(std::to_string(i))));
+  ASSERT_TRUE(held.WaitFor(3));
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(held.count(), 3u);
+  held.Take(2)(Payload(std::string("third")));
+  held.Take(1)(Payload(std::string("second")));
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_FALSE(replies[1].ready());
+  held.Take(0)(Payload(std::string("first")));
+  EXPECT_EQ(Text(replies[0]) + Text(replies[1]) + Text(replies[2]), "firstsecondthird");
+  ASSERT_TRUE(held.WaitFor(5));
+  EXPECT_EQ(held.Request(4), "4");
+  held.Take(3)(Payload());
+  held.Take(4)(Payload());
+  EXPECT_EQ(Text(replies[4]), "");
+}
+
+TEST(SharedStreamTest, AWideWindowNeverPutsMoreThanSixteenMessagesBeforeTheHandler) {
+  HeldReplies held;
+  auto server = StartServer(held.handler());
+  SharedStreams streams;
+  auto stream = Open(streams, server->address(), /*window=*/100);
+  std::vector<Future<Payload>> replies;
+  for (int i = 0; i < 40; ++i) replies.push_back(stream->Send(Payload(std::to_string(i))));
+  ASSERT_TRUE(held.WaitFor(16));
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(held.count(), 16u);
+  for (size_t i = 0; i < 40; ++i) {
+    ASSERT_TRUE(held.WaitFor(i + 1));
+    held.Take(i)(Payload(held.Request(i)));
+    EXPECT_EQ(Text(replies[i]), std::to_string(i));
+  }
+}
+
+TEST(SharedStreamTest, AnErrorEndsTheStreamWithItsCodeTextAndPlace) {
+  auto server = StartServer([](Payload request, Reply reply) {
+    if (request.Flatten() == "bad") return reply(absl::InvalidArgumentError("the cause"));
+    reply(std::move(request));
+  });
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  const auto good = stream->Send(Payload(std::string("good"))), bad = stream->Send(Payload(std::string("bad")));
+  const auto later = stream->Send(Payload(std::string("later")));
+  EXPECT_EQ(Text(good), "good");
+  for (const auto& reply : {bad, later}) {
+    const absl::Status status = reply.Wait(Soon()).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_EQ(std::string(status.message()).rfind("the cause (" + kMethod + " at " + server->address(), 0), 0u) << status;
+  }
+  EXPECT_TRUE(stream->broken());
+}
+
+TEST(SharedStreamTest, ADroppedReplyIsCancelled) {
+  auto server = StartServer([](Payload, Reply) {});
+  SharedStreams streams;
+  const auto reply = Open(streams, server->address())->Send(Payload(std::string("x")));
+  EXPECT_TRUE(absl::IsCancelled(reply.Wait(Soon()).status()));
+}
+
+// dmlc/ps-lite#68: a server dies, and whoever waits for it hangs.
+TEST(SharedStreamTest, AServerThatGoesEndsItsStreamsAsUnavailableAndLateRepliesDoNothing) {
+  HeldReplies held;
+  auto server = StartServer(held.handler());
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  const auto reply = stream->Send(Payload(std::string("x")));
+  ASSERT_TRUE(held.WaitFor(1));
+  const std::string address = server->address();
+  server = nullptr;
+  EXPECT_TRUE(absl::IsUnavailable(reply.Wait(Soon()).status())) << reply.Wait(Soon()).status();
+  held.Take(0)(Payload(std::string("late")));
+  EXPECT_FALSE(streams.Open(address, kMethod).ok());
+  server = StartServer(Echo, kSmallArena, address);
+  EXPECT_EQ(Text(Open(streams, address)->Send(Payload(std::string("again")))), "again");
+}
+
+TEST(SharedStreamTest, ClosingAStreamOrAllOfThemCancelsWhatWaits) {
+  HeldReplies held;
+  auto server = StartServer(held.handler());
+  auto streams = std::make_unique<SharedStreams>();
+  auto first = Open(*streams, server->address()), second = Open(*streams, server->address());
+  const auto a = first->Send(Payload(std::string("a"))), b = second->Send(Payload(std::string("b")));
+  ASSERT_TRUE(held.WaitFor(2));
+  first = nullptr;
+  EXPECT_TRUE(absl::IsCancelled(a.Wait(Soon()).status()));
+  EXPECT_FALSE(b.ready());
+  streams = nullptr;
+  EXPECT_FALSE(b.Wait(Soon()).ok());
+  EXPECT_TRUE(second->broken());
+}
+
+TEST(SharedStreamTest, StreamsMayBeDestroyedInsideTheirOwnCallback) {
+  auto server = StartServer(Echo);
+  auto streams = std::make_unique<SharedStreams>();
+  auto stream = Open(*streams, server->address());
+  Promise<Done> destroyed;
+  const auto future = destroyed.future();
+  stream->Send(Payload(std::string("x"))).OnReady([&](const absl::StatusOr<Payload>&) {
+    stream = nullptr;
+    streams = nullptr;
+    destroyed.Set(Done());
+  });
+  EXPECT_TRUE(future.Wait(Soon()).ok());
+}
+
+TEST(SharedStreamTest, ReceivedMessagesOutliveTheStreamAndBothItsEnds) {
+  HeldReplies held;
+  const std::string bytes = Bytes(1 << 20, 'k');
+  Payload kept;
+  {
+    auto server = StartServer(held.handler());
+    SharedStreams streams;
+    auto stream = Open(streams, server->address());
+    const auto reply = stream->Send(Payload(bytes));
+    ASSERT_TRUE(held.WaitFor(1));
+    held.Take(0)(Payload(Bytes(1 << 20, 'r')));
+    kept = *reply.Wait(Soon());
+  }
+  EXPECT_TRUE(kept.Flatten() == Bytes(1 << 20, 'r'));
+  EXPECT_TRUE(held.Request(0) == bytes);
+}
+
+// PaddlePaddle/Paddle#10155: a server's memory grows.
+TEST(SharedStreamTest, AHandlerThatKeepsMessagesHoldsAQuarterOfTheArenaAndCopiesTheRest) {
+  HeldReplies held;
+  auto server = StartServer(KeepRequests(held), /*arena_bytes=*/size_t{4} << 20);
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  for (int i = 0; i < 40; ++i) EXPECT_EQ(Text(stream->Send(Payload(Bytes(200'000, static_cast<char>(i))))), "") << i;
+  for (int i = 0; i < 40; ++i) EXPECT_TRUE(held.Request(static_cast<size_t>(i)) == Bytes(200'000, static_cast<char>(i))) << i;
+  held.DropRequests();
+  EXPECT_EQ(Text(stream->Send(Payload(Bytes(200'000, 'z')))), "");
+}
+
+TEST(SharedStreamTest, AHandlerThatKeepsMoreMessagesThanThereAreSlotsHoldsUpNobody) {
+  HeldReplies held;
+  auto server = StartServer(KeepRequests(held));
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  std::vector<Future<Payload>> replies;
+  for (int i = 0; i < 400; ++i) replies.push_back(stream->Send(Payload(std::string(65'536, static_cast<char>(i)))));
+  for (const auto& reply : replies) ASSERT_EQ(Text(reply), "");
+  for (size_t i = 0; i < 400; ++i) EXPECT_TRUE(held.Request(i) == std::string(65'536, static_cast<char>(i))) << i;
+}
+
+TEST(SharedStreamTest, AClientThatDoesNotReadItsRepliesHoldsUpOnlyItself) {
+  auto server = StartServer([](Payload, Reply reply) { reply(Payload(Bytes(100'000, 'r'))); }, kSmallArena);
+  SharedStreams slow_streams, streams;
+  auto slow = Open(slow_streams, server->address(), /*window=*/8);
+  absl::Mutex gate;
+  gate.Lock();
+  slow->Send(Payload(std::string("1"))).OnReady([&](const absl::StatusOr<Payload>&) { absl::MutexLock lock(&gate); });
+  std::vector<Future<Payload>> waiting;
+  for (int i = 0; i < 20; ++i) waiting.push_back(slow->Send(Payload(std::string("n"))));
+  auto quick = Open(streams, server->address());
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(Text(quick->Send(Payload(std::string("q")))).size(), 100'000u);
+  EXPECT_FALSE(waiting.back().ready());
+  gate.Unlock();
+  for (const auto& reply : waiting) EXPECT_TRUE(Text(reply) == Bytes(100'000, 'r'));
+}
+
+TEST(SharedStreamTest, ManyStreamsOfManyThreadsDoNotMix) {
+  auto server = StartServer(Echo, kSmallArena);
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      SharedStreams streams;
+      std::vector<std::unique_ptr<ClientStream>> open;
+      for (int s = 0; s < 8; ++s) open.push_back(Open(streams, server->address()));
+      std::vector<std::pair<std::string, Future<Payload>>> sent;
+      for (int i = 0; i < 200; ++i) {
+        std::string bytes = std::to_string(t) + "-" + std::to_string(i) + Bytes(static_cast<size_t>(i) * 97, 'm');
+        sent.emplace_back(bytes, open[static_cast<size_t>(i % 8)]->Send(Payload(bytes)));
+      }
+      for (const auto& [bytes, reply] : sent) right += Text(reply) == bytes;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(right, 4 * 200);
+}
+
+TEST(SharedStreamTest, WithoutSharedMemoryOpenSaysSoAndTheChannelWorks) {
+  Server server;
+  server.Handle(kService, "Push", MethodKind::STREAM, Echo);
+  ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
+  SharedStreams streams;
+  EXPECT_TRUE(absl::IsUnavailable(streams.Open(server.address(), kMethod).status()));
+  Channel channel(server.address());
+  EXPECT_EQ(Text(channel.OpenStream(kMethod)->Send(Payload(std::string("x")))), "x");
+}
+
+TEST(SharedStreamTest, AServerThatRefusesOneStreamIsNotAskedAgain) {
+  auto server = StartServer(Echo);
+  SharedStreams streams;
+  auto stream = Open(streams, server->address(), 4, "/tandem.EmbeddingService/Nope");
+  const absl::Status status = stream->Send(Payload(std::string("x"))).Wait(Soon()).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.ToString().find("there is no stream"), std::string::npos) << status;
+  EXPECT_FALSE(streams.Open(server->address(), kMethod).ok());
+}
+
+// A server that is stopped, or has no descriptors left, takes no connection and says nothing.
+TEST(SharedStreamTest, AServerThatNeverWelcomesIsLeftForTheChannel) {
+  const std::string address = "silent-" + std::to_string(getpid());
+  const auto silent = LocalSocket::Listen(SharedSocketName(address));
+  ASSERT_TRUE(silent.ok()) << silent.status();
+  SharedStreams streams({}, /*welcome_timeout=*/absl::Milliseconds(20));
+  auto stream = Open(streams, address);
+  const absl::Status status = stream->Send(Payload(std::string("x"))).Wait(Soon()).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.ToString().find("no shared memory: the server has not answered"), std::string::npos) << status;
+  EXPECT_TRUE(stream->broken());
+  EXPECT_FALSE(streams.Open(address, kMethod).ok()) << "the next stream goes another way";
+}
+
+TEST(SharedStreamTest, AServerWithoutDescriptorsClosesWhatItCannotTake) {
+  const std::string name = "few-descriptors-" + std::to_string(getpid());
+  const auto listening = LocalSocket::Listen(name);
+  ASSERT_TRUE(listening.ok()) << listening.status();
+  const auto first = LocalSocket::Connect(name), second = LocalSocket::Connect(name);
+  ASSERT_TRUE(first.ok() && second.ok());
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int next = dup(0);
+  close(next);
+  rlimit full = limit;
+  full.rlim_cur = static_cast<rlim_t>(next);  // whatever is open stays so
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &full), 0);
+  EXPECT_EQ((*listening)->Accept(), nullptr);
+  EXPECT_EQ((*listening)->Accept(), nullptr) << "not only once";
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::string packet;
+  EXPECT_EQ((*first)->Receive(&packet, kMaxPacketBytes), LocalSocket::Received::CLOSED);
+  EXPECT_EQ((*second)->Receive(&packet, kMaxPacketBytes), LocalSocket::Received::CLOSED);
+  const auto third = LocalSocket::Connect(name);
+  ASSERT_TRUE(third.ok());
+  EXPECT_NE((*listening)->Accept(), nullptr);
+}
+
+TEST(SharedStreamTest, ShutdownLetsMessagesWithTheirHandlersBeAnsweredWithinItsGrace) {
+  HeldReplies held;
+  auto server = StartServer(held.handler());
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  const auto answered = stream->Send(Payload(std::string("a"))), late = stream->Send(Payload(std::string("b")));
+  ASSERT_TRUE(held.WaitFor(2));
+  const absl::Time begun = absl::Now();
+  std::thread replier([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    held.Take(0)(Payload(std::string("in time")));
+  });
+  server->Shutdown(0.3);
+  EXPECT_GE(absl::Now() - begun, absl::Milliseconds(290)) << "the second has no answer";
+  EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
+  replier.join();
+  EXPECT_EQ(Text(answered), "in time");
+  EXPECT_TRUE(absl::IsUnavailable(late.Wait(Soon()).status()));
+}
+
+// Their end sends another message, or answers one: with a lock held that would be for ever. What is larger than the arena ends on the
+// streams' own threads.
+TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
+  HeldReplies held;
+  auto server = StartServer(held.handler(), kSmallArena);
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  const std::string bytes = Bytes(1 << 20, 'o');
+  const auto owned = [&bytes](std::function<void()> at_end) {
+    Payload payload;
+    payload.Append(bytes.data(), bytes.size(), std::shared_ptr<const void>(bytes.data(), [at_end](const void*) { at_end(); }));
+    return payload;
+  };
+  std::vector<Future<Payload>> replies(2);
+  absl::Notification sent;
+  replies[0] = stream->Send(owned([&] {
+    replies[1] = stream->Send(Payload(std::string("from the end of the first")));
+    sent.Notify();
+  }));
+  ASSERT_TRUE(sent.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  ASSERT_TRUE(held.WaitFor(2));
+  Reply second = held.Take(1);
+  held.Take(0)(owned([&] { second(Payload(std::string("two"))); }));
+  EXPECT_EQ(Text(replies[0]).size(), bytes.size());
+  EXPECT_EQ(Text(replies[1]), "two");
+}
+
+// They hold messages, which hold the stream's memory.
+TEST(SharedStreamTest, EchoesThatNobodyTakesAnyMoreKeepNothing) {
+  auto server = StartServer(Echo, size_t{4} << 20);
+  SharedStreams streams;
+  auto stream = Open(streams, server->address(), /*window=*/16);
+  absl::Mutex gate;
+  gate.Lock();
+  stream->Send(Payload(std::string("1"))).OnReady([&](const absl::StatusOr<Payload>&) { absl::MutexLock lock(&gate); });
+  for (int i = 0; i < 30; ++i) stream->Send(Payload(Bytes(1 << 20, 'e')));
+  absl::SleepFor(absl::Milliseconds(100));  // until the server has more to say than there is room for
+  stream = nullptr;
+  gate.Unlock();
+  EXPECT_TRUE(Eventually([] { return NumMapped() == 0; })) << NumMapped();
+}
+
+TEST(SharedStreamTest, ASecondServerCannotTakeTheNameOfTheFirst) {
+  auto server = StartServer(Echo);
+  EXPECT_TRUE(absl::IsUnavailable(LocalSocket::Listen(SharedSocketName(server->address())).status()));
+}
+
+TEST(SharedStreamTest, NothingAppearsInDevShm) {
+  const auto count = [] {
+    return std::distance(std::filesystem::directory_iterator("/dev/shm"), std::filesystem::directory_iterator());
+  };
+  const auto before = count();
+  auto server = StartServer(Echo);
+  SharedStreams streams;
+  auto stream = Open(streams, server->address());
+  EXPECT_EQ(Text(stream->Send(Payload(Bytes(1 << 20, 'x')))).size(), size_t{1} << 20);
+  EXPECT_LE(count(), before);
+}
+
+// A client of its own kind, which knows the protocol and breaks it.
+class OddClientTest : public testing::Test {
+ protected:
+  OddClientTest() : server_(StartServer(held_.handler(), kSmallArena)) {}
+
+  bool Connect(const std::string& hello) {
+    auto socket = LocalSocket::Connect(SharedSocketName(server_->address()));
+    if (!socket.ok()) return false;
+    socket_ = *std::move(socket);
+    return socket_->Send(hello.data(), hello.size());
+  }
+  // The descriptor that came with the welcome; -1: none.
+  int Welcome() {
+    int fd = -1;
+    std::string packet;
+    Eventually([&] { return socket_->Receive(&packet, kMaxPacketBytes, &fd) != LocalSocket::Received::NOTHING; });
+    return fd;
+  }
+  static std::string Hello(const SharedHello& header, const std::string& method) {
+    return std::string(reinterpret_cast<const char*>(&header), sizeof header) + method;
+  }
+  bool ServerHungUp() {
+    std::string packet;
+    return Eventually([&] { return socket_->Receive(&packet, kMaxPacketBytes) == LocalSocket::Received::CLOSED; });
+  }
+  void ExpectOthersAreServed() {
+    SharedStreams streams;
+    auto stream = Open(streams, server_->address());
+    const size_t count = held_.count();
+    const auto reply = stream->Send(Payload(std::string("fine")));
+    ASSERT_TRUE(held_.WaitFor(count + 1));
+    held_.Take(count)(Payload(std::string("served")));
+    EXPECT_EQ(Text(reply), "served");
+  }
+
+  HeldReplies held_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<LocalSocket> socket_;
+};
+
+TEST_F(OddClientTest, HellosThatAreNoneAreRefused) {
+  SharedHello other_version;
+  other_version.version = 99;
+  for (const std::string& hello :
+       {std::string("x"), Hello({}, ""), Hello({}, "/nope"), Hello(other_version, kMethod), std::string(900, 'h')}) {
+    ASSERT_TRUE(Connect(hello));
+    EXPECT_EQ(Welcome(), -1);
+    EXPECT_TRUE(ServerHungUp());
+  }
+  ASSERT_TRUE(Connect(Hello({}, kMethod)));
+  EXPECT_GE(Welcome(), 0);
+  ExpectOthersAreServed();
+}
+
+TEST_F(OddClientTest, AStrangerIsRefusedBeforeItsMethodIsReadAndTheJobsOwnIsServed) {
+  const Credentials job(*Secret::Draw()), other(*Secret::Draw());
+  Server server(job);
+  server.Handle(kService, "Push", MethodKind::STREAM, Echo);
+  ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
+  ASSERT_TRUE(server.ServeSharedMemory({kSmallArena}).ok());
+  for (const Credentials& shown : {Credentials(), other}) {
+    for (const std::string& method : {kMethod, std::string("/nope")}) {
+      SharedHello hello;
+      std::memcpy(hello.shown, shown.shown().data(), shown.shown().size());
+      const std::string packet = Hello(hello, method);
+      const auto socket = *LocalSocket::Connect(SharedSocketName(server.address()));
+      ASSERT_TRUE(socket->Send(packet.data(), packet.size()));
+      std::string answer;
+      int fd = -1;
+      ASSERT_TRUE(Eventually([&] { return socket->Receive(&answer, kMaxPacketBytes, &fd) == LocalSocket::Received::PACKET; }));
+      SharedWelcome welcome;
+      ASSERT_GE(answer.size(), sizeof welcome);
+      std::memcpy(&welcome, answer.data(), sizeof welcome);
+      EXPECT_EQ(fd, -1);
+      EXPECT_EQ(welcome.arena_bytes, 0u);
+      EXPECT_EQ(welcome.code, static_cast<uint64_t>(absl::StatusCode::kUnauthenticated));
+      EXPECT_NE(answer.find("--secret-file"), std::string::npos) << answer;
+    }
+    SharedStreams streams(shown);
+    EXPECT_NE(Text(Open(streams, server.address())->Send(Payload(std::string("x")))), "x");
+  }
+  SharedStreams streams(job);
+  EXPECT_EQ(Text(Open(streams, server.address())->Send(Payload(std::string("x")))), "x");
+}
+
+TEST_F(OddClientTest, AClientThatSaysNothingIsNotWaitedForForEver) {
+  Server server;
+  server.Handle(kService, "Push", MethodKind::STREAM, Echo);
+  ASSERT_TRUE(server.Start("127.0.0.1:0").ok());
+  ASSERT_TRUE(server.ServeSharedMemory({.arena_bytes = kSmallArena, .hello_timeout = absl::Milliseconds(20)}).ok());
+  auto socket = LocalSocket::Connect(SharedSocketName(server.address()));
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  socket_ = *std::move(socket);
+  SharedStreams streams;
+  auto stream = Open(streams, server.address());
+  EXPECT_EQ(Text(stream->Send(Payload(std::string("x")))), "x");
+  EXPECT_TRUE(ServerHungUp());
+  EXPECT_EQ(Text(stream->Send(Payload(std::string("who speaks stays")))), "who speaks stays");
+}
+
+TEST_F(OddClientTest, WildNumbersInTheSegmentEndThatStreamAlone) {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 30; ++round) {
+    ASSERT_TRUE(Connect(Hello({}, kMethod)));
+    const int fd = Welcome();
+    ASSERT_GE(fd, 0);
+    const size_t num_bytes = SharedLink::SegmentBytes(kSmallArena);
+    const auto memory = *SharedMemory::Adopt(fd, num_bytes);
+    auto* words = reinterpret_cast<uint64_t*>(memory->data());
+    const size_t control_words = (num_bytes - 2 * kSmallArena) / sizeof(uint64_t);
+    for (size_t i = 0; i < control_words; ++i) words[i] = round % 2 == 0 ? random() % 300 : random();
+    socket_->Send("r", 1);
+    EXPECT_TRUE(ServerHungUp()) << round;
+  }
+  ExpectOthersAreServed();
+}
+
+TEST_F(OddClientTest, TheSegmentCannotBeCutShortUnderTheServer) {
+  ASSERT_TRUE(Connect(Hello({}, kMethod)));
+  const int fd = Welcome();
+  ASSERT_GE(fd, 0);
+  EXPECT_NE(ftruncate(fd, 0), 0);
+  close(fd);
+}
+
+// A client process that is killed in the middle of sending; `hold` keeps its messages and replies on the server's side.
+class KilledPeerTest : public testing::Test {
+ protected:
+  // Runs `body` in a child; it ends by being killed.
+  static pid_t Fork(const std::function<void()>& body) {
+    const pid_t child = fork();
+    if (child == 0) {
+      body();
+      pause();
+      _exit(0);
+    }
+    return child;
+  }
+  static void Kill(pid_t child) {
+    kill(child, SIGKILL);
+    EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  }
+};
+
+TEST_F(KilledPeerTest, AServerKilledInTheMiddleEndsItsClientsStreams) {
+  const std::string address = "killed-" + std::to_string(getpid());
+  const pid_t child = Fork([&] {
+    static std::vector<Reply> kept;
+    const auto handler = std::make_shared<const Handler>([](Payload, Reply reply) { kept.push_back(std::move(reply)); });
+    static auto server = SharedServer::Start(address, {}, {{kMethod, handler}}, {});
+    if (!server.ok()) _exit(1);
+  });
+  SharedStreams streams;
+  absl::StatusOr<std::unique_ptr<ClientStream>> stream = absl::UnknownError("not yet");
+  ASSERT_TRUE(Eventually([&] { return (stream = streams.Open(address, kMethod)).ok(); })) << stream.status();
+  std::vector<Future<Payload>> replies;
+  for (int i = 0; i < 8; ++i) replies.push_back((*stream)->Send(Payload(Bytes(1 << 20, 'x'))));
+  absl::SleepFor(absl::Milliseconds(20));
+  Kill(child);
+  for (const auto& reply : replies) EXPECT_TRUE(absl::IsUnavailable(reply.Wait(Soon()).status())) << reply.Wait(Soon()).status();
+  EXPECT_FALSE(streams.Open(address, kMethod).ok());
+}
+
+TEST_F(KilledPeerTest, AClientKilledInTheMiddleLeavesNothingAtTheServer) {
+  HeldReplies held;
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = Fork([&] {
+    std::string address;
+    for (char c = 0; read(pipe_ends[0], &c, 1) == 1 && c != '\n';) address.push_back(c);
+    auto* streams = new SharedStreams();
+    auto* stream = streams->Open(address, kMethod, 8)->release();
+    for (int i = 0; i < 8; ++i) stream->Send(Payload(Bytes(1 << 20, 'x')));
+  });
+  auto server = StartServer(held.handler(), size_t{4} << 20);
+  const std::string address = server->address() + "\n";
+  ASSERT_EQ(write(pipe_ends[1], address.data(), address.size()), static_cast<ssize_t>(address.size()));
+  ASSERT_TRUE(held.WaitFor(4));
+  Kill(child);
+  EXPECT_GT(NumMapped(), 0);
+  EXPECT_TRUE(held.Request(0) == Bytes(1 << 20, 'x'));
+  size_t num_answered = 0;
+  const auto nothing_is_left = [&] {
+    // Messages that the child had posted may still come.
+    for (; num_answered < held.count(); ++num_answered) held.Take(num_answered)(Payload(std::string("late")));
+    held.DropRequests();
+    return NumMapped() == 0;
+  };
+  EXPECT_TRUE(Eventually(nothing_is_left)) << NumMapped();
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+}
+
+}  // namespace
+}  // namespace tandem::rpc
