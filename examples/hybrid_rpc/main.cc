@@ -16,9 +16,9 @@
 #include "rpc/master/client.h"
 #include "rpc/master/service.h"
 #include "trainer/autograd/ops/ops.h"
-#include "trainer/comm/cpu_group.h"
+#include "trainer/comm/host/cpu_group.h"
 #include "trainer/nn/layers.h"
-#include "trainer/parallel/ddp.h"
+#include "trainer/parallel/data_parallel/ddp.h"
 #include "trainer/remote/layer_modules.h"
 #include "trainer/remote/remote_optimizer.h"
 

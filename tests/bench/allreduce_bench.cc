@@ -14,7 +14,7 @@
 
 #include "kernels/base/clock.h"
 #include "tests/conformance/file_store.h"
-#include "trainer/comm/cpu_group.h"
+#include "trainer/comm/host/cpu_group.h"
 
 namespace tandem::comm {
 namespace {

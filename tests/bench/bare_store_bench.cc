@@ -16,8 +16,8 @@
 #include "kernels/base/clock.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "tests/bench/bare_rows.h"
-#include "trainer/cli/bench_figures.h"
-#include "trainer/cli/bench_ids.h"
+#include "trainer/bench/figures.h"
+#include "trainer/bench/ids.h"
 
 namespace tandem::bare {
 namespace {

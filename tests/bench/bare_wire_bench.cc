@@ -27,8 +27,8 @@
 #include "rpc/process.h"
 #include "rpc/server.h"
 #include "tests/bench/bare_rows.h"
-#include "trainer/cli/bench_figures.h"
-#include "trainer/cli/bench_raw_bytes.h"
+#include "trainer/bench/figures.h"
+#include "trainer/bench/raw_bytes.h"
 
 namespace tandem::bare {
 namespace {

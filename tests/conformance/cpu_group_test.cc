@@ -1,5 +1,5 @@
 // What only the groups of the host promise: the same bits whoever sums, and nothing left in /dev/shm.
-#include "trainer/comm/cpu_group.h"
+#include "trainer/comm/host/cpu_group.h"
 
 #include <cmath>
 #include <cstring>

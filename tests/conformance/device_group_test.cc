@@ -1,6 +1,6 @@
 // What the suite of all groups does not ask of a device's: how NCCL is chosen, how it fails, and that nothing of it is left. On the
 // emulated device, over the stand-in for NCCL.
-#include "trainer/comm/device_group.h"
+#include "trainer/comm/device/device_group.h"
 
 #include <cmath>
 
@@ -8,8 +8,8 @@
 #include "tests/conformance/group_harness.h"
 #include "tests/emulator/nccl_emulated.h"
 #include "trainer/comm/combine.h"
-#include "trainer/comm/nccl_group.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/comm/device/nccl_group.h"
+#include "trainer/comm/host/thread_group.h"
 
 namespace tandem::comm {
 namespace {

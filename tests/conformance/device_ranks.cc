@@ -6,9 +6,9 @@
 #include "kernels/base/check.h"
 #include "kernels/memory/cuda_runtime_calls.h"
 #include "tests/conformance/group_harness.h"
-#include "trainer/comm/nccl_group.h"
-#include "trainer/comm/staged_group.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/comm/device/nccl_group.h"
+#include "trainer/comm/device/staged_group.h"
+#include "trainer/comm/host/thread_group.h"
 
 namespace tandem::comm {
 

@@ -1,4 +1,4 @@
-#include "trainer/comm/failure_board.h"
+#include "trainer/comm/device/failure_board.h"
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 #include <cstdlib>
 
 #include "tests/conformance/group_harness.h"
-#include "trainer/comm/cpu_group.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/comm/host/cpu_group.h"
+#include "trainer/comm/host/thread_group.h"
 
 namespace tandem::comm {
 

@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "kernels/base/device.h"
 #include "rpc/store/store.h"
-#include "trainer/comm/nccl_group.h"
-#include "trainer/comm/nccl_library.h"
+#include "trainer/comm/device/nccl_group.h"
+#include "trainer/comm/device/nccl_library.h"
 
 namespace tandem::comm {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tests/conformance/file_store.h"
 #include "tests/conformance/group_harness.h"
-#include "trainer/comm/cpu_group.h"
+#include "trainer/comm/host/cpu_group.h"
 
 namespace tandem::comm {
 namespace {

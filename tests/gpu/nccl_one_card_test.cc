@@ -11,7 +11,7 @@
 #include "kernels/memory/cuda_runtime_calls.h"
 #include "tests/conformance/file_store.h"
 #include "tests/conformance/group_harness.h"
-#include "trainer/comm/nccl_group.h"
+#include "trainer/comm/device/nccl_group.h"
 
 extern char** environ;
 

@@ -8,7 +8,7 @@
 #include "ps/caching/geo_client.h"
 #include "ps/caching/merged_client.h"
 #include "ps/client/remote_client.h"
-#include "trainer/remote/host_exchange.h"
+#include "trainer/sparse/group_exchange.h"
 
 namespace tandem::cli {
 

@@ -13,7 +13,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/help_text.h"
-#include "trainer/cli/nearest_name.h"
+#include "trainer/job/nearest_name.h"
 #include "trainer/cli/process_limits.h"
 #include "trainer/cli/signals.h"
 #include "trainer/cli/version.h"

@@ -11,13 +11,13 @@
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/saved_tables.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/comm/host/thread_group.h"
 #include "trainer/loop/divergence.h"
-#include "trainer/loop/embedding_table.h"
-#include "trainer/loop/job_data.h"
+#include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/job_data.h"
 
 namespace tandem::cli {
 

@@ -11,8 +11,8 @@
 #include "trainer/cli/failure.h"
 #include "trainer/cli/saved_tables.h"
 #include "trainer/data/vocabulary.h"
-#include "trainer/loop/embedding_table.h"
-#include "trainer/loop/job_options.h"
+#include "trainer/tasks/embedding_table.h"
+#include "trainer/job/job_options.h"
 #include "trainer/models/gpt_decoder.h"
 #include "trainer/models/sampling.h"
 

@@ -21,7 +21,7 @@
 #include "trainer/checkpoint/saved_data.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/loop/progress.h"
+#include "trainer/report/progress.h"
 
 namespace tandem::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
@@ -15,7 +15,7 @@
 #include "trainer/cli/supervisor.h"
 #include "proto/job.pb.h"
 #include "rpc/listen.h"
-#include "trainer/loop/job_options.h"
+#include "trainer/job/job_options.h"
 
 namespace tandem::cli {
 

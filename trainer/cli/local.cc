@@ -13,13 +13,13 @@
 #include "trainer/cli/exit_code.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
-#include "trainer/comm/thread_group.h"
-#include "trainer/loop/job_options.h"
+#include "trainer/comm/host/thread_group.h"
+#include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::cli {

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "trainer/cli/failure.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 #include "trainer/cli/signals.h"
 
 namespace tandem::cli {

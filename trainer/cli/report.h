@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "kernels/base/device.h"
-#include "trainer/loop/job_data.h"
-#include "trainer/loop/run_output.h"
+#include "trainer/tasks/job_data.h"
+#include "trainer/report/run_output.h"
 
 namespace tandem::cli {
 

@@ -6,7 +6,7 @@
 #include "ps/server/service.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"

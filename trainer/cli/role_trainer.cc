@@ -10,14 +10,14 @@
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/folder_lock.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/report.h"
 #include "trainer/cli/run_folder.h"
 #include "trainer/cli/signals.h"
-#include "trainer/comm/cpu_group.h"
-#include "trainer/loop/job_options.h"
+#include "trainer/comm/host/cpu_group.h"
+#include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::cli {

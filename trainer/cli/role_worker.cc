@@ -2,7 +2,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/cli/commands.h"
 #include "trainer/cli/failure.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 #include "trainer/cli/signals.h"

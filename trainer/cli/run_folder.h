@@ -8,8 +8,8 @@
 #include "proto/job.pb.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/cli/run_options.h"
-#include "trainer/loop/job_data.h"
-#include "trainer/loop/run_output.h"
+#include "trainer/tasks/job_data.h"
+#include "trainer/report/run_output.h"
 
 namespace tandem::cli {
 

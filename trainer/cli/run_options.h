@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/loop/progress.h"
+#include "trainer/report/progress.h"
 
 namespace tandem::cli {
 

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
-#include "trainer/cli/job_config.h"
+#include "trainer/job/job_config.h"
 
 namespace tandem::cli {
 

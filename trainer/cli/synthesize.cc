@@ -6,7 +6,7 @@
 #include "trainer/cli/failure.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/synthetic.h"
-#include "trainer/loop/sequence_data.h"
+#include "trainer/tasks/sequence_data.h"
 
 namespace tandem::cli {
 

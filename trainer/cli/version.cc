@@ -4,7 +4,7 @@
 #include "kernels/base/device.h"
 #include "kernels/cpu/matmul/onednn_matmul.h"
 #include "kernels/cpu/vector/vectorise.h"
-#include "trainer/comm/nccl_group.h"
+#include "trainer/comm/device/nccl_group.h"
 
 namespace tandem::cli {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "trainer/loop/task.h"
+#include "trainer/tasks/task.h"
 
 namespace tandem::loop {
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "proto/checkpoint.pb.h"
-#include "trainer/loop/task.h"
+#include "trainer/tasks/task.h"
 
 namespace tandem::loop {
 

@@ -7,7 +7,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/utf8.h"
 #include "trainer/checkpoint/saved_data.h"
-#include "trainer/parallel/ddp.h"
+#include "trainer/parallel/data_parallel/ddp.h"
 
 namespace tandem::loop {
 

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "trainer/comm/process_group.h"
-#include "trainer/loop/job_data.h"
+#include "trainer/tasks/job_data.h"
 
 namespace tandem::loop {
 

@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "trainer/loop/task.h"
+#include "trainer/tasks/task.h"
 
 namespace tandem::loop {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "kernels/memory/graph.h"
-#include "trainer/loop/task.h"
-#include "trainer/parallel/ddp.h"
-#include "trainer/remote/remote_parameters.h"
+#include "trainer/tasks/task.h"
+#include "trainer/parallel/data_parallel/ddp.h"
+#include "trainer/parallel/served/served_parameters.h"
 
 namespace tandem::loop {
 

@@ -13,8 +13,8 @@
 #include "proto/trace.pb.h"
 #include "rpc/master/client.h"
 #include "trainer/checkpoint/reader.h"
-#include "trainer/loop/job_data.h"
-#include "trainer/loop/run_output.h"
+#include "trainer/tasks/job_data.h"
+#include "trainer/report/run_output.h"
 
 namespace tandem::loop {
 

@@ -1,28 +1,28 @@
 #include "trainer/remote/dist_autograd.h"
 
+#include <algorithm>
+
+#include "absl/time/clock.h"
+
 namespace tandem::remote {
 
-DistAutogradContext::~DistAutogradContext() {
-  // A client reads the buffers until its futures complete; after a failure they complete as soon as it is aborted.
-  for (Pushed& pushed : pushes_) pushed.done.Wait(absl::InfiniteFuture()).IgnoreError();
+RemoteContext::RemoteContext(Host& host, Context& context, const RemoteContextOptions& options)
+    : mode_(options.mode),
+      context_(context),
+      frame_(std::make_shared<Frame>(
+          &host, host.BeginContext(std::min(context.deadline(), absl::Now() + options.timeout)), &context)) {}
+
+RemoteContext::~RemoteContext() {
+  const absl::Status status = context_.status();
+  frame_->Detach();
+  frame_->host().EndContext(id(), status);
 }
 
-void DistAutogradContext::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays) {
-  ps::PushSegment segment{table, *ids, gradients.data<float>()};
-  if (stays) segment.owner = std::make_shared<const Tensor>(gradients);
-  pushes_.push_back({std::move(ids), std::move(gradients), client_->Accumulate(step_, slice_, {segment})});
-}
-
-void DistAutogradContext::PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients) {
-  auto pushed = client_->PushPooled(step_, slice_, bags, static_cast<size_t>(gradients.dim(1)), gradients.data<float>());
-  pushes_.push_back({std::move(owner), std::move(gradients), std::move(pushed)});
-}
-
-void DistAutogradContext::AwaitPushes(Context& context) {
-  for (Pushed& pushed : pushes_) {
-    context.Fail(pushed.done.Wait(context.deadline()).status());
-    if (context.failed()) return;
-  }
+void RemoteContext::Backward(const std::vector<BackwardRoot>& roots) {
+  if (!context_.failed()) context_.Fail(frame_->share()->status());
+  if (!context_.failed()) frame_->RunOwn(roots, mode_);
+  // The others need not wait for this object's end to hear of it.
+  if (context_.failed()) frame_->host().EndContext(id(), context_.status());
 }
 
 }  // namespace tandem::remote

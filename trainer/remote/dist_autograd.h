@@ -1,43 +1,45 @@
-// Distributed autograd's bookkeeping for one step: the gradients that have left this trainer for their servers, under the
-// step's number and this trainer's slice. The backward pass goes on while they travel; AwaitPushes collects them.
+// A distributed autograd context: one step of a trainer over all processes that its calls reach, nested ones too. Calls made in it are
+// part of the step's graph; Backward runs all of it; its end, and every failure and its deadline, ends it at every process, where
+// nothing of it is left. The parameters of remote modules keep the gradients of each context apart (remote_optimizer.h applies
+// them); the trainer's own leaves get theirs as ever, and their hooks run.
 // Thread rule: the step's thread.
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "ps/client/client.h"
-#include "trainer/autograd/context.h"
-#include "trainer/tensor/tensor.h"
+#include "trainer/remote/host.h"
 
 namespace tandem::remote {
 
-class DistAutogradContext {
- public:
-  // `slice` is this trainer's place in the step's summation order.
-  DistAutogradContext(ps::Client* client, uint64_t step, uint32_t slice)
-      : client_(client), step_(step), slice_(slice) {}
-  ~DistAutogradContext();
+struct RemoteContextOptions {
+  // SMART serves what the loss reaches. FAST sends something along every edge of every call, as if the loss reached all.
+  PassMode mode = PassMode::SMART;
+  absl::Duration timeout = absl::Seconds(60);  // of all of it; the step's context may end it earlier
+};
 
-  uint64_t step() const { return step_; }
-  // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged. `stays`: nobody writes to the gradients' memory
-  // again as long as anybody has the tensor, so that they may be used later where they lie.
-  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays);
-  // Sends gradients [bags, dim] of bags whose arrays `owner` keeps alive.
-  void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
-  // Waits until every push is acknowledged; the first failure fails the context.
-  void AwaitPushes(Context& context);
+class RemoteContext {
+ public:
+  // Host and context outlive it.
+  RemoteContext(Host& host, Context& context, const RemoteContextOptions& options = {});
+  ~RemoteContext();
+  RemoteContext(const RemoteContext&) = delete;
+  RemoteContext& operator=(const RemoteContext&) = delete;
+
+  uint64_t id() const { return frame_->share()->id(); }
+  Host& host() const { return frame_->host(); }
+  absl::Time deadline() const { return frame_->share()->deadline(); }
+  // What remote modules take.
+  Frame& frame() const { return *frame_; }
+
+  // As tandem::Backward; returns when every process has its gradients. Failure marks the step's context and names peer and call.
+  void Backward(const std::vector<BackwardRoot>& roots);
+  void Backward(const Variable& loss) { Backward(std::vector<BackwardRoot>{{loss, Tensor()}}); }
 
  private:
-  struct Pushed {
-    std::shared_ptr<const void> ids;  // and whatever else belongs to them
-    Tensor gradients;
-    rpc::Future<rpc::Done> done;
-  };
-  ps::Client* client_;
-  const uint64_t step_;
-  const uint32_t slice_;
-  std::vector<Pushed> pushes_;
+  const PassMode mode_;
+  Context& context_;
+  const std::shared_ptr<Frame> frame_;
 };
 
 }  // namespace tandem::remote

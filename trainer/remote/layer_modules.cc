@@ -7,7 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/autograd/ops/ops.h"
 #include "trainer/remote/frame.h"
-#include "trainer/remote/pooling.h"
+#include "trainer/sparse/pooling.h"
 
 namespace tandem::remote {
 

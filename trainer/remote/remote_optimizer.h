@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/optim/dense_optimizer.h"
-#include "trainer/remote/remote_context.h"
+#include "trainer/remote/dist_autograd.h"
 #include "trainer/remote/remote_module.h"
 
 namespace tandem::remote {

@@ -9,8 +9,8 @@
 
 #include "gtest/gtest.h"
 #include "ps/caching/merged_client.h"
-#include "trainer/comm/thread_group.h"
-#include "trainer/remote/host_exchange.h"
+#include "trainer/comm/host/thread_group.h"
+#include "trainer/sparse/group_exchange.h"
 
 namespace tandem::ps {
 

@@ -5,13 +5,13 @@
 #include "tests/trainer/checkpoint/small_checkpoint.h"
 #include "tests/trainer/checkpoint/spoiled_checkpoint.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/job_config.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/job/job_config.h"
+#include "trainer/comm/host/thread_group.h"
 #include "trainer/data/vocabulary.h"
-#include "trainer/loop/job_options.h"
+#include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 #include "trainer/models/gpt_decoder.h"
-#include "trainer/remote/remote_embedding.h"
+#include "trainer/sparse/remote_embedding.h"
 
 namespace tandem {
 namespace {

@@ -13,8 +13,8 @@
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/checkpoint/file_damage.h"
 #include "trainer/cli/commands.h"
-#include "trainer/cli/job_config.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/job/job_config.h"
+#include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
 #include "trainer/loop/train_loop.h"
 

@@ -10,12 +10,12 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
-#include "trainer/cli/job_config.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/job/job_config.h"
+#include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
-#include "trainer/loop/job_options.h"
-#include "trainer/loop/sequence_data.h"
-#include "trainer/loop/text_data.h"
+#include "trainer/job/job_options.h"
+#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/text_data.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::loop {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trainer/autograd/ops/ops.h"
-#include "trainer/loop/job_data.h"
+#include "trainer/tasks/job_data.h"
 
 namespace tandem::loop {
 

@@ -15,15 +15,15 @@
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/cli/job_config.h"
-#include "trainer/comm/thread_group.h"
+#include "trainer/job/job_config.h"
+#include "trainer/comm/host/thread_group.h"
 #include "trainer/data/synthetic.h"
-#include "trainer/loop/job_options.h"
-#include "trainer/loop/parameter_placement.h"
-#include "trainer/loop/sequence_data.h"
-#include "trainer/loop/text_data.h"
+#include "trainer/job/job_options.h"
+#include "trainer/job/parameter_placement.h"
+#include "trainer/tasks/sequence_data.h"
+#include "trainer/tasks/text_data.h"
 #include "trainer/loop/train_loop.h"
-#include "trainer/parallel/ddp.h"
+#include "trainer/parallel/data_parallel/ddp.h"
 
 namespace tandem::loop {
 namespace {

@@ -12,9 +12,9 @@
 #include "tests/ps/cluster.h"
 #include "tests/support/temp_folder.h"
 #include "trainer/autograd/ops/ops.h"
-#include "trainer/cli/job_config.h"
-#include "trainer/comm/thread_group.h"
-#include "trainer/loop/job_options.h"
+#include "trainer/job/job_config.h"
+#include "trainer/comm/host/thread_group.h"
+#include "trainer/job/job_options.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::loop {

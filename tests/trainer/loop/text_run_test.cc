@@ -8,9 +8,9 @@
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/loop/small_text.h"
-#include "trainer/cli/job_config.h"
-#include "trainer/comm/thread_group.h"
-#include "trainer/loop/text_data.h"
+#include "trainer/job/job_config.h"
+#include "trainer/comm/host/thread_group.h"
+#include "trainer/tasks/text_data.h"
 #include "trainer/loop/train_loop.h"
 
 namespace tandem::loop {

@@ -5,7 +5,7 @@
 #include <future>
 
 #include "proto/worker.pb.h"
-#include "tests/trainer/gradient_check.h"
+#include "tests/trainer/autograd/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
 #include "rpc/server.h"
 #include "trainer/remote/array_message.h"

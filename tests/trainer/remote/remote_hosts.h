@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "trainer/autograd/ops/ops.h"
 #include "trainer/remote/layer_modules.h"
-#include "trainer/remote/remote_context.h"
+#include "trainer/remote/dist_autograd.h"
 #include "trainer/remote/remote_module.h"
 #include "trainer/remote/remote_optimizer.h"
 

@@ -1,7 +1,7 @@
 #include <thread>
 
 #include "kernels/base/random.h"
-#include "tests/trainer/gradient_check.h"
+#include "tests/trainer/autograd/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
 
 namespace tandem {

@@ -1,5 +1,5 @@
 #include "proto/worker.pb.h"
-#include "tests/trainer/gradient_check.h"
+#include "tests/trainer/autograd/gradient_check.h"
 #include "tests/trainer/remote/remote_hosts.h"
 #include "trainer/remote/owned_objects.h"
 #include "trainer/remote/remote_call.h"

@@ -1,0 +1,29 @@
+// What fits a terminal's line, and how a rate calms down.
+#include "trainer/report/progress.h"
+
+#include <gtest/gtest.h>
+
+namespace tandem::loop {
+namespace {
+
+TEST(FitLineTest, TakesTheMostImportantPartsThatFit) {
+  const std::vector<std::string> parts{"step 1/2", "loss 0.5000", "a part that is far too long", "ETA 0:01"};
+  EXPECT_EQ(FitLine(parts, 80), "step 1/2  loss 0.5000  a part that is far too long  ETA 0:01");
+  EXPECT_EQ(FitLine(parts, 40), "step 1/2  loss 0.5000  ETA 0:01");
+  EXPECT_EQ(FitLine(parts, 21), "step 1/2  loss 0.5000");
+  EXPECT_EQ(FitLine(parts, 20), "step 1/2  ETA 0:01");
+  EXPECT_EQ(FitLine(parts, 4), "step");
+}
+
+TEST(SmoothedRateTest, IsTheMeanOfTheLastSeconds) {
+  SmoothedRate rate;
+  EXPECT_EQ(rate.Add(100, 0), 100);
+  const double soon = rate.Add(200, 0.1);
+  EXPECT_GT(soon, 100);
+  EXPECT_LT(soon, 110) << "a step of a tenth of a second says little";
+  for (int i = 0; i < 300; ++i) rate.Add(200, 0.1);
+  EXPECT_NEAR(rate.Add(200, 0.1), 200, 1);
+}
+
+}  // namespace
+}  // namespace tandem::loop

@@ -1,0 +1,78 @@
+// Process groups whose ranks are processes of one host, over shared memory. Small all-reduces are one-shot: everybody
+// shows its array and sums all of them; large ones are a pipelined ring; arrays from Allocate are reduced where they
+// lie. All of them add in the orders of ring_order.h, so their bits are those of ThreadGroup.
+// A Send is done once its bytes are in the channel to the receiver (256 KB) and waits for a Recv beyond that: two ranks
+// that exchange more must not both send first. A group holds 3 MB of shared memory per rank and 256 KB per ordered pair.
+// Thread rule: as ProcessGroup. Nothing has a name in /dev/shm.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "rpc/store/store.h"
+#include "trainer/comm/queued_group.h"
+#include "trainer/comm/host/shared_board.h"
+
+namespace tandem::comm {
+
+struct CpuGroupOptions {
+  rpc::Store* store = nullptr;  // the rendezvous; outlives the group
+  std::string token;            // the job's, unique on the host, at most 100 characters: who shows it is given the memory
+  std::string name;             // the group's, unique in the store
+  int rank = 0;
+  int size = 1;
+  absl::Duration timeout = absl::Seconds(60);  // of each operation
+};
+
+class CpuGroup final : public QueuedGroup {
+ public:
+  // Meets the other ranks: collective over all `size` processes.
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const CpuGroupOptions& options, absl::Time deadline);
+  ~CpuGroup() override;
+
+  absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
+                                                      absl::Time deadline) override;
+  absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
+
+ private:
+  struct Segment;  // one Allocate: every rank's buffer, mapped by all
+  using Waiter = SharedBoard::Waiter;
+
+  CpuGroup(const CpuGroupOptions& options, std::string name, std::unique_ptr<SharedBoard> board);
+  // `options.name` is unique in the store; `name` is what the group calls itself.
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Meet(const CpuGroupOptions& options, const std::string& name,
+                                                            absl::Time deadline);
+  absl::Status Run(const Collective& collective, absl::Time deadline) override;
+  void AbortPeers(const absl::Status& reason) override;
+
+  // Enters a phase and checks that all ranks run this operation.
+  absl::Status EnterTogether(const SharedBoard::Post& post, const Waiter& waiter);
+
+  absl::Status RunAllReduce(const Collective& mine, const Waiter& waiter);
+  absl::Status OneShotAllReduce(const Collective& mine, const Waiter& waiter);
+  absl::Status RingAllReduce(const Collective& mine, const Waiter& waiter);
+  absl::Status RingStep(const Collective& mine, int64_t block, int step, const Waiter& waiter);
+  absl::Status PhasedAllReduce(const Collective& mine, const Waiter& waiter);
+  absl::Status ZeroCopyAllReduce(const Collective& mine, const Waiter& waiter);
+  absl::Status RunAllGather(const Collective& mine, const Waiter& waiter);
+  absl::Status RunReduceScatter(const Collective& mine, const Waiter& waiter);
+  absl::Status RunBroadcast(const Collective& mine, const Waiter& waiter);
+  absl::Status RunAllToAllV(const Collective& mine, const Waiter& waiter);
+  absl::Status RunSend(const Collective& mine, const Waiter& waiter);
+  absl::Status RunRecv(const Collective& mine, const Waiter& waiter);
+
+  // Where the view lies among the allocated segments; segment -1 when it does not.
+  SharedBoard::Post PostFor(const Collective& mine) const;
+
+  const CpuGroupOptions options_;
+  const std::unique_ptr<SharedBoard> board_;  // null in a group of one
+  int num_splits_ = 0;                        // launching thread
+  mutable absl::Mutex segments_mutex_;
+  std::vector<std::weak_ptr<Segment>> segments_ ABSL_GUARDED_BY(segments_mutex_);
+};
+
+}  // namespace tandem::comm

@@ -1,0 +1,266 @@
+#include "trainer/comm/host/thread_group.h"
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/comm/combine.h"
+#include "trainer/comm/ring_order.h"
+#include "trainer/comm/split_plan.h"
+
+namespace tandem::comm {
+
+namespace {
+
+char* At(const ArrayView& view, int64_t element) {
+  return static_cast<char*>(view.data) + element * static_cast<int64_t>(SizeOf(view.dtype));
+}
+
+// Empty arrays may have no address.
+void Copy(char* target, const char* source, int64_t count, DType dtype) {
+  if (count > 0) std::memmove(target, source, static_cast<size_t>(count) * SizeOf(dtype));
+}
+
+RankReduction ReductionOf(const Description& description, int size, int chunk) {
+  return {description.dtype, description.op, description.order, size, chunk};
+}
+
+}  // namespace
+
+// Ranks count their arrivals; rank r may pass arrival k when every rank has come k times. While a rank is inside
+// (between Enter and Leave) it reads its peers' views, so a failing peer waits for it before it gives its views back.
+class ThreadGroup::Room {
+ public:
+  explicit Room(int size) : size_(size), arrivals_(size, 0), operations_(size, nullptr) {}
+
+  // Who waits, for how long, and how it words the error about those who did not come.
+  struct Waiter {
+    int rank;
+    absl::Time deadline;
+    absl::FunctionRef<absl::Status(const std::string& missing)> late;
+  };
+
+  // Publishes this rank's operation, waits for all, and goes inside. Returns all operations.
+  absl::StatusOr<std::vector<const Collective*>> Enter(const Waiter& waiter, const Collective* mine) {
+    absl::MutexLock lock(&mutex_);
+    operations_[waiter.rank] = mine;
+    RETURN_IF_ERROR(Arrive(waiter));
+    if (!failure_.ok()) return failure_;  // a peer may have given up and gone since it arrived
+    ++inside_;
+    return operations_;
+  }
+
+  // Goes outside and waits until all have.
+  absl::Status Leave(const Waiter& waiter) {
+    absl::MutexLock lock(&mutex_);
+    --inside_;
+    return Arrive(waiter);
+  }
+
+  void Abort(int rank, const absl::Status& reason) {
+    absl::MutexLock lock(&mutex_);
+    Fail(rank, reason);
+  }
+
+  // Returns when nobody reads anybody's views any more; nobody begins to after a failure.
+  void AwaitNobodyInside() {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(+[](int* inside) { return *inside == 0; }, &inside_));
+  }
+
+  struct Message {
+    Description description;
+    std::vector<char> bytes;
+  };
+
+  absl::Status Post(int sender, int receiver, Message message) {
+    absl::MutexLock lock(&mutex_);
+    if (!failure_.ok()) return failure_;
+    mailboxes_[{sender, receiver}].push_back(std::move(message));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Message> Take(const Waiter& waiter, int sender) {
+    absl::MutexLock lock(&mutex_);
+    std::deque<Message>& mailbox = mailboxes_[{sender, waiter.rank}];
+    auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !mailbox.empty() || !failure_.ok(); };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), waiter.deadline)) {
+      return waiter.late(absl::StrCat("rank ", sender));
+    }
+    if (mailbox.empty()) return failure_;
+    Message message = std::move(mailbox.front());
+    mailbox.pop_front();
+    return message;
+  }
+
+  // The room of a split: the first rank of a color to ask builds it.
+  std::shared_ptr<Room> Child(int split, int color, int size) {
+    absl::MutexLock lock(&mutex_);
+    std::shared_ptr<Room>& child = children_[{split, color}];
+    if (child == nullptr) child = std::make_shared<Room>(size);
+    return child;
+  }
+
+ private:
+  absl::Status Arrive(const Waiter& waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const uint64_t arrival = ++arrivals_[waiter.rank];
+    auto all_here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      for (uint64_t other : arrivals_) {
+        if (other < arrival) return false;
+      }
+      return true;
+    };
+    auto ready = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return all_here() || !failure_.ok(); };
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&ready), waiter.deadline)) {
+      std::string missing;
+      for (int r = 0; r < size_; ++r) {
+        if (arrivals_[r] < arrival) absl::StrAppend(&missing, missing.empty() ? "rank " : ", rank ", r);
+      }
+      const absl::Status late = waiter.late(missing);
+      Fail(waiter.rank, late);
+      return late;
+    }
+    return all_here() ? absl::OkStatus() : failure_;
+  }
+
+  void Fail(int rank, const absl::Status& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!failure_.ok()) return;
+    failure_ = absl::Status(reason.code(), absl::StrCat("aborted by rank ", rank, ": ", std::string(reason.message())));
+  }
+
+  const int size_;
+  absl::Mutex mutex_;
+  std::vector<uint64_t> arrivals_ ABSL_GUARDED_BY(mutex_);
+  std::vector<const Collective*> operations_ ABSL_GUARDED_BY(mutex_);
+  int inside_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, std::deque<Message>> mailboxes_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<int, int>, std::shared_ptr<Room>> children_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::vector<std::unique_ptr<ProcessGroup>> ThreadGroup::Create(int size, const std::string& name, absl::Duration timeout) {
+  auto room = std::make_shared<Room>(size);
+  std::vector<std::unique_ptr<ProcessGroup>> groups;
+  for (int rank = 0; rank < size; ++rank) {
+    groups.emplace_back(new ThreadGroup(room, name, rank, size, timeout));
+  }
+  return groups;
+}
+
+ThreadGroup::ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size, absl::Duration timeout)
+    : QueuedGroup(std::move(name), rank, size, timeout), room_(std::move(room)) {
+  Open();
+}
+
+ThreadGroup::~ThreadGroup() { Close(); }
+
+void ThreadGroup::AbortPeers(const absl::Status& reason) { room_->Abort(rank(), reason); }
+
+absl::Status ThreadGroup::Run(const Collective& collective, absl::Time deadline) {
+  if (collective.description.kind == CollectiveKind::SEND) return SendMessage(collective);
+  if (collective.description.kind == CollectiveKind::RECV) return ReceiveMessage(collective, deadline);
+  return RunTogether(collective, deadline);
+}
+
+absl::Status ThreadGroup::RunTogether(const Collective& mine, absl::Time deadline) {
+  auto late = [this](const std::string& missing) { return TimeoutError(missing); };
+  const Room::Waiter waiter{rank(), deadline, late};
+  auto all = room_->Enter(waiter, &mine);
+  absl::Status result = all.status();
+  if (result.ok()) {
+    for (int r = 0; r < size() && result.ok(); ++r) {
+      result = CheckSame(rank(), mine.description, r, (*all)[r]->description);
+    }
+    if (result.ok()) result = Exchange(mine, *all);
+    if (!result.ok()) room_->Abort(rank(), result);
+    const absl::Status left = room_->Leave(waiter);
+    if (result.ok()) result = left;
+  }
+  // This rank's views and its operation are its caller's again after the return.
+  if (!result.ok()) room_->AwaitNobodyInside();
+  return result;
+}
+
+absl::Status ThreadGroup::Exchange(const Collective& mine, const std::vector<const Collective*>& all) const {
+  const Description& what = mine.description;
+  switch (what.kind) {
+    case CollectiveKind::ALL_REDUCE: AllReducePart(mine, all); break;
+    case CollectiveKind::ALL_GATHER:
+      for (int r = 0; r < size(); ++r) {
+        Copy(At(mine.output, r * what.count), At(all[r]->input, 0), what.count, what.dtype);
+      }
+      break;
+    case CollectiveKind::REDUCE_SCATTER: {
+      auto source = [&](int r) -> const char* { return At(all[r]->input, rank() * what.count); };
+      char* output = At(mine.output, 0);
+      ReduceOverRanks(ReductionOf(what, size(), rank()), source, {&output, 1}, what.count);
+      break;
+    }
+    case CollectiveKind::BROADCAST:
+      if (rank() != what.root) Copy(At(mine.output, 0), At(all[what.root]->input, 0), what.count, what.dtype);
+      break;
+    case CollectiveKind::ALL_TO_ALL_V: return AllToAllVPart(mine, all);
+    case CollectiveKind::BARRIER:
+    case CollectiveKind::SEND:
+    case CollectiveKind::RECV: break;
+  }
+  return absl::OkStatus();
+}
+
+// Chunk `rank` of every block belongs to this rank alone: it reads that chunk from all and stores the sum to all.
+void ThreadGroup::AllReducePart(const Collective& mine, const std::vector<const Collective*>& all) const {
+  const Description& what = mine.description;
+  std::vector<char*> outputs(size());
+  for (int64_t block = 0; block < NumBlocks(what.count, size()); ++block) {
+    const Range chunk = ChunkRange(BlockRange(what.count, size(), block), size(), rank());
+    auto source = [&](int r) -> const char* { return At(all[r]->output, chunk.begin); };
+    for (int r = 0; r < size(); ++r) outputs[r] = At(all[r]->output, chunk.begin);
+    ReduceOverRanks(ReductionOf(what, size(), rank()), source, outputs, chunk.size());
+  }
+}
+
+absl::Status ThreadGroup::AllToAllVPart(const Collective& mine, const std::vector<const Collective*>& all) const {
+  int64_t target = 0;
+  for (int r = 0; r < size(); ++r) {
+    const std::vector<int64_t>& sent = all[r]->send_counts;
+    RETURN_IF_ERROR(CheckPairCount(r, sent[rank()], rank(), mine.recv_counts[r]));
+    const int64_t source = std::accumulate(sent.begin(), sent.begin() + rank(), int64_t{0});
+    Copy(At(mine.output, target), At(all[r]->input, source), sent[rank()], mine.description.dtype);
+    target += sent[rank()];
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ThreadGroup::SendMessage(const Collective& mine) {
+  const char* begin = At(mine.input, 0);
+  return room_->Post(rank(), mine.description.root, {mine.description, {begin, begin + mine.input.num_bytes()}});
+}
+
+absl::Status ThreadGroup::ReceiveMessage(const Collective& mine, absl::Time deadline) {
+  const int sender = mine.description.root;
+  auto late = [this](const std::string& missing) { return TimeoutError(missing); };
+  ASSIGN_OR_RETURN(const Room::Message message, room_->Take({rank(), deadline, late}, sender));
+  RETURN_IF_ERROR(CheckMessage(rank(), mine.description, sender, message.description));
+  Copy(At(mine.output, 0), message.bytes.data(), mine.description.count, mine.description.dtype);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ProcessGroup>> ThreadGroup::Split(int color, int key, const std::string& name,
+                                                                 absl::Time deadline) {
+  ASSIGN_OR_RETURN(const SplitPlan plan, PlanSplit(*this, color, key, deadline));
+  auto room = room_->Child(num_splits_++, color, plan.size);
+  return std::unique_ptr<ProcessGroup>(new ThreadGroup(std::move(room), name, plan.rank, plan.size, timeout()));
+}
+
+absl::StatusOr<std::shared_ptr<Buffer>> ThreadGroup::Allocate(size_t num_bytes) {
+  RETURN_IF_ERROR(status());
+  return Buffer::Allocate(num_bytes);
+}
+
+}  // namespace tandem::comm

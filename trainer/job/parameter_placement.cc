@@ -1,0 +1,68 @@
+#include "trainer/job/parameter_placement.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/job/job_options.h"
+
+namespace tandem::loop {
+
+bool MatchesName(std::string_view pattern, std::string_view name) {
+  // Behind the last * and what it stands for by now: where to go on with one character more.
+  size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = ++p;
+      taken = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
+}
+
+bool ServesParameters(const Job& job) {
+  return std::any_of(job.parameters().begin(), job.parameters().end(),
+                     [](const Parameters& entry) { return entry.placement() == Job::PS; });
+}
+
+absl::Status PlaceParameters(const Job& job, ParameterSet* parameters) {
+  std::vector<bool> matches(static_cast<size_t>(job.parameters_size()));
+  for (const auto& parameter : parameters->all()) {
+    bool decided = false;
+    for (int i = 0; i < job.parameters_size(); ++i) {
+      if (!MatchesName(job.parameters(i).match(), parameter->name)) continue;
+      matches[static_cast<size_t>(i)] = true;
+      if (!decided) parameter->served = job.parameters(i).placement() == Job::PS;
+      decided = true;
+    }
+  }
+  const auto unused = std::find(matches.begin(), matches.end(), false);
+  if (unused == matches.end()) return absl::OkStatus();
+  const auto i = unused - matches.begin();
+  std::string names;
+  for (const auto& parameter : parameters->all()) absl::StrAppend(&names, names.empty() ? "" : ", ", parameter->name);
+  return absl::InvalidArgumentError(absl::StrCat("parameters[", i, "].match is \"", job.parameters(static_cast<int>(i)).match(),
+                                                 "\", which no parameter of the model is; it has ", names));
+}
+
+std::vector<remote::RemoteParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters) {
+  std::vector<remote::RemoteParameters::Part> parts;
+  for (const TableSpec& spec : DenseTableSpecsOf(job)) {
+    remote::RemoteParameters::Part& part = parts.emplace_back();
+    part.table = spec.number();
+    for (Parameter* parameter : parameters.Served(true)) {
+      const bool decays = job.optimizer().weight_decay() > 0 && (parameter->decay || job.optimizer().decay_all());
+      if (decays == (spec.weight_decay() > 0)) part.parameters.push_back(parameter);
+    }
+  }
+  return parts;
+}
+
+}  // namespace tandem::loop

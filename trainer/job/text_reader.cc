@@ -1,0 +1,366 @@
+#include "trainer/job/text_reader.h"
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/message.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/utf8.h"
+#include "trainer/job/field_value.h"
+
+namespace tandem {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using google::protobuf::io::Tokenizer;
+
+std::string Join(const std::string& path, const std::string& name) {
+  return path.empty() ? name : absl::StrCat(path, ".", name);
+}
+
+// Recursive descent over one text. A syntax error ends it; what is wrong with a value or a name is noted and passed over.
+class TextParser : private google::protobuf::io::ErrorCollector {
+ public:
+  TextParser(const std::string& file, const std::string& text, std::map<std::string, std::string>* places,
+             std::vector<std::string>* errors)
+      : file_(file),
+        text_(text),
+        places_(places),
+        errors_(errors),
+        stream_(text.data(), static_cast<int>(text.size())),
+        tokenizer_(&stream_, this) {
+    tokenizer_.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+    tokenizer_.Next();
+  }
+
+  // Fields up to `closing`, which is "" at the end of the file. False after a syntax error.
+  bool ReadFields(const std::string& path, const std::string& closing, Message* message) {
+    while (!broken_ && !AtEndOf(closing)) {
+      if (!ReadField(path, message)) return false;
+    }
+    return !broken_;
+  }
+
+ private:
+  const Tokenizer::Token& token() { return tokenizer_.current(); }
+  bool At(std::string_view text) { return token().type == Tokenizer::TYPE_SYMBOL && token().text == text; }
+  bool AtEndOf(const std::string& closing) { return closing.empty() ? token().type == Tokenizer::TYPE_END : At(closing); }
+  bool Consume(std::string_view text) {
+    if (!At(text)) return false;
+    tokenizer_.Next();
+    return true;
+  }
+  std::string Here() { return absl::StrCat(file_, ":", token().line + 1, ":", token().column + 1); }
+
+  void Note(const std::string& place, const std::string& what) { errors_->push_back(absl::StrCat(place, ": ", what)); }
+
+  bool Broken(const std::string& expected) {
+    const std::string found = token().type == Tokenizer::TYPE_END ? "the end of the file" : Printable(token().text);
+    // The tokenizer reports a broken literal itself.
+    if (!broken_) Note(Here(), absl::StrCat("expected ", expected, ", found ", found));
+    broken_ = true;
+    return false;
+  }
+
+  void AddError(int line, int column, const std::string& message) override {
+    const std::string foreign = ForeignSymbolAt(line, column);
+    if (!broken_) Note(absl::StrCat(file_, ":", line + 1, ":", column + 1), foreign.empty() ? message : foreign);
+    broken_ = true;
+  }
+
+  // What stands there if no token can begin with it; the tokenizer would tell of a byte's number.
+  std::string ForeignSymbolAt(int line, int column) const {
+    constexpr int kTabWidth = 8;  // the tokenizer's
+    size_t at = 0;
+    for (; line > 0 && at < text_.size(); ++at) line -= text_[at] == '\n';
+    for (int reached = 0; reached < column && at < text_.size(); ++at) reached += text_[at] == '\t' ? kTabWidth - reached % kTabWidth : 1;
+    if (at >= text_.size() || (text_[at] & 0x80) == 0) return "";
+    const Utf8Symbol symbol = DecodeUtf8(std::string_view(text_).substr(at));
+    if (symbol.fault != nullptr) return absl::StrCat("found the byte ", Printable(text_.substr(at, 1)), ", which is not UTF-8");
+    return absl::StrCat("found ", Printable(text_.substr(at, symbol.num_bytes)), " (U+",
+                        absl::Hex(static_cast<uint32_t>(symbol.symbol), absl::kZeroPad4), "); outside of quotes all is ASCII");
+  }
+
+  bool ReadField(const std::string& path, Message* message) {
+    if (token().type != Tokenizer::TYPE_IDENTIFIER) return Broken("a field name");
+    const std::string name = token().text, place = Here();
+    tokenizer_.Next();
+    if (broken_) return false;
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(name);
+    if (field == nullptr) Note(place, UnknownField(message->GetDescriptor(), name));
+    const bool wanted = field != nullptr && IsFirst(Join(path, name), place, field, *message);
+    const bool colon = Consume(":");
+    if (!colon && !At("{") && !At("<")) return Broken(absl::StrCat("\":\" or \"{\" after ", name));
+    const bool ok = !wanted   ? SkipValue()
+                    : At("[") ? ReadList(Join(path, name), field, message)
+                              : ReadValue(Join(path, name), place, field, message);
+    if (!ok) return false;
+    if (!Consume(",")) Consume(";");
+    return true;
+  }
+
+  // A field that is no list may be given once, and only one member of a oneof.
+  bool IsFirst(const std::string& path, const std::string& place, const FieldDescriptor* field, const Message& message) {
+    if (field->is_repeated()) return true;
+    if (const auto seen = places_->find(path); seen != places_->end()) {
+      Note(place, absl::StrCat(path, " is given twice, first at ", seen->second, "; allowed: once"));
+      return false;
+    }
+    places_->emplace(path, place);
+    const auto* choice = field->real_containing_oneof();
+    if (choice != nullptr && message.GetReflection()->HasOneof(message, choice)) {
+      const std::string other = message.GetReflection()->GetOneofFieldDescriptor(message, choice)->name();
+      Note(place, absl::StrCat(path, " is given beside ", other, "; allowed: one of the two"));
+      return false;
+    }
+    return true;
+  }
+
+  bool ReadList(const std::string& path, const FieldDescriptor* field, Message* message) {
+    if (!field->is_repeated()) {
+      Note(Here(), absl::StrCat(path, " takes ", TakesWhat(field), "; found a list"));
+      return SkipValue();
+    }
+    tokenizer_.Next();
+    while (!Consume("]")) {
+      if (!ReadValue(path, Here(), field, message)) return false;
+      if (!Consume(",") && !At("]")) return Broken("\",\" or \"]\"");
+    }
+    return true;
+  }
+
+  bool ReadValue(std::string path, const std::string& place, const FieldDescriptor* field, Message* message) {
+    const Reflection* reflection = message->GetReflection();
+    const bool message_field = field->message_type() != nullptr;
+    if (message_field != (At("{") || At("<"))) {
+      Note(Here(),
+           absl::StrCat(path, " takes ", TakesWhat(field), "; found ", message_field ? Printable(token().text) : "fields in braces"));
+      return SkipValue();
+    }
+    if (field->is_repeated()) {
+      path = absl::StrCat(path, "[", reflection->FieldSize(*message, field), "]");
+      places_->emplace(path, place);
+    }
+    if (!message_field) return ReadScalar(path, field, message);
+    const std::string closing = At("{") ? "}" : ">";
+    tokenizer_.Next();
+    Message* inner =
+        field->is_repeated() ? reflection->AddMessage(message, field) : reflection->MutableMessage(message, field);
+    if (!ReadFields(path, closing, inner)) return false;
+    tokenizer_.Next();
+    return true;
+  }
+
+  bool ReadScalar(const std::string& path, const FieldDescriptor* field, Message* message) {
+    const std::string place = Here();
+    WrittenValue value;
+    if (!ReadLiteral(&value)) return false;
+    const std::string complaint = AssignScalar(path, field, value, message);
+    if (!complaint.empty()) Note(place, complaint);
+    return true;
+  }
+
+  bool ReadLiteral(WrittenValue* value) {
+    value->quoted = token().type == Tokenizer::TYPE_STRING;
+    if (value->quoted) {
+      // Neighbouring literals are one string, as in C.
+      for (; token().type == Tokenizer::TYPE_STRING; tokenizer_.Next())
+        Tokenizer::ParseStringAppend(token().text, &value->text);
+      return !broken_;
+    }
+    if (Consume("-")) value->text.push_back('-');
+    if (token().type != Tokenizer::TYPE_IDENTIFIER && token().type != Tokenizer::TYPE_INTEGER &&
+        token().type != Tokenizer::TYPE_FLOAT) {
+      return Broken("a value");
+    }
+    value->text += token().text;
+    tokenizer_.Next();
+    return !broken_;
+  }
+
+  // Passes over a value of whatever kind, by counting brackets.
+  bool SkipValue() {
+    WrittenValue ignored;
+    if (!At("{") && !At("<") && !At("[")) return ReadLiteral(&ignored);
+    int depth = 0;
+    do {
+      if (token().type == Tokenizer::TYPE_END) return Broken("a closing bracket");
+      depth += At("{") || At("<") || At("[");
+      depth -= At("}") || At(">") || At("]");
+      tokenizer_.Next();
+    } while (depth > 0 && !broken_);
+    return !broken_;
+  }
+
+  const std::string& file_;
+  const std::string& text_;
+  std::map<std::string, std::string>* const places_;
+  std::vector<std::string>* const errors_;
+  bool broken_ = false;
+  google::protobuf::io::ArrayInputStream stream_;
+  Tokenizer tokenizer_;
+};
+
+// One step of a path: name or name[key].
+struct PathStep {
+  std::string name;
+  std::optional<std::string> key;
+};
+
+// Empty if `path` is not well formed. A dot inside brackets belongs to the key.
+std::vector<PathStep> SplitPath(const std::string& path) {
+  std::vector<PathStep> steps;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t name_end = std::min(path.find_first_of(".[", at), path.size());
+    PathStep step{.name = path.substr(at, name_end - at), .key = std::nullopt};
+    at = name_end;
+    if (at < path.size() && path[at] == '[') {
+      const size_t close = path.find(']', at);
+      if (close == std::string::npos) return {};
+      step.key = path.substr(at + 1, close - at - 1);
+      at = close + 1;
+    }
+    if (step.name.empty() || (at < path.size() && path[at] != '.')) return {};
+    steps.push_back(std::move(step));
+    ++at;
+  }
+  return steps;
+}
+
+// Walks one --set path down from the root message.
+class PathWalk {
+ public:
+  explicit PathWalk(Message* root) : message_(root) {}
+
+  // "" or why the path leads nowhere. Afterwards `field` of `message` is what the path names.
+  std::string Follow(const std::vector<PathStep>& steps) {
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (i > 0) Enter();
+      std::string complaint = Find(steps[i].name);
+      if (complaint.empty()) complaint = Select(steps[i].key);
+      if (complaint.empty() && i + 1 < steps.size() && field_->message_type() == nullptr) {
+        complaint = absl::StrCat(path_, " takes ", TakesWhat(field_), "; it has no field ", steps[i + 1].name);
+      }
+      if (!complaint.empty()) return complaint;
+    }
+    if (field_->message_type() == nullptr) return "";
+    return absl::StrCat(path_, " is a group of fields; set one of them, as in ", path_, ".",
+                        field_->message_type()->field(0)->name());
+  }
+
+  Message* message() const { return message_; }
+  const FieldDescriptor* field() const { return field_; }
+  const std::string& path() const { return path_; }  // canonical: index for name, every oneof member spelled out
+
+ private:
+  std::string Find(const std::string& name) {
+    const auto* type = message_->GetDescriptor();
+    field_ = type->FindFieldByName(name);
+    for (int i = 0; field_ == nullptr && i < type->real_oneof_decl_count(); ++i) {
+      const FieldDescriptor* chosen = message_->GetReflection()->GetOneofFieldDescriptor(*message_, type->oneof_decl(i));
+      if (chosen == nullptr || chosen->message_type() == nullptr) continue;
+      const FieldDescriptor* inner = chosen->message_type()->FindFieldByName(name);
+      if (inner == nullptr) continue;
+      field_ = chosen;
+      path_ = Join(path_, chosen->name());
+      Enter();
+      field_ = inner;
+    }
+    if (field_ == nullptr) return UnknownField(type, name);
+    path_ = Join(path_, name);
+    return "";
+  }
+
+  std::string Select(const std::optional<std::string>& key) {
+    if (!field_->is_repeated()) return key.has_value() ? absl::StrCat(path_, " is no list; leave out [", Printable(*key), "]") : "";
+    const std::vector<std::string> names = ElementNames();
+    const std::string there = names.empty() ? "it is empty" : absl::StrCat("it has ", absl::StrJoin(names, ", "));
+    if (!key.has_value()) return absl::StrCat(path_, " is a list; select an element, as in ", path_, "[0]; ", there);
+    int index = 0;
+    if (!absl::SimpleAtoi(*key, &index)) {
+      while (index < static_cast<int>(names.size()) && names[index] != *key) ++index;
+    }
+    if (index < 0 || index >= static_cast<int>(names.size()))
+      return absl::StrCat(path_, " has no element \"", Printable(*key), "\"; ", there);
+    index_ = index;
+    path_ = absl::StrCat(path_, "[", index, "]");
+    return "";
+  }
+
+  // What selects each element of the list: its field `name` where it has one, else its index.
+  std::vector<std::string> ElementNames() const {
+    const Reflection* reflection = message_->GetReflection();
+    std::vector<std::string> names;
+    const FieldDescriptor* label =
+        field_->message_type() == nullptr ? nullptr : field_->message_type()->FindFieldByName("name");
+    for (int i = 0; i < reflection->FieldSize(*message_, field_); ++i) {
+      std::string name;
+      if (label != nullptr && label->cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+        const Message& element = reflection->GetRepeatedMessage(*message_, field_, i);
+        name = element.GetReflection()->GetString(element, label);
+      }
+      names.push_back(name.empty() ? absl::StrCat(i) : name);
+    }
+    return names;
+  }
+
+  void Enter() {
+    const Reflection* reflection = message_->GetReflection();
+    message_ = field_->is_repeated() ? reflection->MutableRepeatedMessage(message_, field_, index_)
+                                     : reflection->MutableMessage(message_, field_);
+  }
+
+  Message* message_;
+  const FieldDescriptor* field_ = nullptr;
+  int index_ = 0;
+  std::string path_;
+};
+
+}  // namespace
+
+TextReader::TextReader(std::string file, google::protobuf::Message* message) : file_(std::move(file)), message_(message) {}
+
+bool TextReader::Read(const std::string& text) {
+  // Editors of some systems begin a text with a byte-order mark.
+  const bool marked = text.compare(0, kByteOrderMark.size(), kByteOrderMark) == 0;
+  const std::string unmarked = marked ? text.substr(kByteOrderMark.size()) : text;
+  return TextParser(file_, unmarked, &places_, &errors_).ReadFields("", "", message_);
+}
+
+void TextReader::Set(const std::string& assignment) {
+  const size_t equals = assignment.find('=');
+  const std::string path = assignment.substr(0, equals), place = absl::StrCat("--set ", Printable(path));
+  const std::vector<PathStep> steps = SplitPath(path);
+  if (equals == std::string::npos || steps.empty()) {
+    return AddError(absl::StrCat("--set ", Printable(assignment), ": expected path=value, as in train.batch_size=64"));
+  }
+  PathWalk walk(message_);
+  std::string complaint = walk.Follow(steps);
+  if (complaint.empty() && walk.field()->is_repeated())
+    complaint = absl::StrCat(walk.path(), " is in a list of plain values; allowed: in the file only");
+  const WrittenValue value{.text = assignment.substr(equals + 1), .quoted = false, .argument = true};
+  if (complaint.empty()) complaint = AssignScalar(walk.path(), walk.field(), value, walk.message());
+  if (!complaint.empty()) return AddError(absl::StrCat(place, ": ", complaint));
+  places_[walk.path()] = place;
+}
+
+std::string TextReader::Place(std::string path) const {
+  while (!path.empty()) {
+    if (const auto place = places_.find(path); place != places_.end()) return place->second;
+    const size_t end = path.find_last_of(".[");
+    path.resize(end == std::string::npos ? 0 : end);
+  }
+  return file_;
+}
+
+}  // namespace tandem

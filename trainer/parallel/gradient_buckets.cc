@@ -1,0 +1,104 @@
+#include "trainer/parallel/gradient_buckets.h"
+
+#include "kernels/base/status_macros.h"
+#include "kernels/elementwise.h"
+
+namespace tandem {
+
+namespace {
+
+constexpr size_t kAlignment = 64;  // bytes
+
+size_t RoundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GradientBuckets>> GradientBuckets::Create(const ParameterSet& parameters,
+                                                                         const std::vector<Parameter*>& members, Stream* stream,
+                                                                         const GradientBucketOptions& options, OnComplete on_complete) {
+  std::unique_ptr<GradientBuckets> made(new GradientBuckets(stream, std::move(on_complete)));
+  std::vector<Bucket>& buckets = made->buckets_;
+  size_t bytes = 0;
+  for (auto it = members.rbegin(); it != members.rend(); ++it) {
+    const size_t limit = buckets.size() <= 1 ? options.first_bucket_bytes : options.bucket_bytes;
+    if (buckets.empty() || bytes >= limit) {
+      buckets.emplace_back();
+      bytes = 0;
+    }
+    buckets.back().members.push_back({*it, bytes});
+    bytes += RoundedUp((*it)->variable.value().num_bytes(), kAlignment);
+  }
+  const size_t element = SizeOf(parameters.dtype());
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    Bucket& bucket = buckets[b];
+    const Member& last = bucket.members.back();
+    const size_t used = last.offset + RoundedUp(last.parameter->variable.value().num_bytes(), kAlignment);
+    const size_t size = RoundedUp(used, options.unit_bytes);
+    if (options.allocate) {
+      ASSIGN_OR_RETURN(bucket.memory, options.allocate(size));
+    } else {
+      bucket.memory = Buffer::Allocate(size, parameters.device());
+    }
+    bucket.view = ArrayView(bucket.memory->data(), parameters.dtype(), Shape{static_cast<int64_t>(size / element)});
+    kernels::Fill(bucket.view, 0, *stream);  // the gaps between gradients travel too
+    for (size_t m = 0; m < bucket.members.size(); ++m) {
+      const Member& member = bucket.members[m];
+      LeafNode& leaf = member.parameter->variable.leaf();
+      leaf.PlaceGradient(Tensor::InBuffer(bucket.memory, member.offset, member.parameter->shape, parameters.dtype()));
+      leaf.set_hook([made = made.get(), b, m](Context& context) {
+        if (made->last_pass_) made->OnGradient(context, b, m);
+      });
+    }
+  }
+  return made;
+}
+
+GradientBuckets::~GradientBuckets() {
+  for (const Bucket& bucket : buckets_) {
+    for (const Member& member : bucket.members) member.parameter->variable.leaf().set_hook(nullptr);
+  }
+}
+
+void GradientBuckets::BeginStep(int num_passes) {
+  num_passes_ = num_passes;
+  for (Bucket& bucket : buckets_) {
+    bucket.missing = static_cast<int>(bucket.members.size());
+    for (Member& member : bucket.members) {
+      member.parameter->variable.leaf().ClearGradient();
+      member.complete = false;
+    }
+  }
+}
+
+void GradientBuckets::OnGradient(Context& context, size_t number, size_t m) {
+  Member& member = buckets_[number].members[m];
+  LeafNode& leaf = member.parameter->variable.leaf();
+  if (!leaf.has_gradient()) {  // no path from this replica's loss: it contributes zeros, and still takes part
+    leaf.AcceptStorage();
+    kernels::Fill(leaf.gradient().view(), 0, *stream_);
+  }
+  TANDEM_CHECK(!member.complete) << member.parameter->name << " had two gradients in one pass";
+  member.complete = true;
+  if (--buckets_[number].missing == 0) on_complete_(context, number);
+}
+
+void GradientBuckets::AcceptGradients() {
+  for (Bucket& bucket : buckets_) {
+    for (Member& member : bucket.members) {
+      member.parameter->variable.leaf().AcceptStorage();
+      member.complete = true;
+    }
+    bucket.missing = 0;
+  }
+}
+
+void GradientBuckets::Finish(Context& context) {
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    if (buckets_[b].missing == 0) continue;
+    for (size_t m = 0; m < buckets_[b].members.size(); ++m) {
+      if (!buckets_[b].members[m].complete) OnGradient(context, b, m);
+    }
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,210 @@
+#include "trainer/report/run_output.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/checkpoint/folder.h"
+#include "trainer/report/json.h"
+
+namespace tandem::loop {
+
+namespace {
+
+constexpr char kMetrics[] = "metrics.jsonl", kEvaluations[] = "evaluations.jsonl";
+
+std::string Object(const std::map<std::string, double>& metrics) {
+  return absl::StrCat("{", absl::StrJoin(metrics, ",", [](std::string* out, const auto& entry) {
+                        absl::StrAppend(out, JsonString(entry.first), ":", JsonNumber(entry.second));
+                      }), "}");
+}
+
+std::string StepJson(const StepRecord& r) {
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"time\":", absl::StrFormat("%.3f", r.time),
+                      ",\"elapsed_seconds\":", absl::StrFormat("%.3f", r.elapsed_seconds), ",\"loss\":", JsonNumber(r.loss),
+                      ",\"lr\":", JsonNumber(r.learning_rate), ",\"grad_norm\":", JsonNumber(r.grad_norm),
+                      ",\"samples_per_second\":", JsonNumber(r.samples_per_second),
+                      ",\"tokens_per_second\":", JsonNumber(r.tokens_per_second), ",\"compute_ms\":", JsonNumber(r.compute_ms),
+                      ",\"collective_ms\":", JsonNumber(r.collective_ms), ",\"pull_ms\":", JsonNumber(r.pull_ms),
+                      ",\"push_ms\":", JsonNumber(r.push_ms), ",\"staleness\":", r.staleness,
+                      r.mfu > 0 ? absl::StrCat(",\"mfu\":", JsonNumber(r.mfu)) : "", r.skipped ? ",\"skipped\":true}" : "}");
+}
+
+std::string EvaluationJson(const EvaluationRecord& r) {
+  return absl::StrCat("{\"step\":", r.step, ",\"epoch\":", r.epoch, ",\"train/loss\":", JsonNumber(r.train_loss),
+                      ",\"best\":", r.best ? "true" : "false", ",\"metrics\":", Object(r.metrics), "}");
+}
+
+std::string SummaryJson(const RunSummary& s) {
+  return absl::StrCat(
+      "{\"job\":", JsonString(s.job), ",\"status\":", JsonString(s.status), ",\"seed\":", s.seed, ",\"steps\":", s.steps,
+      ",\"epochs\":", s.epochs, ",\"best_epoch\":", s.best_epoch, ",\"best_step\":", s.best_step,
+      ",\"seconds\":", JsonNumber(s.seconds),
+      ",\"layout\":{\"ps\":", s.layout.ps, ",\"dp\":", s.layout.dp,
+      ",\"tp\":1,\"pp\":1,\"cp\":1,\"ep\":1,\"zero\":0},\"metrics\":", Object(s.metrics),
+      ",\"samples_per_second\":", JsonNumber(s.samples_per_second), ",\"tokens_per_second\":", JsonNumber(s.tokens_per_second),
+      ",\"params_hash\":", s.params_hash ? JsonString(HashText(*s.params_hash)) : "null", ",\"sparse_rows\":", s.sparse_rows,
+      ",\"dense_parameters\":", s.dense_parameters, "}\n");
+}
+
+// A file that this user may not write, or that is no file, is a wrong --out; a full disk or table of files may change.
+absl::Status FileError(const std::string& path) {
+  const std::string what = absl::StrCat("cannot write ", path, ": ", std::strerror(errno));
+  switch (errno) {
+    case EACCES: case EPERM: case EROFS: case EISDIR: case ENOTDIR: case ELOOP: case ENAMETOOLONG:
+      return absl::InvalidArgumentError(absl::StrCat(what, "; give an --out that can be written"));
+    default: return absl::ResourceExhaustedError(what);
+  }
+}
+
+// A file that was removed takes every record, for nobody.
+absl::Status CheckInPlace(std::FILE* file, const std::string& path) {
+  struct stat ours {}, named {};
+  if (fstat(fileno(file), &ours) != 0) return FileError(path);
+  if (S_ISREG(ours.st_mode) && (stat(path.c_str(), &named) != 0 || ours.st_ino != named.st_ino || ours.st_dev != named.st_dev)) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, " was removed while the run wrote it; its records are lost"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteLine(std::FILE* file, const std::string& path, const std::string& line) {
+  if (std::fprintf(file, "%s\n", line.c_str()) < 0 || std::fflush(file) != 0) return FileError(path);
+  return CheckInPlace(file, path);
+}
+
+absl::Status MakeFolder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat("--out ", folder, ": ", error.message()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::FILE*> OpenFile(const std::string& path, const char* mode) {
+  std::FILE* file = std::fopen(path.c_str(), mode);
+  if (file == nullptr) return FileError(path);
+  return file;
+}
+
+// In one piece: a process that is killed leaves the old file or the new one.
+absl::Status ReplaceFile(const std::string& path, const std::string& text) {
+  const std::string draft = path + ".draft";
+  ASSIGN_OR_RETURN(std::FILE * file, OpenFile(draft, "w"));
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written) return FileError(draft);
+  return std::rename(draft.c_str(), path.c_str()) == 0 ? absl::OkStatus() : FileError(path);
+}
+
+// Keeps the lines of a file of records up to a step's. A last line without its end, of a run that was killed, goes too.
+absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
+  std::string kept;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    int64_t step;
+    if (std::sscanf(line.c_str(), "{\"step\":%" SCNd64, &step) == 1 && step <= last_step) absl::StrAppend(&kept, line, "\n");
+  }
+  return ReplaceFile(path, kept);
+}
+
+// An evaluation for the eye, the most important first: the figure that decides, then the others.
+std::vector<std::string> Parts(const EvaluationRecord& record) {
+  std::vector<std::string> parts{absl::StrFormat("epoch %d", record.epoch), absl::StrFormat("step %d", record.step),
+                                 absl::StrFormat("train/loss %.4f", record.train_loss)};
+  for (const std::string& name : {record.decides, std::string("valid/hr@10"), std::string("valid/sampled_hr@10"),
+                                  std::string("valid/ndcg@10"), std::string("valid/sampled_ndcg@10")}) {
+    const auto it = record.metrics.find(name);
+    if (it == record.metrics.end()) continue;
+    const char* best = record.best && name == record.decides ? ", best" : "";
+    parts.push_back(absl::StrFormat("%s %.4f%s", name, it->second, best));
+  }
+  return parts;
+}
+
+}  // namespace
+
+std::string HashText(absl::uint128 hash) {
+  return absl::StrFormat("%016x%016x", absl::Uint128High64(hash), absl::Uint128Low64(hash));
+}
+
+absl::StatusOr<std::unique_ptr<RunOutput>> RunOutput::Create(const std::string& folder, LogFormat format) {
+  RETURN_IF_ERROR(MakeFolder(folder));
+  return std::unique_ptr<RunOutput>(new RunOutput(folder, format));
+}
+
+absl::Status RunOutput::BeginAnew() {
+  RETURN_IF_ERROR(checkpoint::RemoveCheckpoints(folder_ + "/checkpoints"));
+  return Open("w");
+}
+
+absl::Status RunOutput::BeginAfter(int64_t last_step) {
+  RETURN_IF_ERROR(DropLinesAfter(PathOf(kMetrics), last_step));
+  RETURN_IF_ERROR(DropLinesAfter(PathOf(kEvaluations), last_step));
+  return Open("a");
+}
+
+absl::Status RunOutput::Open(const char* mode) {
+  std::error_code ignored;
+  std::filesystem::remove(folder_ + "/summary.json", ignored);
+  std::filesystem::remove(folder_ + "/trace.json", ignored);
+  ASSIGN_OR_RETURN(metrics_, OpenFile(PathOf(kMetrics), mode));
+  ASSIGN_OR_RETURN(evaluations_, OpenFile(PathOf(kEvaluations), mode));
+  return absl::OkStatus();
+}
+
+RunOutput::~RunOutput() {
+  progress_.End();
+  if (metrics_ != nullptr) std::fclose(metrics_);
+  if (evaluations_ != nullptr) std::fclose(evaluations_);
+}
+
+absl::Status RunOutput::Step(const StepRecord& record, int64_t total_steps) {
+  StepRecord timed = record;
+  timed.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
+  timed.elapsed_seconds = since_begin_.Seconds();
+  const std::string json = StepJson(timed);
+  RETURN_IF_ERROR(WriteLine(metrics_, PathOf(kMetrics), json));
+  progress_.Json(json);
+  progress_.Step(timed, total_steps);
+  return progress_.status();
+}
+
+absl::Status RunOutput::Evaluated(const EvaluationRecord& record) {
+  const std::string json = EvaluationJson(record);
+  RETURN_IF_ERROR(WriteLine(evaluations_, PathOf(kEvaluations), json));
+  progress_.Json(json);
+  progress_.Line(Parts(record));
+  return progress_.status();
+}
+
+absl::Status RunOutput::TakeBackEvaluation(int64_t step) {
+  const std::string path = PathOf(kEvaluations);
+  std::fclose(std::exchange(evaluations_, nullptr));
+  RETURN_IF_ERROR(DropLinesAfter(path, step - 1));
+  ASSIGN_OR_RETURN(evaluations_, OpenFile(path, "a"));
+  return absl::OkStatus();
+}
+
+void RunOutput::Note(const std::string& text) { progress_.Line(text); }
+
+absl::Status WriteSummary(const std::string& folder, const RunSummary& summary) {
+  RETURN_IF_ERROR(MakeFolder(folder));
+  return ReplaceFile(folder + "/summary.json", SummaryJson(summary));
+}
+
+absl::Status RunOutput::Finish(const RunSummary& summary) {
+  progress_.End();
+  RETURN_IF_ERROR(WriteSummary(folder_, summary));
+  progress_.Json(SummaryJson(summary).substr(0, SummaryJson(summary).size() - 1));
+  return progress_.status();
+}
+
+}  // namespace tandem::loop

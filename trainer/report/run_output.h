@@ -1,0 +1,99 @@
+// What a run leaves in its --out folder (the contract's metrics.jsonl and summary.json, and evaluations.jsonl beside them) and what
+// it prints. Only rank 0 has one. Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/numeric/int128.h"
+#include "absl/status/statusor.h"
+#include "kernels/base/clock.h"
+#include "trainer/report/progress.h"
+#include "trainer/tasks/task.h"
+
+namespace tandem::loop {
+
+struct StepRecord {
+  int64_t step = 0, epoch = 0;
+  double time = 0, elapsed_seconds = 0;  // since 1970, since the run or its resumption began; filled in as the record is written
+  double loss = 0, learning_rate = 0;
+  double grad_norm = 0;  // of the mean gradient, dense and sparse together
+  double samples_per_second = 0, tokens_per_second = 0;
+  double compute_ms = 0, collective_ms = 0, pull_ms = 0, push_ms = 0;
+  int64_t staleness = 0;  // the most steps of the slowest trainer that a pull of any trainer missed since the last record; BSP: 0
+  double mfu = 0;  // the products' flops over the device's peak, of this process; 0: the peak is not known
+  bool skipped = false;         // left out, for its loss or a gradient was not finite
+  bool launched_graph = false;  // its passes were launched as one graph
+};
+
+struct EvaluationRecord {
+  int64_t step = 0, epoch = 0;
+  double train_loss = 0;  // mean over the epoch's steps
+  bool best = false;
+  std::string decides;                    // the metric by which evaluations are compared: "valid/mrr"
+  std::map<std::string, double> metrics;  // with split: "valid/hr@10"
+};
+
+struct RunLayout {
+  int ps = 0, dp = 1;
+};
+
+// The status of a run that a signal ended before its last step.
+inline constexpr char kStopped[] = "stopped", kCompleted[] = "completed";
+
+struct RunSummary {
+  std::string job, status;
+  uint64_t seed = 0;
+  int64_t steps = 0, epochs = 0, best_epoch = 0, best_step = 0;
+  double seconds = 0;
+  RunLayout layout;
+  std::map<std::string, double> metrics;
+  double samples_per_second = 0, tokens_per_second = 0;
+  std::optional<absl::uint128> params_hash;  // none of a run that failed
+  uint64_t sparse_rows = 0, dense_parameters = 0;
+};
+
+std::string HashText(absl::uint128 hash);  // 32 hexadecimal digits
+
+class RunOutput {
+ public:
+  // Makes the folder. What an older run left in it stays as it is until this one begins: it may yet be refused.
+  static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder, LogFormat format);
+  ~RunOutput();
+
+  // One of these before the first record. Replaces the older run.
+  absl::Status BeginAnew();
+  // Goes on with the older run, of which only what belongs to steps up to `last_step` stays.
+  absl::Status BeginAfter(int64_t last_step);
+
+  // Each ResourceExhausted naming the file, also standard output, if the record could not be written or its file is no longer in the
+  // folder. Lines of the progress are for the eye; what they lack is told with the next record.
+  absl::Status Step(const StepRecord& record, int64_t total_steps);
+  absl::Status Evaluated(const EvaluationRecord& record);
+  // Drops the record of an evaluation after step `step` or later, which is about to be made again.
+  absl::Status TakeBackEvaluation(int64_t step);
+  void Note(const std::string& text);  // a line for the reader, in text mode
+  absl::Status Finish(const RunSummary& summary);
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  RunOutput(std::string folder, LogFormat format) : folder_(std::move(folder)), progress_(format) {}
+  absl::Status Open(const char* mode);
+  std::string PathOf(const char* name) const { return folder_ + "/" + name; }
+
+  const std::string folder_;
+  Progress progress_;
+  Stopwatch since_begin_;
+  std::FILE* metrics_ = nullptr;
+  std::FILE* evaluations_ = nullptr;
+};
+
+// summary.json alone, for a run that failed before or outside the loop.
+absl::Status WriteSummary(const std::string& folder, const RunSummary& summary);
+
+}  // namespace tandem::loop

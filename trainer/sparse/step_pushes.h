@@ -1,0 +1,43 @@
+// Distributed autograd's bookkeeping for one step: the gradients that have left this trainer for their servers, under the
+// step's number and this trainer's slice. The backward pass goes on while they travel; AwaitPushes collects them.
+// Thread rule: the step's thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ps/client/client.h"
+#include "trainer/autograd/context.h"
+#include "trainer/tensor/tensor.h"
+
+namespace tandem::remote {
+
+class DistAutogradContext {
+ public:
+  // `slice` is this trainer's place in the step's summation order.
+  DistAutogradContext(ps::Client* client, uint64_t step, uint32_t slice)
+      : client_(client), step_(step), slice_(slice) {}
+  ~DistAutogradContext();
+
+  uint64_t step() const { return step_; }
+  // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged. `stays`: nobody writes to the gradients' memory
+  // again as long as anybody has the tensor, so that they may be used later where they lie.
+  void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays);
+  // Sends gradients [bags, dim] of bags whose arrays `owner` keeps alive.
+  void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
+  // Waits until every push is acknowledged; the first failure fails the context.
+  void AwaitPushes(Context& context);
+
+ private:
+  struct Pushed {
+    std::shared_ptr<const void> ids;  // and whatever else belongs to them
+    Tensor gradients;
+    rpc::Future<rpc::Done> done;
+  };
+  ps::Client* client_;
+  const uint64_t step_;
+  const uint32_t slice_;
+  std::vector<Pushed> pushes_;
+};
+
+}  // namespace tandem::remote

@@ -1,0 +1,24 @@
+#include "trainer/tasks/embedding_table.h"
+
+#include <numeric>
+
+namespace tandem::loop {
+
+namespace {
+
+constexpr uint32_t kTableNumber = 1;  // as TableSpecsOf numbers a job's first table
+
+}  // namespace
+
+std::vector<uint64_t> AllRowIds(int64_t count) {
+  std::vector<uint64_t> ids(static_cast<size_t>(count));
+  std::iota(ids.begin(), ids.end(), RowIdOf(0));
+  return ids;
+}
+
+std::unique_ptr<remote::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::Client* client, Stream* stream) {
+  if (job.placement() != Job::PS) return nullptr;
+  return std::make_unique<remote::RemoteEmbedding>(client, kTableNumber, job.tables(0).dim(), stream);
+}
+
+}  // namespace tandem::loop

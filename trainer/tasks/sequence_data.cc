@@ -1,0 +1,148 @@
+#include "trainer/tasks/sequence_data.h"
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/utf8.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/data/catalogue.h"
+#include "trainer/data/floors.h"
+#include "trainer/data/ranking.h"
+#include "trainer/report/progress.h"
+#include "trainer/tasks/sequence_rec_task.h"
+
+namespace tandem::loop {
+
+namespace {
+
+constexpr size_t kMaxFloorInteractions = 20'000'000;  // counting transitions of a larger log would take over ten seconds
+
+std::string ReachablePath(const std::string& log_path) { return log_path + ".reachable"; }
+
+void AddMetrics(const std::string& prefix, const data::RankingMetrics& metrics, ReferenceColumn& column) {
+  column.metrics[prefix + "hr@10"] = metrics.hr10;
+  column.metrics[prefix + "ndcg@10"] = metrics.ndcg10;
+}
+
+ReferenceColumn FloorColumn(std::string name, const data::FloorRanks& ranks) {
+  ReferenceColumn column{std::move(name), {}};
+  AddMetrics("", data::Summarise(ranks.full), column);
+  // Sampled floors tie often: the published figures take ties in random order.
+  if (!ranks.sampled.empty()) AddMetrics("sampled_", data::SummariseExpected(ranks.sampled), column);
+  return column;
+}
+
+// What an evaluation holds of each id: its row as it was pulled and in the scoring table, and its number.
+double BytesOfItem(const Job& job) { return 8.0 * job.tables(0).dim() + 8; }
+
+// The catalogue is worth its memory, and is there to be ranked.
+absl::Status CheckCatalogue(const Job& job, const data::Interactions& interactions) {
+  const double item_bytes = BytesOfItem(job);
+  if (job.data().num_items() == 0) RETURN_IF_ERROR(data::CheckDenseIds(job.data().path(), interactions, item_bytes));
+  if (interactions.num_items < 2) {
+    return absl::DataLossError(absl::StrCat(Printable(job.data().path()), ": the catalogue has one item only; ranking needs two"));
+  }
+  return data::CheckCatalogueFits(interactions.num_items, item_bytes);
+}
+
+// Somebody is there to be trained on, or evaluated.
+absl::Status CheckUsers(const std::string& path, const data::UserCounts& counts, DataUse use) {
+  const bool train = use == DataUse::TRAIN;
+  if ((train ? counts.trained : counts.evaluated) > 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      Printable(path), ": nobody to ", train ? "train on: training" : "evaluate: an evaluation", " takes users with at least ",
+      train ? data::kMinTrainItems : data::kMinEvaluationItems, " items, and the longest of ", counts.all, " users has ",
+      counts.most_items, "; give a log with longer histories"));
+}
+
+// The rules of a job know the batch that it asks for; a log of few users makes all batches smaller.
+absl::Status CheckParts(const Job& job, const data::UserCounts& counts) {
+  const int64_t batch = std::min<int64_t>(job.train().batch_size(), counts.trained);
+  const int64_t smallest = std::max<int64_t>(1, batch / std::max(1, job.parallel().dp()));
+  if (job.train().accumulate() <= smallest) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("train.accumulate is ", job.train().accumulate(), "; allowed: 1 .. ", smallest,
+                                                 ", the samples that a replica has of the largest batch: the log has ", counts.trained,
+                                                 " users to train on"));
+}
+
+// Null where the files have numbers.
+absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source, const std::string& item_ids) {
+  std::unique_ptr<data::MappedIds> ids;
+  if (source.ids() != Data::MAP) return ids;
+  ids = std::make_unique<data::MappedIds>();
+  ASSIGN_OR_RETURN(ids->items, data::IdMap::FromLines(item_ids));
+  ids->closed = !item_ids.empty();
+  return ids;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job, DataUse use, const std::string& item_ids) {
+  const Data& source = job.data();
+  ASSIGN_OR_RETURN(std::unique_ptr<data::MappedIds> ids, IdsOf(source, item_ids));
+  const auto read = source.format() == PAIRS ? data::ReadPairs : data::ReadSequences;
+  ASSIGN_OR_RETURN(data::Interactions interactions, read(source.path(), source.num_items(), ids.get()));
+  const data::UserCounts counts = data::CountUsers(interactions);
+  RETURN_IF_ERROR(CheckUsers(source.path(), counts, use));
+  if (use == DataUse::TRAIN) RETURN_IF_ERROR(CheckParts(job, counts));
+  std::unique_ptr<data::Negatives> negatives;
+  if (!source.negatives_path().empty()) {
+    ASSIGN_OR_RETURN(data::Negatives lists, data::ReadNegatives(source.negatives_path(), interactions, ids.get()));
+    negatives = std::make_unique<data::Negatives>(std::move(lists));
+    if (ids != nullptr) interactions.num_items = ids->items.size();
+  }
+  RETURN_IF_ERROR(CheckCatalogue(job, interactions));
+  return std::make_unique<SequenceData>(std::move(interactions), std::move(negatives), source.path(), source.negatives_path(),
+                                        std::move(ids));
+}
+
+std::string SequenceData::Description() const {
+  const data::UserCounts counts = data::CountUsers(interactions_);
+  const auto text = [](auto count) { return CountText(static_cast<double>(count)); };
+  std::string description = absl::StrCat(text(counts.all), " users, ", text(interactions_.num_items), " items, ",
+                                         text(interactions_.items.values.size()), " interactions");
+  if (counts.trained == counts.all) return description;
+  absl::StrAppend(&description, " (left out: ", text(counts.all - counts.trained), " users of training, with fewer than ",
+                  data::kMinTrainItems, " items");
+  if (counts.evaluated < counts.all) {
+    absl::StrAppend(&description, ", ", text(counts.all - counts.evaluated), " of evaluation, with fewer than ",
+                    data::kMinEvaluationItems);
+  }
+  return description + ")";
+}
+
+std::vector<SavedFile> SequenceData::Files() const {
+  std::vector<SavedFile> files{FileOf(path_, interactions_.source)};
+  if (negatives_ != nullptr) files.push_back(FileOf(negatives_path_, negatives_->source));
+  return files;
+}
+
+std::unique_ptr<Task> SequenceData::MakeTask(const Job& job, const TaskEnvironment& environment) const {
+  return std::make_unique<SequenceRecTask>(job, this, environment);
+}
+
+std::vector<ReferenceColumn> SequenceData::References() const {
+  std::vector<ReferenceColumn> columns;
+  if (interactions_.items.values.size() <= kMaxFloorInteractions) {
+    columns.push_back(FloorColumn("popularity", data::PopularityRanks(interactions_, negatives())));
+    columns.push_back(FloorColumn("transitions", data::TransitionRanks(interactions_, negatives())));
+  }
+  ReferenceColumn reachable{"best reachable", {}};
+  std::ifstream file(ReachablePath(path_));
+  std::string name;
+  double value;
+  while (file >> name >> value) reachable.metrics[name] = value;
+  if (!reachable.metrics.empty()) columns.push_back(std::move(reachable));
+  return columns;
+}
+
+absl::Status WriteReachable(const std::string& path, const data::RankingMetrics& reachable) {
+  std::ofstream file(ReachablePath(path));
+  file << "hr@10 " << reachable.hr10 << "\nndcg@10 " << reachable.ndcg10 << "\n";
+  file.close();
+  if (!file) return absl::NotFoundError(absl::StrCat("cannot write ", ReachablePath(path)));
+  return absl::OkStatus();
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,42 @@
+// Sequential recommendation as a task: samples from an interaction log, the SequenceRec model, ranking metrics over the
+// whole catalogue and over fixed negatives. Users are shared out over replicas for evaluation.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "trainer/data/batch_share.h"
+#include "trainer/data/sequence_sampler.h"
+#include "trainer/tasks/sequence_data.h"
+#include "trainer/models/sequence_rec.h"
+
+namespace tandem::loop {
+
+class SequenceRecTask : public Task {
+ public:
+  SequenceRecTask(const Job& job, const SequenceData* data, const TaskEnvironment& environment);
+
+  int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
+  std::unique_ptr<StepInput> Prepare(int64_t step) const override;
+  Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
+  // A line of the dump: user, target, rank and the 20 best unseen items with ids as in the file, tabs between.
+  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
+
+ private:
+  // Row i - 1 is item i's, whether they are pulled or a parameter.
+  absl::StatusOr<Tensor> AllItems(absl::Duration timeout) const;
+  // Writes the ranks of a block of the evaluated users to their places.
+  void RankUsers(data::Split split, const data::BatchShare& block, const Tensor& items, const EvaluationArgs& args,
+                 std::vector<double>& full, std::vector<double>& sampled) const;
+
+  const Job job_;
+  const SequenceData* data_;
+  data::SequenceSampler sampler_;
+  models::SequenceRec model_;
+  remote::RemoteEmbedding* table_;
+  Variable items_;  // [items, dim]; without a table
+  comm::ProcessGroup* group_;
+};
+
+}  // namespace tandem::loop

@@ -1,0 +1,133 @@
+#include "trainer/tasks/text_task.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "kernels/base/status_macros.h"
+#include "trainer/tasks/embedding_table.h"
+#include "trainer/tasks/evaluation_blocks.h"
+#include "trainer/job/job_options.h"
+#include "trainer/models/model_flops.h"
+
+namespace tandem::loop {
+
+namespace {
+
+constexpr int64_t kEvaluationTokens = 8192;  // a block of windows evaluated together; never changes their losses
+
+struct TextStep : StepInput {
+  std::vector<models::GptInput> parts;
+
+  std::vector<Tensor*> Tensors() override {
+    std::vector<Tensor*> all;
+    for (models::GptInput& part : parts) {
+      all.insert(all.end(), {&part.rows.offsets, &part.rows.positions, &part.rows.row_index, &part.inputs, &part.targets});
+    }
+    return all;
+  }
+};
+
+std::vector<uint64_t> RowIdsOf(const std::vector<int64_t>& symbols) {
+  std::vector<uint64_t> ids(symbols.size());
+  std::transform(symbols.begin(), symbols.end(), ids.begin(), RowIdOf);
+  return ids;
+}
+
+models::GptInput InputOf(const data::WindowBatch& batch, int64_t max_length) {
+  return {.rows = {.offsets = Tensor::FromVector(batch.offsets),
+                   .positions = Tensor::FromVector(batch.positions),
+                   .row_index = Tensor::FromVector(batch.row_index),
+                   .max_length = max_length},
+          .inputs = Tensor::FromVector(batch.inputs),
+          .targets = Tensor::FromVector(batch.targets)};
+}
+
+double FlopsOf(const data::WindowBatch& batch, const models::GptOptions& options) {
+  const auto tokens = static_cast<double>(batch.inputs.size());
+  const double pairs = static_cast<double>(batch.num_samples()) * models::CausalPairs(options.max_length);
+  return models::BlocksFlops({options.layers, options.dim, options.ffn_dim, tokens, pairs}) +
+         models::ProductFlops(tokens, options.dim, options.vocabulary_size);
+}
+
+}  // namespace
+
+TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment)
+    : job_(job),
+      sampler_(&data->text(), {.seed = job.seed(),
+                               .batch_size = job.train().batch_size(),
+                               .max_length = job.model().gpt().max_length()}),
+      model_(GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
+      table_(environment.table),
+      group_(environment.group) {}
+
+std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
+  auto input = std::make_unique<TextStep>();
+  const int num_parts = job_.train().accumulate();
+  std::vector<std::vector<uint64_t>> part_ids;
+  for (int part = 0; part < num_parts; ++part) {
+    const data::WindowBatch batch = sampler_.TrainBatch(step, group_->rank(), group_->size(), part, num_parts);
+    input->global_samples = batch.global_samples;
+    input->global_targets = input->global_tokens = batch.global_targets;
+    input->flops += FlopsOf(batch, model_.options());
+    input->parts.push_back(InputOf(batch, job_.model().gpt().max_length()));
+    if (table_ != nullptr) part_ids.push_back(RowIdsOf(batch.inputs));
+  }
+  if (table_ == nullptr) return input;
+  if (job_.model().gpt().tied_embeddings()) {  // the head reads every row
+    input->ids = AllRowIds(model_.options().vocabulary_size);
+    return input;
+  }
+  remote::MergedIds merged = remote::MergeIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
+  input->ids = std::move(merged.ids);
+  for (int part = 0; part < num_parts; ++part) input->parts[part].inputs = merged.places[part];
+  return input;
+}
+
+Variable TextTask::LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const {
+  return model_.LossSum(context, rows, static_cast<const TextStep&>(input).parts[part]);
+}
+
+void TextTask::WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
+                            std::vector<double>& losses) const {
+  const int64_t length = job_.model().gpt().max_length();
+  const data::WindowBatch batch = sampler_.EvalBatch(block.begin, block.end);
+  Context context({.stream = args.stream, .seed = job_.seed(), .training = false});
+  const models::GptInput input = InputOf(batch, length).To(args.stream->device(), *args.stream);
+  const Tensor tokens = model_.Losses(context, rows, input).ToHost(*args.stream);
+  for (int64_t w = 0; w < batch.num_samples(); ++w) {
+    const float* token = tokens.data<float>() + w * length;
+    double& loss = losses[block.begin + w];
+    loss = std::accumulate(token, token + length, 0.0);
+    if (args.dump) args.dump(absl::StrCat(block.begin + w, "\t", length, "\t", loss / static_cast<double>(length)));
+  }
+}
+
+absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
+  if (split == EvaluationSplit::TEST) return Evaluation();
+  Variable rows;
+  if (table_ != nullptr) {
+    auto pulled = table_->Pull(/*step=*/0, /*create=*/false, AllRowIds(model_.options().vocabulary_size));
+    ASSIGN_OR_RETURN(const Tensor values, pulled->Await(absl::Now() + args.timeout));
+    rows = Variable::Constant(values);
+  }
+  std::vector<double> losses(static_cast<size_t>(sampler_.num_eval_windows()), 0);
+  const int64_t block_windows = std::max<int64_t>(1, kEvaluationTokens / job_.model().gpt().max_length());
+  ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_windows(), block_windows, *group_, args,
+                                                  [&](const data::BatchShare& block) { WindowLosses(block, rows, args, losses); }));
+  if (!whole) return Evaluation();
+  RETURN_IF_ERROR(args.stream->status());  // nobody is to sum what a failed device left
+  // Every place has one non-zero addend: the sum is exact.
+  const ArrayView view = DenseView(losses.data(), Shape{static_cast<int64_t>(losses.size())});
+  RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("window losses")}),
+                                absl::Now() + args.timeout));
+  const double symbols = static_cast<double>(losses.size()) * static_cast<double>(job_.model().gpt().max_length());
+  Evaluation evaluation;
+  evaluation.metrics["loss"] = std::accumulate(losses.begin(), losses.end(), 0.0) / symbols;
+  evaluation.selection = -evaluation.metrics["loss"];
+  evaluation.decides = "loss";
+  return evaluation;
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,40 @@
+// Language modelling as a task: windows of a text, the Gpt model, the mean loss over the whole validation part. Validation
+// windows are shared out over replicas.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "proto/job.pb.h"
+#include "trainer/data/batch_share.h"
+#include "trainer/data/window_sampler.h"
+#include "trainer/tasks/text_data.h"
+#include "trainer/models/gpt.h"
+
+namespace tandem::loop {
+
+class TextTask : public Task {
+ public:
+  TextTask(const Job& job, const TextData* data, const TaskEnvironment& environment);
+
+  int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
+  std::unique_ptr<StepInput> Prepare(int64_t step) const override;
+  Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
+  // "loss": nats per symbol; there is no test split. A line of the dump: window, symbols and mean loss, tabs between.
+  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
+
+  const models::Gpt& model() const { return model_; }
+
+ private:
+  // Writes the summed losses of a block of windows to their places.
+  void WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
+                    std::vector<double>& losses) const;
+
+  const Job job_;
+  data::WindowSampler sampler_;
+  models::Gpt model_;
+  remote::RemoteEmbedding* table_;
+  comm::ProcessGroup* group_;
+};
+
+}  // namespace tandem::loop
