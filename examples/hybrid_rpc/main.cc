@@ -85,7 +85,7 @@ absl::Status Train(rpc::MasterClient& master) {
   for (uint64_t step = 1; step <= kSteps; ++step) {
     const Batch batch = MakeBatch(step, job.rank);
     Context context({.stream = &stream, .step = step, .deadline = Soon()});
-    remote::RemoteContext autograd(*host, context);
+    remote::DistAutogradContext autograd(*host, context);
     ddp->BeginStep(1);
     ddp->BeginPass(0);
     ASSIGN_OR_RETURN(const auto pooled, bag.Forward(autograd.frame(), {Variable::Constant(batch.ids), Variable::Constant(batch.offsets)}));

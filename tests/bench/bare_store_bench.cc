@@ -48,9 +48,9 @@ struct Adagrad {
 template <class Operation>
 class StoreBench {
  public:
-  explicit StoreBench(cli::IdDistribution distribution)
+  explicit StoreBench(bench::IdDistribution distribution)
       : ids_(kIdsOfCall * kCalls), known_(ids_.size()), found_(kIdsOfCall), memory_(Buffer::Allocate(kIdsOfCall * kRowBytes)) {
-    cli::IdSource source(kStoreRows, distribution, 0);
+    bench::IdSource source(kStoreRows, distribution, 0);
     for (size_t i = 0; i < ids_.size(); ++i) known_[i] = rows_.Find(ids_[i] = source.Next(0));
     for (uint64_t id = 1; id <= kStoreRows; ++id) rows_.row(rows_.Find(id))[0] = FirstOf(id);
     std::fill(values(), values() + kIdsOfCall * kDim, 1.0f);
@@ -89,7 +89,7 @@ class StoreBench {
     }
     ++passes_;
   }
-  static double RateOf(const std::vector<double>& seconds) { return static_cast<double>(kIdsOfCall) / cli::Median(seconds); }
+  static double RateOf(const std::vector<double>& seconds) { return static_cast<double>(kIdsOfCall) / bench::Median(seconds); }
   static double BestRate(const std::vector<double> (&seconds)[4]) {
     double best = 0;
     for (const auto& of_way : seconds) best = std::max(best, RateOf(of_way));
@@ -141,8 +141,8 @@ class StoreBench {
 
 template <class Operation>
 void RunBoth() {
-  StoreBench<Operation>(cli::IdDistribution::UNIFORM).Run("uniform");
-  StoreBench<Operation>(cli::IdDistribution::ZIPF).Run("zipf");
+  StoreBench<Operation>(bench::IdDistribution::UNIFORM).Run("uniform");
+  StoreBench<Operation>(bench::IdDistribution::ZIPF).Run("zipf");
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ rpc::Payload PayloadOf(const std::shared_ptr<Buffer>& message, size_t num_bytes)
   const Rows rows, shown;  // pushed to, and pulled
   for (uint64_t id = 1; id <= kNumRows; ++id) shown.row(shown.Find(id))[0] = static_cast<float>(id);
   uint64_t num_pushed = 0;
-  cli::RawBytesService raw;
+  bench::RawBytesService raw;
   rpc::Server server;
   raw.Register(server);
   server.Handle(kService, "Push", rpc::MethodKind::STREAM, [&](rpc::Payload message, rpc::Reply reply) {
@@ -125,9 +125,9 @@ class Client {
   }
 
   // Bytes a second, as all that follows.
-  std::vector<double> Raw(cli::RawBytesClient::Direction direction) {
+  std::vector<double> Raw(bench::RawBytesClient::Direction direction) {
     std::vector<double> rates;
-    for (const int window : cli::kRawWindows) {
+    for (const int window : bench::kRawWindows) {
       const absl::StatusOr<double> rate = raw_.Measure(direction, window, absl::Seconds(kSeconds));
       TANDEM_CHECK(rate.ok());
       rates.push_back(*rate);
@@ -210,7 +210,7 @@ class Client {
 
   const Rows rows_;
   rpc::Channel channel_;
-  cli::RawBytesClient raw_;
+  bench::RawBytesClient raw_;
   const std::shared_ptr<Buffer> pulled_;
   uint64_t num_drawn_ = 0;
 };
@@ -233,7 +233,7 @@ int main() {
   TANDEM_CHECK_GE(server, 0);
   if (server == 0) Serve(pipe_ends[1]);
   Client client(ReadLine(pipe_ends[0]));
-  using Direction = tandem::cli::RawBytesClient::Direction;
+  using Direction = tandem::bench::RawBytesClient::Direction;
   std::printf("M rows/s of 64 f32 over a gRPC stream, GB/s of ids and rows, and what they are of a raw stream's; medians of %d\n"
               "%-6s %7s %8s %6s %5s %5s\n",
               kRepetitions, "", "on way", "M rows/s", "GB/s", "raw", "share");
@@ -246,11 +246,11 @@ int main() {
         by_window.push_back(client.Raw(direction));
         rates.push_back(pull ? client.Pull(window) : client.Push(window));
       }
-      const std::vector<double> raw = tandem::cli::RatesOfBestWindow(by_window);
+      const std::vector<double> raw = tandem::bench::RatesOfBestWindow(by_window);
       for (size_t i = 0; i < rates.size(); ++i) shares.push_back(rates[i] / raw[i]);
-      const double rate = tandem::cli::Median(rates);
+      const double rate = tandem::bench::Median(rates);
       std::printf("%-6s %7d %8.2f %6.2f %5.2f %5.2f\n", pull ? "pulls" : "pushes", window, rate / (kRowBytes + sizeof(uint64_t)) * 1e-6,
-                  rate * 1e-9, tandem::cli::Median(raw) * 1e-9, tandem::cli::Median(shares));
+                  rate * 1e-9, tandem::bench::Median(raw) * 1e-9, tandem::bench::Median(shares));
       std::fflush(stdout);
     }
   }

@@ -7,7 +7,7 @@
 #include "ps/wire/wire_codec.h"
 #include "trainer/bench/ids.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -89,4 +89,4 @@ std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint
   return rows;
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

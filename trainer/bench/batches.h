@@ -11,7 +11,7 @@
 #include "absl/types/span.h"
 #include "proto/bench.pb.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 inline constexpr int kNumBatches = 8;     // of a client; steps take them in turn
 inline constexpr size_t kSampleIds = 26;  // looked up for a sample, as in Criteo's data
@@ -47,4 +47,4 @@ inline float PushSign(uint64_t step) { return step / kNumBatches % 2 == 0 ? 1.0f
 // The rows of `ids` after so many steps of all clients: [ids.size(), dim].
 std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint64_t> ids, uint64_t num_steps);
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

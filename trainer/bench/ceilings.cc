@@ -22,7 +22,7 @@
 #include "kernels/gemm.h"
 #include "trainer/bench/figures.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -195,4 +195,4 @@ Ceilings Mean(const Ceilings& a, const Ceilings& b) {
           (a.f32_fma_alone + b.f32_fma_alone) / 2, (a.copy_bytes + b.copy_bytes) / 2};
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

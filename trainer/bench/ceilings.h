@@ -5,7 +5,7 @@
 #include "kernels/base/device.h"
 #include "kernels/base/dtype.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 struct Ceilings {
   double f32_matmul = 0, bf16_matmul = 0;  // floating point operations a second
@@ -21,4 +21,4 @@ Ceilings MeasureCeilings(int threads, DType operands);
 absl::StatusOr<Ceilings> MeasureDeviceCeilings(Device device);
 Ceilings Mean(const Ceilings& a, const Ceilings& b);
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

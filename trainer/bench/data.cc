@@ -6,7 +6,7 @@
 #include "trainer/tasks/sequence_data.h"
 #include "trainer/tasks/text_data.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -71,16 +71,16 @@ absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset, const std::vect
   if (preset == "gpt" || preset == "gpt2") {
     const bool small = preset == "gpt";
     ASSIGN_OR_RETURN(bench.job, ParseJob(small ? kGpt : kGpt2, "preset " + preset, sets, {.num_trainers = 1}));
-    bench.data = std::make_unique<loop::TextData>(
+    bench.data = std::make_unique<tasks::TextData>(
         RandomText(small ? kGptVocabulary : kGpt2Vocabulary, bench.job.model().gpt().max_length()));
   } else if (preset == "sasrec") {
     ASSIGN_OR_RETURN(bench.job, ParseJob(kSasRec, "preset sasrec", sets, {.num_trainers = 1}));
-    bench.data = std::make_unique<loop::SequenceData>(RandomLog(), nullptr, "random");
+    bench.data = std::make_unique<tasks::SequenceData>(RandomLog(), nullptr, "random");
   } else {
     ASSIGN_OR_RETURN(bench.job, LoadJob(preset, sets, {.num_trainers = 1}));
-    ASSIGN_OR_RETURN(bench.data, loop::ReadJobData(bench.job));
+    ASSIGN_OR_RETURN(bench.data, tasks::ReadJobData(bench.job));
   }
   return bench;
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

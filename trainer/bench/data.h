@@ -10,11 +10,11 @@
 #include "proto/job.pb.h"
 #include "trainer/tasks/job_data.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 struct BenchJob {
   Job job;  // resolved
-  std::unique_ptr<loop::JobData> data;
+  std::unique_ptr<tasks::JobData> data;
 };
 
 // "gpt": 4 layers, dim 256, 4 heads, windows of 256, batch 8, 8,192 symbols, untied head, AdamW. "sasrec": 2 blocks, dim 64, 1 head, 200
@@ -22,4 +22,4 @@ struct BenchJob {
 // a job file, whose data are read. `sets` as for LoadJob.
 absl::StatusOr<BenchJob> MakeBenchJob(const std::string& preset, const std::vector<std::string>& sets);
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

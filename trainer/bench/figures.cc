@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 double Quantile(std::vector<double> values, double part) {
   TANDEM_CHECK(!values.empty());
@@ -37,4 +37,4 @@ absl::Status JsonFile::Write(const std::vector<std::string>& objects) {
   return status();
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

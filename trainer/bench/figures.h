@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 // The value below which the share `part` of all lies. REQUIRES: values, and part in [0, 1].
 double Quantile(std::vector<double> values, double part);
@@ -26,4 +26,4 @@ class JsonFile {
   std::ofstream file_;
 };
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

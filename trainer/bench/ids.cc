@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -28,4 +28,4 @@ uint64_t IdSource::Next(uint64_t batch) {
   return 1 + static_cast<uint64_t>(found - cumulative_.begin()) * kRankStride % rows_;
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -6,7 +6,7 @@
 
 #include "kernels/base/random.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 enum class IdDistribution { UNIFORM, ZIPF };  // ZIPF: the k-th most frequent id with odds k^-1.05
 
@@ -24,4 +24,4 @@ class IdSource {
   std::vector<double> cumulative_;  // by rank; empty: uniform
 };
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -20,13 +20,13 @@
 #include "trainer/bench/pull_push_roles.h"
 #include "trainer/bench/raw_bytes.h"
 #include "trainer/bench/batches.h"
-#include "trainer/cli/commands.h"
+#include "trainer/bench/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/signals.h"
 #include "trainer/cli/supervisor.h"
 #include "trainer/report/json.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -182,7 +182,7 @@ std::vector<std::string> RoleArguments(const PullPushCase& bench, const char* ro
 }
 
 struct CaseOutcome {
-  Supervisor::Outcome processes;
+  cli::Supervisor::Outcome processes;
   std::vector<PullPushFigures> clients;
 };
 
@@ -198,14 +198,14 @@ absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
   master.RegisterHandlers(server);
   reports.Register(server);
   RETURN_IF_ERROR(server.Start("127.0.0.1:0"));
-  Supervisor supervisor(&secret);
+  cli::Supervisor supervisor(&secret);
   for (uint32_t i = 0; i < bench.servers(); ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("ps-", i), RoleArguments(bench, "server", server.address(), i)));
   }
   for (uint32_t i = 0; i < bench.clients(); ++i) {
     RETURN_IF_ERROR(supervisor.Start(absl::StrCat("trainer-", i), RoleArguments(bench, "client", server.address(), i)));
   }
-  const Supervisor::Outcome outcome = supervisor.Run();
+  const cli::Supervisor::Outcome outcome = supervisor.Run();
   server.Shutdown(0);
   CaseOutcome ended{outcome, reports.Take()};
   if (ended.processes.exit_code == 0 && ended.clients.size() != bench.clients()) {
@@ -246,15 +246,15 @@ std::string JsonObject(const Measured& m) {
       ",\"threads\":", m.bench.threads(), ",\"permits\":", m.bench.permits(), ",\"rows\":", m.bench.rows(), ",\"dim\":", m.bench.dim(),
       ",\"batch\":", m.bench.batch(), ",\"ids\":\"", IdsName(m.bench),
       "\",\"path\":\"", PathName(m.bench), "\",\"wire\":\"", ps::NameOf(m.bench.wire()),
-      "\",\"rows_per_second\":", loop::JsonNumber(m.rows_per_second),
-      ",\"gb_per_second\":", loop::JsonNumber(m.bytes_per_second * 1e-9), ",\"p50_ms\":", loop::JsonNumber(m.p50_seconds * 1e3),
-      ",\"p99_ms\":", loop::JsonNumber(m.p99_seconds * 1e3), ",\"pull_ms\":", loop::JsonNumber(m.pull_seconds * 1e3),
-      ",\"own_ms\":", loop::JsonNumber(m.own_seconds * 1e3), ",\"push_ms\":", loop::JsonNumber(m.push_seconds * 1e3),
-      ",\"raw_", PathName(m.bench), "_gb_per_second\":", loop::JsonNumber(m.raw_bytes_per_second * 1e-9),
-      ",\"ratio_to_raw_", PathName(m.bench), "\":", loop::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
+      "\",\"rows_per_second\":", report::JsonNumber(m.rows_per_second),
+      ",\"gb_per_second\":", report::JsonNumber(m.bytes_per_second * 1e-9), ",\"p50_ms\":", report::JsonNumber(m.p50_seconds * 1e3),
+      ",\"p99_ms\":", report::JsonNumber(m.p99_seconds * 1e3), ",\"pull_ms\":", report::JsonNumber(m.pull_seconds * 1e3),
+      ",\"own_ms\":", report::JsonNumber(m.own_seconds * 1e3), ",\"push_ms\":", report::JsonNumber(m.push_seconds * 1e3),
+      ",\"raw_", PathName(m.bench), "_gb_per_second\":", report::JsonNumber(m.raw_bytes_per_second * 1e-9),
+      ",\"ratio_to_raw_", PathName(m.bench), "\":", report::JsonNumber(m.ratio), ",\"correct\":", m.wrong.empty() ? "true" : "false", "}");
 }
 
-absl::StatusOr<PullPushCase> MakeCase(const BenchPullPushOptions& options, const std::string& mode, uint32_t dim,
+absl::StatusOr<PullPushCase> MakeCase(const PullPushOptions& options, const std::string& mode, uint32_t dim,
                                       const std::string& ids, const std::string& wire, const std::string& path) {
   PullPushCase bench;
   bench.set_path(path == "shm" ? PullPushCase::SHM : PullPushCase::GRPC);
@@ -294,7 +294,7 @@ bool Wanted(const std::vector<std::string>& paths, const char* path, bool by_def
   return std::any_of(paths.begin(), paths.end(), [&](const std::string& asked) { return asked == path || asked == "all"; });
 }
 
-absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& options) {
+absl::StatusOr<std::vector<PullPushCase>> Plan(const PullPushOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<PullPushCase> plan;
   const std::vector<std::string> all_modes{"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"};
@@ -318,12 +318,12 @@ absl::StatusOr<std::vector<PullPushCase>> Plan(const BenchPullPushOptions& optio
   return plan;
 }
 
-int RunRole(const BenchPullPushOptions& options) {
+int RunRole(const PullPushOptions& options) {
   PullPushCase bench;
   if (!google::protobuf::TextFormat::ParseFromString(options.one_case, &bench)) {
-    return ReportError(absl::InvalidArgumentError("--case is no case"));
+    return cli::ReportError(absl::InvalidArgumentError("--case is no case"));
   }
-  RoleOptions role;
+  cli::RoleOptions role;
   role.master = options.master;
   role.index = options.index;
   role.secret_file = options.secret_file;
@@ -332,27 +332,27 @@ int RunRole(const BenchPullPushOptions& options) {
 
 }  // namespace
 
-int BenchPullPush(const BenchPullPushOptions& options) {
+int BenchPullPush(const PullPushOptions& options) {
   if (!options.role.empty()) return RunRole(options);
-  CatchSignals();
+  cli::CatchSignals();
   const auto plan = Plan(options);
-  if (!plan.ok()) return ReportError(plan.status());
+  if (!plan.ok()) return cli::ReportError(plan.status());
   JsonFile json(options.json);
-  if (absl::Status status = json.status(); !status.ok()) return ReportError(status);
+  if (absl::Status status = json.status(); !status.ok()) return cli::ReportError(status);
   PrintHead(*plan);
   std::vector<std::string> objects;
   bool all_correct = true;
   for (const PullPushCase& bench : *plan) {
     const auto outcome = RunCase(bench);
-    if (!outcome.ok()) return ReportError(outcome.status());
-    if (outcome->processes.exit_code != 0) return ReportOutcome(outcome->processes);
+    if (!outcome.ok()) return cli::ReportError(outcome.status());
+    if (outcome->processes.exit_code != 0) return cli::ReportOutcome(outcome->processes);
     const Measured measured = Summarise(bench, outcome->clients);
     Print(measured);
     all_correct &= measured.wrong.empty();
     objects.push_back(JsonObject(measured));
   }
-  if (absl::Status status = json.Write(objects); !status.ok()) return ReportError(status);
-  return all_correct ? 0 : ReportError(absl::InternalError("rows or weights are not what the steps make of them"));
+  if (absl::Status status = json.Write(objects); !status.ok()) return cli::ReportError(status);
+  return all_correct ? 0 : cli::ReportError(absl::InternalError("rows or weights are not what the steps make of them"));
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -18,7 +18,7 @@
 #include "trainer/comm/host/cpu_group.h"
 #include "trainer/parallel/data_parallel/ddp.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -411,4 +411,4 @@ absl::StatusOr<PullPushFigures> PullPushClient::Run() {
   return figures;
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

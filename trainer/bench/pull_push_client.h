@@ -18,7 +18,7 @@
 #include "trainer/bench/raw_bytes.h"
 #include "trainer/comm/process_group.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 class PullPushClient {
  public:
@@ -99,4 +99,4 @@ class PullPushClient {
   std::vector<float> pooled_;                                 // POOLED: [bags, dim]
 };
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

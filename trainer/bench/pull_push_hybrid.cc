@@ -13,7 +13,7 @@
 #include "trainer/bench/pull_push_roles.h"
 #include "trainer/sparse/pooling.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -22,7 +22,7 @@ constexpr uint64_t kLabelStream = 3;
 constexpr double kDenseRate = 0.05;
 constexpr double kRowRate = 1;  // of gradients divided by the global batch: rows move by some 1e-5 a step
 
-remote::DistOptimizer::Options Rates(uint32_t table) {
+sparse::StepOptimizer::Options Rates(uint32_t table) {
   return {.dense = {.kind = optim::ScheduleKind::CONSTANT, .learning_rate = kDenseRate},
           .tables = {{table, {.kind = optim::ScheduleKind::CONSTANT, .learning_rate = kRowRate}}}};
 }
@@ -65,7 +65,7 @@ HybridReplica::Lookup HybridReplica::LookUp(uint64_t step) const {
     lookup.bytes = PooledBytes(bench_);
     return lookup;
   }
-  remote::MergedIds merged = remote::MergeIds({absl::MakeConstSpan(batches_[(step - 1) % kNumBatches])});
+  sparse::MergedIds merged = sparse::MergeIds({absl::MakeConstSpan(batches_[(step - 1) % kNumBatches])});
   lookup.places = merged.places[0];
   lookup.bytes = RowBytes(bench_, merged.ids.size());
   lookup.ids = std::move(merged.ids);
@@ -80,7 +80,7 @@ void HybridReplica::Pull(uint64_t step, Lookup* lookup) {
   }
 }
 
-Variable HybridReplica::Enter(Context& context, remote::DistAutogradContext& autograd) {
+Variable HybridReplica::Enter(Context& context, sparse::StepPushes& autograd) {
   return lookup_.rows != nullptr ? rows_.Enter(context, *lookup_.rows, autograd, /*last_pass=*/0)
                                  : bags_.Enter(context, *lookup_.bags, autograd);
 }
@@ -89,7 +89,7 @@ void HybridReplica::ForwardBackward(Context& context, const Variable& pulled) {
   if (context.failed()) return;
   const Variable sums = lookup_.rows == nullptr
                             ? pulled
-                            : remote::PoolRows(context, pulled, {lookup_.places, offsets_tensor_}, remote::Pooling::SUM);
+                            : sparse::PoolRows(context, pulled, {lookup_.places, offsets_tensor_}, ps::Pooling::SUM);
   const Variable hidden = hidden_.ForwardActivated(context, sums, kernels::Activation::RELU);
   const Variable logits = ops::Reshape(context, output_.Forward(context, hidden), Shape{bench_.batch()});
   const Variable loss = ops::BinaryCrossEntropySum(context, logits, labels_[(context.step() - 1) % kNumBatches]);
@@ -100,7 +100,7 @@ void HybridReplica::ForwardBackward(Context& context, const Variable& pulled) {
   }
 }
 
-absl::Status HybridReplica::Commit(Context& context, remote::DistAutogradContext& autograd, bool another_follows) {
+absl::Status HybridReplica::Commit(Context& context, sparse::StepPushes& autograd, bool another_follows) {
   Lookup next;
   if (another_follows) next = LookUp(context.step() + 1);  // while gradients travel
   optimizer_.AwaitPushes(context, autograd);
@@ -116,7 +116,7 @@ absl::Status HybridReplica::Commit(Context& context, remote::DistAutogradContext
 absl::Status HybridReplica::Step(bool another_follows, PullPushRepetition* times) {
   const uint64_t step = num_steps_ + 1;
   Context context({.stream = &stream_, .step = step, .deadline = absl::Now() + kBenchTimeout});
-  remote::DistAutogradContext autograd(client_, step, static_cast<uint32_t>(group_->rank()));
+  sparse::StepPushes autograd(client_, step, static_cast<uint32_t>(group_->rank()));
   ddp_->BeginStep(1);
   ddp_->BeginPass(0);
   Stopwatch watch;
@@ -143,4 +143,4 @@ absl::Status HybridReplica::Step(bool another_follows, PullPushRepetition* times
   return absl::OkStatus();
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

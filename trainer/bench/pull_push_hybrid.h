@@ -18,7 +18,7 @@
 #include "trainer/sparse/pooled_embedding.h"
 #include "trainer/sparse/remote_embedding.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 class HybridReplica {
  public:
@@ -40,16 +40,16 @@ class HybridReplica {
   struct Lookup {
     std::vector<uint64_t> ids;  // distinct, until they are pulled
     Tensor places;              // of the batch's ids among them
-    std::unique_ptr<remote::PulledRows> rows;
-    std::unique_ptr<remote::PulledBags> bags;
+    std::unique_ptr<sparse::PulledRows> rows;
+    std::unique_ptr<sparse::PulledBags> bags;
     double bytes = 0;  // of ids and rows, one way
   };
   Lookup LookUp(uint64_t step) const;
   void Pull(uint64_t step, Lookup* lookup);
   // Waits for the rows, [ids, dim], or for the sums of the samples' rows, [samples, dim].
-  Variable Enter(Context& context, remote::DistAutogradContext& autograd);
+  Variable Enter(Context& context, sparse::StepPushes& autograd);
   void ForwardBackward(Context& context, const Variable& pulled);
-  absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool another_follows);
+  absl::Status Commit(Context& context, sparse::StepPushes& autograd, bool another_follows);
 
   const PullPushCase& bench_;
   ps::Client* const client_;
@@ -64,12 +64,12 @@ class HybridReplica {
   const nn::Linear hidden_, output_;
   optim::DenseOptimizer dense_;
   std::unique_ptr<parallel::Ddp> ddp_;
-  remote::RemoteEmbedding rows_;
-  remote::PooledEmbedding bags_;
-  remote::DistOptimizer optimizer_;
+  sparse::RemoteEmbedding rows_;
+  sparse::PooledEmbedding bags_;
+  sparse::StepOptimizer optimizer_;
   Lookup lookup_;
   bool pulled_ahead_ = false;  // lookup_ is the next step's
   uint64_t num_steps_ = 0;
 };
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -15,7 +15,7 @@
 #include "trainer/bench/pull_push_roles.h"
 #include "trainer/comm/host/thread_group.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -101,4 +101,4 @@ absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const T
   return std::string();
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

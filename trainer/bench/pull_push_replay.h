@@ -11,7 +11,7 @@
 #include "proto/embedding.pb.h"
 #include "trainer/bench/pull_push_hybrid.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 // What is wrong with `replica`'s dense parameters and the servers' rows, which `rows` reads in f32; empty: nothing. Where rows travel
 // rounded, or servers share a bag, sums round otherwise than here: then rows must have moved as far as here, to within what that explains,
@@ -19,4 +19,4 @@ namespace tandem::cli {
 absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table, const HybridReplica& replica,
                                               ps::Client& rows, absl::Span<const uint64_t> sampled);
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -16,11 +16,11 @@
 #include "trainer/cli/job_secret.h"
 #include "trainer/cli/member.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const RoleOptions& options, const rpc::Credentials& credentials,
+absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const cli::RoleOptions& options, const rpc::Credentials& credentials,
                                                              const std::string& address) {
   rpc::MemberSelf self;
   self.role = role;
@@ -32,8 +32,8 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const Ro
                                     {.credentials = credentials});
 }
 
-absl::Status Serve(const PullPushCase& bench, const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "ps"));
+absl::Status Serve(const PullPushCase& bench, const cli::RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, cli::CredentialsOfRole(options, "ps"));
   ps::TableHost host(bench.threads());
   ps::EmbeddingService service(host);
   RawBytesService raw;
@@ -51,8 +51,8 @@ absl::Status Serve(const PullPushCase& bench, const RoleOptions& options, std::u
   return status;
 }
 
-absl::Status MeasureAndReport(const PullPushCase& bench, const RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
-  ASSIGN_OR_RETURN(const rpc::Credentials credentials, CredentialsOfRole(options, "trainer"));
+absl::Status MeasureAndReport(const PullPushCase& bench, const cli::RoleOptions& options, std::unique_ptr<rpc::MasterClient>& master) {
+  ASSIGN_OR_RETURN(const rpc::Credentials credentials, cli::CredentialsOfRole(options, "trainer"));
   ASSIGN_OR_RETURN(master, JoinBench(TRAINER, options, credentials, /*address=*/""));
   ASSIGN_OR_RETURN(const PullPushFigures figures, PullPushClient(bench, *master).Run());
   rpc::Channel parent(options.master, credentials);
@@ -62,16 +62,16 @@ absl::Status MeasureAndReport(const PullPushCase& bench, const RoleOptions& opti
 
 }  // namespace
 
-int RunPullPushServer(const PullPushCase& bench, const RoleOptions& options) {
+int RunPullPushServer(const PullPushCase& bench, const cli::RoleOptions& options) {
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = Serve(bench, options, master);
-  return LeaveJob(PS, options.index, master.get(), status);
+  return cli::LeaveJob(PS, options.index, master.get(), status);
 }
 
-int RunPullPushClient(const PullPushCase& bench, const RoleOptions& options) {
+int RunPullPushClient(const PullPushCase& bench, const cli::RoleOptions& options) {
   std::unique_ptr<rpc::MasterClient> master;
   const absl::Status status = MeasureAndReport(bench, options, master);
-  return LeaveJob(TRAINER, options.index, master.get(), status);
+  return cli::LeaveJob(TRAINER, options.index, master.get(), status);
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

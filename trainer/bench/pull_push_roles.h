@@ -7,13 +7,13 @@
 #include "proto/bench.pb.h"
 #include "trainer/cli/run_options.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 // How long any wait of the bench may take: for others to start, to meet, to answer.
 inline constexpr absl::Duration kBenchTimeout = absl::Seconds(60);
 
 // Of `options`, the master's address and the index count. Both return the process's exit code.
-int RunPullPushServer(const PullPushCase& bench, const RoleOptions& options);
-int RunPullPushClient(const PullPushCase& bench, const RoleOptions& options);
+int RunPullPushServer(const PullPushCase& bench, const cli::RoleOptions& options);
+int RunPullPushClient(const PullPushCase& bench, const cli::RoleOptions& options);
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -11,7 +11,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/bench/figures.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -129,4 +129,4 @@ absl::StatusOr<double> RawBytesClient::Measure(Direction direction, int window, 
   return static_cast<double>(on_the_way->num_answered * kMessageBytes) / watch.Seconds();
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

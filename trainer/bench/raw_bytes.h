@@ -17,7 +17,7 @@
 #include "rpc/server.h"
 #include "rpc/shared/stream.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 // The memory that messages are gathered from. Thread rule: any thread.
 class RawMemory {
@@ -65,4 +65,4 @@ class RawBytesClient {
   std::unique_ptr<rpc::SharedStreams> shared_;  // null: gRPC
 };
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -13,7 +13,7 @@
 #include "trainer/bench/ceilings.h"
 #include "trainer/bench/data.h"
 #include "trainer/bench/figures.h"
-#include "trainer/cli/commands.h"
+#include "trainer/bench/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/cli/report.h"
 #include "trainer/comm/host/thread_group.h"
@@ -21,7 +21,7 @@
 #include "trainer/report/json.h"
 #include "trainer/loop/train_loop.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -103,7 +103,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   job.mutable_runtime()->set_threads(threads);
   job.mutable_train()->set_precision(bf16 ? Train::BF16 : Train::F32);
   job.mutable_train()->set_max_epochs(0);
-  ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
+  ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
   const Device device = place.device;
   const int warm_up_steps = WarmUpSteps(device);
   job.mutable_train()->set_max_steps(warm_up_steps + num_steps + 1 + kTracedSteps + 1);  // the evaluation after the last is not traced
@@ -129,7 +129,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
        .device = device,
        .compute = bf16 ? DType::BF16 : DType::F32,
        .on_step =
-           [&](const loop::StepRecord& record) {
+           [&](const report::StepRecord& record) {
              if (record.step <= warm_up_steps || record.step > warm_up_steps + num_steps) return;
              samples.push_back(record.samples_per_second);
              tokens.push_back(record.tokens_per_second);
@@ -163,7 +163,7 @@ double LeastSeconds(const std::string& name, const Share& share, const Measured&
 void Print(const Measured& m) {
   std::printf("\n%s  %s  %d thread%s   %.0f tokens/s  %.1f samples/s  %.1f ms a step on %s\n", m.job.c_str(), m.dtype.c_str(),
               m.threads, m.threads == 1 ? "" : "s", m.tokens_per_second, m.samples_per_second, m.step_seconds * 1e3,
-              DeviceName(m.device));
+              cli::DeviceName(m.device));
   std::fflush(stdout);
   const std::string split = m.ceilings.f32_split > 0 ? absl::StrFormat(", in pieces of bf16 %.0f", m.ceilings.f32_split * 1e-9) : "";
   const std::string alone = m.ceilings.f32_fma_alone > 0 ? absl::StrFormat(" (alone %.0f)", m.ceilings.f32_fma_alone * 1e-9) : "";
@@ -207,10 +207,10 @@ void Print(const Measured& m) {
 }
 
 std::string JsonObject(const Measured& m) {
-  return absl::StrCat("{\"job\":", loop::JsonString(m.job), ",\"threads\":", m.threads, ",\"dtype\":", loop::JsonString(m.dtype),
-                      ",\"device\":", loop::JsonString(DeviceName(m.device)),
-                      ",\"tokens_per_second\":", loop::JsonNumber(m.tokens_per_second),
-                      ",\"samples_per_second\":", loop::JsonNumber(m.samples_per_second), "}");
+  return absl::StrCat("{\"job\":", report::JsonString(m.job), ",\"threads\":", m.threads, ",\"dtype\":", report::JsonString(m.dtype),
+                      ",\"device\":", report::JsonString(cli::DeviceName(m.device)),
+                      ",\"tokens_per_second\":", report::JsonNumber(m.tokens_per_second),
+                      ",\"samples_per_second\":", report::JsonNumber(m.samples_per_second), "}");
 }
 
 struct Combination {
@@ -220,13 +220,13 @@ struct Combination {
 };
 
 // What is to be measured. Refuses bf16 for a job that was asked for by name and has none.
-absl::StatusOr<std::vector<Combination>> Plan(const BenchStepOptions& options, const std::vector<BenchJob>& benches) {
+absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options, const std::vector<BenchJob>& benches) {
   const auto asked = [&](const char* dtype) {
     return options.dtypes.empty() || std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;
   };
   std::vector<Combination> plan;
   for (const BenchJob& bench : benches) {
-    ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(bench.job, /*place=*/0, /*num_trainers=*/1));
+    ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(bench.job, /*place=*/0, /*num_trainers=*/1));
     // Threads of the CPU change nothing on a device.
     const std::vector<int> both{1, 2}, one{1};
     const std::vector<int>& threads = !options.threads.empty() ? options.threads : place.device.is_cuda() ? one : both;
@@ -242,7 +242,7 @@ absl::StatusOr<std::vector<Combination>> Plan(const BenchStepOptions& options, c
   return plan;
 }
 
-absl::Status Run(const BenchStepOptions& options) {
+absl::Status Run(const StepOptions& options) {
   const std::vector<std::string> presets = options.presets.empty() ? std::vector<std::string>{"gpt", "sasrec"} : options.presets;
   std::vector<BenchJob> benches;
   for (const std::string& preset : presets) {
@@ -263,9 +263,9 @@ absl::Status Run(const BenchStepOptions& options) {
 
 }  // namespace
 
-int BenchStep(const BenchStepOptions& options) {
+int BenchStep(const StepOptions& options) {
   const absl::Status status = Run(options);
-  return status.ok() ? 0 : ReportError(status);
+  return status.ok() ? 0 : cli::ReportError(status);
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

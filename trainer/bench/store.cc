@@ -21,11 +21,11 @@
 #include "ps/store/table.h"
 #include "trainer/bench/figures.h"
 #include "trainer/bench/ids.h"
-#include "trainer/cli/commands.h"
+#include "trainer/bench/commands.h"
 #include "trainer/cli/failure.h"
 #include "trainer/report/json.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 
 namespace {
 
@@ -66,7 +66,7 @@ struct StoreFigures {
 // What one operation on one table is measured with.
 class StoreBench {
  public:
-  StoreBench(ps::Table& table, const BenchStoreOptions& options, IdDistribution distribution)
+  StoreBench(ps::Table& table, const StoreOptions& options, IdDistribution distribution)
       : table_(table),
         repetitions_(options.repetitions),
         dim_(table.spec().dim()),
@@ -267,7 +267,7 @@ StoreFigures Grow(uint32_t dim, double bytes) {
   return figures;
 }
 
-void PrintHead(const BenchStoreOptions& options) {
+void PrintHead(const StoreOptions& options) {
   std::printf(
       "One thread. known: the same rows, found beforehand, in the same run. GB/s: f32 weights read by gather, weights and slots read and\n"
       "written by updates. A call has %u ids; of grow, which creates rows with bf16 weights and a row-wise Adagrad, %zu. Rates: of grow all\n"
@@ -296,15 +296,15 @@ void Print(const StoreFigures& f) {
 std::string JsonObject(const StoreFigures& f) {
   std::string text = absl::StrCat(
       "{\"op\":\"", f.op, "\",\"ids\":\"", f.ids, "\",\"dim\":", f.dim, ",\"rows\":", f.rows, ",\"storage\":\"", f.storage,
-      "\",\"rows_per_second\":", loop::JsonNumber(f.rows_per_second));
+      "\",\"rows_per_second\":", report::JsonNumber(f.rows_per_second));
   if (f.ceiling_rows_per_second > 0) {
-    absl::StrAppend(&text, ",\"ceiling_rows_per_second\":", loop::JsonNumber(f.ceiling_rows_per_second),
-                    ",\"ratio\":", loop::JsonNumber(f.rows_per_second / f.ceiling_rows_per_second),
-                    ",\"gb_per_second\":", loop::JsonNumber(f.bytes_per_second * 1e-9));
+    absl::StrAppend(&text, ",\"ceiling_rows_per_second\":", report::JsonNumber(f.ceiling_rows_per_second),
+                    ",\"ratio\":", report::JsonNumber(f.rows_per_second / f.ceiling_rows_per_second),
+                    ",\"gb_per_second\":", report::JsonNumber(f.bytes_per_second * 1e-9));
   }
-  absl::StrAppend(&text, ",\"p50_us\":", loop::JsonNumber(f.p50_us), ",\"p99_us\":", loop::JsonNumber(f.p99_us),
-                  ",\"max_us\":", loop::JsonNumber(f.max_us), ",\"bytes_per_row\":", loop::JsonNumber(f.bytes_per_row),
-                  ",\"field_bytes\":", loop::JsonNumber(f.field_bytes), ",\"correct\":", f.correct ? "true" : "false", "}");
+  absl::StrAppend(&text, ",\"p50_us\":", report::JsonNumber(f.p50_us), ",\"p99_us\":", report::JsonNumber(f.p99_us),
+                  ",\"max_us\":", report::JsonNumber(f.max_us), ",\"bytes_per_row\":", report::JsonNumber(f.bytes_per_row),
+                  ",\"field_bytes\":", report::JsonNumber(f.field_bytes), ",\"correct\":", f.correct ? "true" : "false", "}");
   return text;
 }
 
@@ -329,7 +329,7 @@ struct Case {
   std::vector<std::string> ids;
 };
 
-std::vector<Case> Plan(const BenchStoreOptions& options) {
+std::vector<Case> Plan(const StoreOptions& options) {
   const auto or_all = [](const auto& asked, auto all) { return asked.empty() ? all : asked; };
   std::vector<Case> plan;
   for (const std::string& op : or_all(options.ops, std::vector<std::string>{"gather", "sgd", "adagrad"})) {
@@ -341,7 +341,7 @@ std::vector<Case> Plan(const BenchStoreOptions& options) {
   return plan;
 }
 
-absl::StatusOr<std::vector<StoreFigures>> RunCase(const Case& one, const BenchStoreOptions& options) {
+absl::StatusOr<std::vector<StoreFigures>> RunCase(const Case& one, const StoreOptions& options) {
   if (one.op == "grow") {
     RETURN_IF_ERROR(CheckMemory(options.memory_gb * 1e9 * 1.05, "--memory"));
     return std::vector<StoreFigures>{Grow(one.dim, options.memory_gb * 1e9)};
@@ -365,7 +365,7 @@ absl::StatusOr<std::vector<StoreFigures>> RunCase(const Case& one, const BenchSt
   return all;
 }
 
-absl::Status Run(const BenchStoreOptions& options, bool* all_correct) {
+absl::Status Run(const StoreOptions& options, bool* all_correct) {
   JsonFile json(options.json);
   RETURN_IF_ERROR(json.status());
   PrintHead(options);
@@ -383,11 +383,11 @@ absl::Status Run(const BenchStoreOptions& options, bool* all_correct) {
 
 }  // namespace
 
-int BenchStore(const BenchStoreOptions& options) {
+int BenchStore(const StoreOptions& options) {
   bool all_correct = true;
   const absl::Status status = Run(options, &all_correct);
-  if (!status.ok()) return ReportError(status);
+  if (!status.ok()) return cli::ReportError(status);
   return all_correct ? 0 : 1;
 }
 
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -15,7 +15,7 @@ namespace tandem::cli {
 absl::StatusOr<std::unique_ptr<ps::Client>> MergePushes(const Job& job, std::unique_ptr<ps::Client> client,
                                                         comm::ProcessGroup& trainers, int num_servers) {
   if (!job.ps().merge_pushes() || trainers.size() == 1) return client;
-  ASSIGN_OR_RETURN(auto exchange, remote::HostExchange::Create(trainers, absl::Seconds(job.runtime().timeout_seconds())));
+  ASSIGN_OR_RETURN(auto exchange, sparse::GroupExchange::Create(trainers, absl::Seconds(job.runtime().timeout_seconds())));
   const size_t push_bytes = ps::RemoteClientOptions().message_bytes * static_cast<size_t>(std::max(num_servers, 1));
   return std::make_unique<ps::MergedClient>(std::move(client), std::move(exchange), ps::MergeOptions{.push_bytes = push_bytes});
 }

@@ -22,13 +22,7 @@ namespace tandem::cli {
 
 namespace {
 
-using loop::LogFormat;
-
-void AddSetFlag(CLI::App& command, std::vector<std::string>& sets) {
-  command.add_option("--set", sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
-      ->type_name("PATH=VALUE")
-      ->allow_extra_args(false);
-}
+using report::LogFormat;
 
 template <class Options>
 void AddJobFlags(CLI::App& command, Options& options) {
@@ -55,7 +49,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
                    "completed ends at once");
   command.add_flag("--data-changed", options.data_changed, "with --resume: go on although the data is not what the checkpoint was trained on");
   command.add_flag("--overwrite", options.overwrite, "replace a run in --out, which is refused otherwise");
-  const std::map<std::string, LogFormat> formats{{"text", LogFormat::TEXT}, {"json", LogFormat::JSON}};
+  const std::map<std::string, report::LogFormat> formats{{"text", report::LogFormat::TEXT}, {"json", report::LogFormat::JSON}};
   command.add_option("--log-format", options.log_format, "text or json")
       ->transform(CLI::CheckedTransformer(formats, CLI::ignore_case).description(""))
       ->type_name("text|json");
@@ -88,52 +82,6 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
         ->capture_default_str();
     command.add_option("--out-lock", options.out_lock, "")->group("");  // of a trainer that `launch` starts
   }
-}
-
-void AddPullPushFlags(CLI::App& command, BenchPullPushOptions& options) {
-  command
-      .add_option("--mode", options.modes,
-                  "pull_push, pooled (bags of 26 ids, summed by the servers), pull, push, hybrid (a dense net over the sums of 26 rows makes "
-                  "the gradients and is trained too, by DDP) or hybrid_pooled; default: all")
-      ->check(CLI::IsMember({"pull_push", "pooled", "pull", "push", "hybrid", "hybrid_pooled"}))
-      ->type_name("pull_push|pooled|pull|push|hybrid|hybrid_pooled");
-  command.add_option("--clients", options.clients, "processes that pull and push; default: 1 for pull and push, else 2")
-      ->check(CLI::Range(1, 256));
-  command.add_option("--servers", options.servers, "parameter servers")->check(CLI::Range(1, 256))->capture_default_str();
-  command.add_option("--threads", options.threads, "worker threads of a server")->check(CLI::Range(1, 64))->capture_default_str();
-  command.add_option("--rows", options.rows, "rows of the table")->check(CLI::Range(2, 1 << 30))->capture_default_str();
-  command.add_option("--dim", options.dims, "numbers of a row; default: 64, 16 and 128")->check(CLI::Range(1, 65536));
-  command
-      .add_option("--batch", options.batch, "a client and step: distinct ids for pull and push, else samples of 26 ids")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command.add_option("--ids", options.ids, "uniform or zipf (exponent 1.05); default: uniform, and zipf for dim 64")
-      ->check(CLI::IsMember({"uniform", "zipf"}))
-      ->type_name("uniform|zipf");
-  command.add_option("--wire", options.wires, "how rows and gradients travel; default: f32, and bf16 and int8 for uniform ids and dim 64")
-      ->check(CLI::IsMember({"f32", "bf16", "f16", "int8"}))
-      ->type_name("f32|bf16|f16|int8");
-  command.add_option("--path", options.paths, "how rows travel: grpc, shm (shared memory) or all; default: grpc, and shm for dim 64")
-      ->check(CLI::IsMember({"grpc", "shm", "all"}))
-      ->type_name("grpc|shm|all");
-  command
-      .add_option("--permits", options.permits,
-                  "pull and push: steps of a client that may be under way; above 1 in the consistency PERMIT, else in BSP")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command.add_option("--seconds", options.seconds, "about how long a repetition takes")
-      ->check(CLI::Range(0.001, 600.0))
-      ->capture_default_str();
-  command.add_option("--steps", options.steps, "steps of a repetition, instead of --seconds")->check(CLI::Range(1, 1 << 20));
-  command.add_option("--repetitions", options.repetitions, "the median of so many is told")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  command.add_option("--json", options.json, "write the figures as JSON")->type_name("FILE");
-  for (auto [name, value] : {std::pair("--role", &options.role), {"--case", &options.one_case}, {"--master", &options.master}}) {
-    command.add_option(name, *value, "")->group("");  // of the processes that the command starts
-  }
-  command.add_option("--index", options.index, "")->group("");
-  command.add_option("--secret-file", options.secret_file, "")->group("");
 }
 
 template <class Command>
@@ -205,7 +153,13 @@ bool ArgumentsAreUtf8(int argc, char** argv) {
 
 }  // namespace
 
-int RunCommandLine(int argc, char** argv) {
+void AddSetFlag(CLI::App& command, std::vector<std::string>& sets) {
+  command.add_option("--set", sets, "set a field of the job: path=value, e.g. data.path=log.txt, tables[item].dim=8")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+}
+
+int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) {
   PrepareLimits();
   TakeSignals();
   rpc::PrepareProcess();
@@ -265,53 +219,7 @@ int RunCommandLine(int argc, char** argv) {
   generate_command->add_option("--seed", generate.seed, "the same seed gives the same text")->capture_default_str();
   generate_command->callback([&] { code = Generate(generate); });
 
-  auto* bench = app.add_subcommand("bench", "measure how fast this machine runs what training is made of");
-  bench->require_subcommand(1);
-  BenchStoreOptions bench_store;
-  auto* bench_store_command =
-      bench->add_subcommand("store", "one table on one thread, beside the same work on rows whose places are known");
-  bench_store_command->add_option("--op", bench_store.ops, "what is done with the rows; default: gather, sgd and adagrad")
-      ->check(CLI::IsMember({"gather", "sgd", "adagrad", "grow"}))
-      ->type_name("gather|sgd|adagrad|grow");
-  bench_store_command->add_option("--rows", bench_store.rows, "of the table")
-      ->check(CLI::Range(uint64_t{10000}, uint64_t{4000000000}))
-      ->capture_default_str();
-  bench_store_command->add_option("--batch", bench_store.batch, "ids of a call; default: 4096 x 26, those of a step; 4096: of a message")
-      ->check(CLI::Range(1, 1 << 20));
-  bench_store_command->add_option("--dim", bench_store.dims, "default: 64, 16 and 128; of grow 16")->check(CLI::Range(1, 65536));
-  bench_store_command->add_option("--ids", bench_store.ids, "how ids are drawn; default: both")
-      ->check(CLI::IsMember({"uniform", "zipf"}))
-      ->type_name("uniform|zipf");
-  bench_store_command
-      ->add_option("--memory", bench_store.memory_gb, "grow: rows are created until the table takes so much, in units of 10^9 bytes")
-      ->check(CLI::PositiveNumber)
-      ->type_name("GB")
-      ->capture_default_str();
-  bench_store_command->add_option("--repetitions", bench_store.repetitions, "of which the median counts")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  bench_store_command->add_option("--json", bench_store.json, "write the figures as JSON")->type_name("FILE");
-  bench_store_command->callback([&] { code = BenchStore(bench_store); });
-
-  BenchStepOptions bench_step;
-  auto* bench_step_command = bench->add_subcommand("step", "a whole training step, and where its time goes");
-  bench_step_command
-      ->add_option("--preset", bench_step.presets, "gpt, sasrec, gpt2 (124M parameters) or a job file; default: gpt and sasrec")
-      ->type_name("gpt|sasrec|gpt2|JOB");
-  bench_step_command->add_option("--threads", bench_step.threads, "compute threads; default: 1 and 2")->check(CLI::Range(1, 256));
-  bench_step_command->add_option("--dtype", bench_step.dtypes, "f32 or bf16; default: both where the job can")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->type_name("f32|bf16");
-  AddSetFlag(*bench_step_command, bench_step.sets);
-  bench_step_command->add_option("--steps", bench_step.steps, "timed steps")->check(CLI::Range(1, 100000))->capture_default_str();
-  bench_step_command->add_option("--json", bench_step.json, "write the figures as JSON")->type_name("FILE");
-  bench_step_command->callback([&] { code = BenchStep(bench_step); });
-
-  BenchPullPushOptions pull_push;
-  auto* pull_push_command =
-      bench->add_subcommand("pull-push", "rows between clients and parameter servers, beside what raw streams carry");
-  AddPullPushFlags(*pull_push_command, pull_push);
-  pull_push_command->callback([&] { code = BenchPullPush(pull_push); });
+  for (const AddCommands add : more) add(app, &code);
 
   InspectOptions inspect;
   auto* inspect_command = app.add_subcommand("inspect", "check every byte of a checkpoint and list what it holds");

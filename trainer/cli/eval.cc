@@ -55,18 +55,18 @@ class Dump {
 };
 
 // The job's data with the checkpoint's catalogue, so that a part of a log has the ranks of the whole.
-absl::StatusOr<std::unique_ptr<loop::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved, Job* job) {
+absl::StatusOr<std::unique_ptr<tasks::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved, Job* job) {
   const CheckpointManifest& manifest = saved.manifest;
   RETURN_IF_ERROR(checkpoint::CheckSameCatalogue(*job, manifest));
   const uint64_t catalogue = checkpoint::CatalogueOf(manifest);
   if (catalogue != 0 && job->data().ids() == Data::DENSE) job->mutable_data()->set_num_items(catalogue);
   ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
-  auto data = loop::ReadJobData(*job, loop::DataUse::EVALUATE, item_ids);
+  auto data = tasks::ReadJobData(*job, tasks::DataUse::EVALUATE, item_ids);
   if (catalogue == 0 || data.status().code() != absl::StatusCode::kDataLoss) return data;
   return absl::DataLossError(absl::StrCat(data.status().message(), " (the checkpoint's catalogue is 1 .. ", catalogue, ")"));
 }
 
-void PrintData(const loop::JobData& data, const CheckpointManifest& manifest) {
+void PrintData(const tasks::JobData& data, const CheckpointManifest& manifest) {
   std::printf("%s\n", data.Description().c_str());
   if (manifest.data().empty()) {
     std::printf("the checkpoint does not say which data it was trained on\n");
@@ -83,7 +83,7 @@ absl::Status Run(const EvalOptions& options) {
   ASSIGN_OR_RETURN(Job job, LoadJob(options.job_path, options.sets, {.num_trainers = 0}));
   ASSIGN_OR_RETURN(const checkpoint::Checkpoint saved, checkpoint::OpenCheckpoint(options.checkpoint, checkpoint::Choice::BEST));
   RETURN_IF_ERROR(checkpoint::CheckSameModel(job, saved.manifest));
-  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, ReadDataOf(saved, &job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, ReadDataOf(saved, &job));
   RETURN_IF_ERROR(checkpoint::CheckSameVocabulary(job, data->Symbols(), saved.manifest));
   Dump dump(options.dump);
   RETURN_IF_ERROR(dump.status());
@@ -94,17 +94,17 @@ absl::Status Run(const EvalOptions& options) {
   ThreadPool pool(job.runtime().threads());
   Stream stream(&pool);
   ParameterSet parameters(job.seed(), DType::F32);
-  const std::unique_ptr<remote::RemoteEmbedding> table = loop::MakeEmbeddingTable(job, tables->client(), &stream);
-  const std::unique_ptr<loop::Task> task =
+  const std::unique_ptr<sparse::RemoteEmbedding> table = tasks::MakeEmbeddingTable(job, tables->client(), &stream);
+  const std::unique_ptr<tasks::Task> task =
       data->MakeTask(job, {.parameters = &parameters, .table = table.get(), .group = groups[0].get()});
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
   std::map<std::string, double> metrics;
   std::string wrong;  // a figure that is not finite
-  for (const auto& [split, prefix] : {std::pair(loop::EvaluationSplit::TEST, "test/"),
-                                      std::pair(loop::EvaluationSplit::VALID, "valid/")}) {
+  for (const auto& [split, prefix] : {std::pair(tasks::EvaluationSplit::TEST, "test/"),
+                                      std::pair(tasks::EvaluationSplit::VALID, "valid/")}) {
     if (!metrics.empty()) break;  // only what has no test split is judged by its validation part
-    ASSIGN_OR_RETURN(const loop::Evaluation evaluation,
+    ASSIGN_OR_RETURN(const tasks::Evaluation evaluation,
                      task->Evaluate(split, {.stream = &stream, .timeout = timeout, .dump = dump.Visitor()}));
     for (const auto& [name, value] : evaluation.metrics) metrics[prefix + name] = value;
     if (wrong.empty()) wrong = loop::FirstNonFinite(prefix, evaluation);

@@ -50,8 +50,8 @@ absl::StatusOr<std::vector<int64_t>> EncodePrompt(const std::optional<std::strin
 absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t vocabulary_size, Stream& stream) {
   if (saved.manifest.job().placement() != Job::PS) return Variable();
   ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, /*num_workers=*/1, kTimeout));
-  const auto table = loop::MakeEmbeddingTable(saved.manifest.job(), tables->client(), &stream);
-  auto pulled = table->Pull(/*step=*/0, /*create=*/false, loop::AllRowIds(vocabulary_size));
+  const auto table = tasks::MakeEmbeddingTable(saved.manifest.job(), tables->client(), &stream);
+  auto pulled = table->Pull(/*step=*/0, /*create=*/false, tasks::AllRowIds(vocabulary_size));
   ASSIGN_OR_RETURN(const Tensor rows, pulled->Await(absl::Now() + kTimeout));
   return Variable::Constant(rows);
 }
@@ -70,7 +70,7 @@ absl::Status Run(const GenerateOptions& options) {
   }
   ASSIGN_OR_RETURN(const std::vector<int64_t> prompt, EncodePrompt(options.prompt, *vocabulary));
   ParameterSet parameters(job.seed(), DType::F32);
-  const models::Gpt gpt(loop::GptOptionsOf(job, vocabulary->size()), parameters);
+  const models::Gpt gpt(job::GptOptionsOf(job, vocabulary->size()), parameters);
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
   ThreadPool pool(1);
   Stream stream(&pool);

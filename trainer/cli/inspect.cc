@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kMaxColumns = 80;  // of a line; only paths may be longer
 
 // 1234567 as "1,234,567".
-std::string Grouped(uint64_t number) { return loop::CountText(static_cast<double>(number)); }
+std::string Grouped(uint64_t number) { return report::CountText(static_cast<double>(number)); }
 
 // Lines of cells under a heading; the first column is aligned left, and those that begin with '<' in the heading.
 class TextTable {

@@ -33,7 +33,7 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   // The master begins on this machine at the same time: one that is silent for longer is stopped or dead.
   if (std::string(role) != "master") arguments.insert(arguments.end(), {"--join-timeout", "10"});
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
-  if (options.log_format == loop::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
+  if (options.log_format == report::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
   for (const std::string& set : options.sets) arguments.insert(arguments.end(), {"--set", set});
   return arguments;
 }
@@ -63,7 +63,7 @@ int Launch(const RunOptions& options) {
   CatchSignals();
   const auto job = LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers});
   if (!job.ok()) return ReportError(job.status());
-  if (const auto place = loop::DeviceOf(*job, 0, options.num_trainers); !place.ok()) return ReportError(place.status());
+  if (const auto place = job::DeviceOf(*job, 0, options.num_trainers); !place.ok()) return ReportError(place.status());
   const auto secret = SecretOfLaunch(options);
   if (!secret.ok()) return ReportError(secret.status());
   const auto lock = FolderLock::Take(options.out, "launch");

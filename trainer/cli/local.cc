@@ -27,14 +27,14 @@ namespace tandem::cli {
 namespace {
 
 // One replica, with a group of its device where it has one and company.
-absl::StatusOr<loop::RunSummary> RunOne(const Job& job, const loop::JobData& data, rpc::Store* store,
+absl::StatusOr<report::RunSummary> RunOne(const Job& job, const tasks::JobData& data, rpc::Store* store,
                                         loop::ReplicaEnvironment environment) {
   comm::ProcessGroup& group = *environment.group;
-  ASSIGN_OR_RETURN(const loop::ComputePlace place, loop::DeviceOf(job, group.rank(), group.size()));
+  ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(job, group.rank(), group.size()));
   environment.device = place.device;
   comm::DeviceGroup device_group;
   if (place.device.is_cuda() && group.size() > 1) {
-    auto made = loop::MakeDeviceGroup(job, place, &group, store);
+    auto made = job::MakeDeviceGroup(job, place, &group, store);
     if (!made.ok()) {
       group.Abort(made.status());
       return made.status();
@@ -46,19 +46,19 @@ absl::StatusOr<loop::RunSummary> RunOne(const Job& job, const loop::JobData& dat
   return loop::RunReplica(job, data, environment);
 }
 
-absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData& data, int num_trainers,
-                                             const checkpoint::Checkpoint* resumed, loop::RunOutput* output) {
+absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobData& data, int num_trainers,
+                                             const checkpoint::Checkpoint* resumed, report::RunOutput* output) {
   ps::TableHost host(job.ps().threads());
   rpc::MemoryStore store;
   auto groups =
       comm::ThreadGroup::Create(num_trainers, "dp", absl::Seconds(job.runtime().timeout_seconds()));
-  std::vector<absl::StatusOr<loop::RunSummary>> results(num_trainers, absl::UnknownError("not run"));
+  std::vector<absl::StatusOr<report::RunSummary>> results(num_trainers, absl::UnknownError("not run"));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
       auto local = MergePushes(job,
                                std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank),
-                                                                 static_cast<uint32_t>(num_trainers), loop::ConsistencyOf(job)),
+                                                                 static_cast<uint32_t>(num_trainers), job::ConsistencyOf(job)),
                                *groups[rank], /*num_servers=*/0);
       if (!local.ok()) {
         results[rank] = local.status();
@@ -82,7 +82,7 @@ absl::StatusOr<loop::RunSummary> RunReplicas(const Job& job, const loop::JobData
 
 absl::Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Job job, LoadJob(options.job_path, options.sets, {.num_trainers = options.num_trainers}));
-  ASSIGN_OR_RETURN(const loop::ComputePlace first, loop::DeviceOf(job, 0, options.num_trainers));
+  ASSIGN_OR_RETURN(const job::ComputePlace first, job::DeviceOf(job, 0, options.num_trainers));
   ASSIGN_OR_RETURN(const auto lock, FolderLock::Take(options.out, "launch"));
   const SignalWatch ending([] { return false; }, [&lock] { lock->MarkEnding(); });
   RETURN_IF_ERROR(CheckOlderRun(options));
@@ -90,19 +90,19 @@ absl::Status Run(const RunOptions& options) {
     std::printf("the run in %s has completed: nothing to go on with\n", options.out.c_str());
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, tasks::ReadJobData(job));
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
   ASSIGN_OR_RETURN(auto output, OpenRunOutput(options, *data, resumed));
   output->Note(Banner(job, *data, 0, options.num_trainers, first.device));
   const Stopwatch watch;
-  absl::StatusOr<loop::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());
+  absl::StatusOr<report::RunSummary> summary = RunReplicas(job, *data, options.num_trainers, resumed, output.get());
   if (!summary.ok()) {
     SummariseFailure(options.out, job, {0, options.num_trainers}, watch.Seconds(), ExitCodeOf(summary.status()));
     return summary.status();
   }
-  if (options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
-  return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
+  if (options.log_format == report::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
+  return summary->status == report::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 
 }  // namespace

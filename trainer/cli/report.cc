@@ -47,7 +47,7 @@ bool IsSummed(const std::string& path) {
 
 }  // namespace
 
-void SummariseFailure(const std::string& folder, const Job& job, const loop::RunLayout& layout, double seconds, int exit_code) {
+void SummariseFailure(const std::string& folder, const Job& job, const report::RunLayout& layout, double seconds, int exit_code) {
   if (IsRefusal(exit_code)) return;
   // A run that begins removes an older summary before it opens this file (loop/run_output.h).
   const std::string path = folder + "/metrics.jsonl";
@@ -55,7 +55,7 @@ void SummariseFailure(const std::string& folder, const Job& job, const loop::Run
   if (!std::filesystem::is_regular_file(path, ignored)) return;  // a device may have no end
   std::ifstream metrics(path);
   if (!metrics || IsSummed(folder + "/summary.json")) return;
-  loop::RunSummary summary;
+  report::RunSummary summary;
   summary.job = job.name();
   summary.seed = job.seed();
   summary.status = ReceivedSignal() != 0 ? "stopped" : "failed";
@@ -72,43 +72,43 @@ void SummariseFailure(const std::string& folder, const Job& job, const loop::Run
     summary.best_epoch = static_cast<int64_t>(saved->best_epoch());
     summary.metrics = {saved->best_metrics().begin(), saved->best_metrics().end()};
   }
-  loop::WriteSummary(folder, summary).IgnoreError();  // the run's own error is reported in any case
+  report::WriteSummary(folder, summary).IgnoreError();  // the run's own error is reported in any case
 }
 
 const char* DeviceName(Device device) { return device.is_cuda() ? "CUDA" : "CPU"; }
 
-std::string Banner(const Job& job, const loop::JobData& data, int num_ps, int num_trainers, Device device) {
+std::string Banner(const Job& job, const tasks::JobData& data, int num_ps, int num_trainers, Device device) {
   const std::string servers = num_ps == 0 ? "tables in this process" : Count(num_ps, "parameter server");
   return absl::StrFormat("%s  seed %d  %s, %s x %s, %s\n%s from %s", Printable(job.name()), job.seed(), servers,
                          Count(num_trainers, "trainer"), Count(job.runtime().threads(), "thread"), DeviceName(device),
                          data.Description(), Printable(job.data().path()));
 }
 
-void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, const loop::JobData& data) {
+void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, const tasks::JobData& data) {
   const bool tested = std::any_of(metrics.begin(), metrics.end(),
                                   [](const auto& metric) { return metric.first.rfind("test/", 0) == 0; });
   const std::string prefix = tested ? "test/" : "valid/";
-  const std::vector<loop::ReferenceColumn> references = data.References();
+  const std::vector<tasks::ReferenceColumn> references = data.References();
   const std::string title = absl::StrFormat("%s, step %d", tested ? "test split" : "validation", step);
   std::printf("\n  %-22s %9s", title.c_str(), "this run");
-  for (const loop::ReferenceColumn& column : references) std::printf(" %14s", column.name.c_str());
+  for (const tasks::ReferenceColumn& column : references) std::printf(" %14s", column.name.c_str());
   std::printf("\n");
   for (const char* metric : {"hr@10", "ndcg@10", "sampled_hr@10", "sampled_ndcg@10", "loss"}) {
     if (metrics.find(prefix + metric) == metrics.end()) continue;
     std::printf("  %-22s %9s", metric, Cell(metrics, prefix + metric).c_str());
-    for (const loop::ReferenceColumn& column : references) std::printf(" %14s", Cell(column.metrics, metric).c_str());
+    for (const tasks::ReferenceColumn& column : references) std::printf(" %14s", Cell(column.metrics, metric).c_str());
     std::printf("\n");
   }
 }
 
-void PrintReport(const loop::RunSummary& summary, const loop::JobData& data, const std::string& folder) {
+void PrintReport(const report::RunSummary& summary, const tasks::JobData& data, const std::string& folder) {
   std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)%s\n", static_cast<int>(summary.steps),
-              static_cast<int>(summary.epochs), loop::DurationText(summary.seconds).c_str(),
-              loop::CountText(summary.samples_per_second).c_str(), loop::CountText(summary.tokens_per_second).c_str(),
-              summary.status == loop::kStopped ? "  stopped before its end" : "");
+              static_cast<int>(summary.epochs), report::DurationText(summary.seconds).c_str(),
+              report::CountText(summary.samples_per_second).c_str(), report::CountText(summary.tokens_per_second).c_str(),
+              summary.status == report::kStopped ? "  stopped before its end" : "");
   if (summary.best_step > 0) PrintMetrics(summary.metrics, summary.best_step, data);
   std::printf("\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",
-              loop::HashText(*summary.params_hash).c_str(), folder.c_str());
+              report::HashText(*summary.params_hash).c_str(), folder.c_str());
   std::fflush(stdout);
 }
 

@@ -72,7 +72,7 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
       addresses, ps::Router::FromShardMap(assignment.shard_map), master.MakeHeader(),
       static_cast<uint32_t>(assignment.MembersOf(TRAINER).size()),
       ps::RemoteClientOptions{.timeout = absl::Seconds(job.runtime().timeout_seconds()),
-                              .consistency = loop::ConsistencyOf(job),
+                              .consistency = job::ConsistencyOf(job),
                               .wire = WireOf(job.ps().wire()),
                               .shared_memory = job.ps().transport() == ParameterServer::AUTO,
                               .credentials = master.credentials()});
@@ -90,7 +90,7 @@ std::string SharedMemoryNote(const ps::RemoteClient& client, const rpc::Assignme
 }
 
 // Trainers of one machine take its GPUs in the order of their ranks.
-absl::StatusOr<loop::ComputePlace> PlaceOf(const rpc::Assignment& assignment, const Job& job) {
+absl::StatusOr<job::ComputePlace> PlaceOf(const rpc::Assignment& assignment, const Job& job) {
   const std::vector<rpc::Member> trainers = assignment.MembersOf(TRAINER);
   int place = 0, here = 0;
   for (const rpc::Member& trainer : trainers) {
@@ -98,7 +98,7 @@ absl::StatusOr<loop::ComputePlace> PlaceOf(const rpc::Assignment& assignment, co
     place += trainer.rank < assignment.rank;
     ++here;
   }
-  return loop::DeviceOf(job, place, here);
+  return job::DeviceOf(job, place, here);
 }
 
 // Rank 0 writes into the folder, alone; null for the others.
@@ -113,15 +113,15 @@ absl::StatusOr<std::unique_ptr<FolderLock>> LockOutput(const RoleOptions& option
 absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient& master, Abortable& abortable) {
   const rpc::Assignment& assignment = master.assignment();
   const int num_trainers = static_cast<int>(assignment.MembersOf(TRAINER).size());
-  ASSIGN_OR_RETURN(const loop::ComputePlace place, PlaceOf(assignment, job));
+  ASSIGN_OR_RETURN(const job::ComputePlace place, PlaceOf(assignment, job));
   ASSIGN_OR_RETURN(const auto lock, LockOutput(options, assignment.rank));
   const SignalWatch ending([] { return false; }, [&lock] { if (lock) lock->MarkEnding(); });
   if (IsFinished(options)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::unique_ptr<loop::JobData> data, loop::ReadJobData(job));
+  ASSIGN_OR_RETURN(const std::unique_ptr<tasks::JobData> data, tasks::ReadJobData(job));
   const int num_ps = static_cast<int>(assignment.MembersOf(PS).size());
   ASSIGN_OR_RETURN(const std::optional<checkpoint::Checkpoint> saved, CheckpointToResume(options, job, *data));
   const checkpoint::Checkpoint* resumed = saved ? &*saved : nullptr;
-  std::unique_ptr<loop::RunOutput> output;
+  std::unique_ptr<report::RunOutput> output;
   if (assignment.rank == 0) {
     ASSIGN_OR_RETURN(output, OpenRunOutput(options, *data, resumed));
     output->Note(Banner(job, *data, num_ps, num_trainers, place.device));
@@ -143,7 +143,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   RETURN_IF_ERROR(abortable.Set(client.get()));
   RETURN_IF_ERROR(abortable.Add(group.get()));
   if (place.device.is_cuda() && num_trainers > 1) {
-    ASSIGN_OR_RETURN(device_group, loop::MakeDeviceGroup(job, place, group.get(), &master.store()));
+    ASSIGN_OR_RETURN(device_group, job::MakeDeviceGroup(job, place, group.get(), &master.store()));
     RETURN_IF_ERROR(abortable.Add(device_group.group.get()));
     if (output != nullptr) output->Note(device_group.note);
   }
@@ -158,8 +158,8 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                                     .master = &master});
   RETURN_IF_ERROR(summary.status());
   if (const std::string note = SharedMemoryNote(reached, assignment, job); output != nullptr && !note.empty()) output->Note(note);
-  if (output != nullptr && options.log_format == loop::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
-  return summary->status == loop::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
+  if (output != nullptr && options.log_format == report::LogFormat::TEXT) PrintReport(*summary, *data, options.out);
+  return summary->status == report::kStopped ? StoppedStatus(summary->steps) : absl::OkStatus();
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ absl::StatusOr<checkpoint::Checkpoint> OpenNewest(const std::string& folder) {
 }
 
 // Items that data.ids MAP numbers have the numbers that the checkpoint's rows have; new ones have later numbers.
-absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& job, const loop::JobData& data) {
+absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& job, const tasks::JobData& data) {
   ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
   if (absl::StartsWith(data.ItemIds(), item_ids)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("checkpoint ", saved.folder, ": its items have other numbers than those of ",
@@ -70,7 +70,7 @@ absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& jo
 }
 
 // What the user should know of the data of a run that goes on; empty: nothing.
-std::string DataNote(const loop::JobData& data, const CheckpointManifest& manifest) {
+std::string DataNote(const tasks::JobData& data, const CheckpointManifest& manifest) {
   if (manifest.data().empty()) return "the checkpoint does not say which data it was trained on: the job's is taken for the same";
   return checkpoint::IsSameData(data.Files(), manifest) ? "" : "the data has changed since the checkpoint, as --data-changed says";
 }
@@ -106,7 +106,7 @@ absl::Status CheckOlderRun(const RunOptions& options) {
 }
 
 absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
-                                                                         const loop::JobData& data) {
+                                                                         const tasks::JobData& data) {
   if (options.resume.empty()) return std::nullopt;
   const std::string folder = NamesCheckpoint(options) ? options.resume : CheckpointsOf(options);
   if (!NamesCheckpoint(options) && checkpoint::ListCheckpoints(folder).empty()) {
@@ -122,9 +122,9 @@ absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const R
   return saved;
 }
 
-absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const loop::JobData& data,
+absl::StatusOr<std::unique_ptr<report::RunOutput>> OpenRunOutput(const RunOptions& options, const tasks::JobData& data,
                                                                const checkpoint::Checkpoint* resumed) {
-  ASSIGN_OR_RETURN(auto output, loop::RunOutput::Create(options.out, options.log_format));
+  ASSIGN_OR_RETURN(auto output, report::RunOutput::Create(options.out, options.log_format));
   if (resumed != nullptr) {
     const uint64_t step = resumed->manifest.step();
     if (const std::string note = DataNote(data, resumed->manifest); !note.empty()) output->Note(note);

@@ -26,10 +26,10 @@ absl::Status CheckOlderRun(const RunOptions& options);
 // The checkpoint that --resume asks for, checked to the last byte and against the job and its data; nothing for a run that begins.
 // FailedPrecondition if there is none or it does not fit. Changes nothing.
 absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
-                                                                         const loop::JobData& data);
+                                                                         const tasks::JobData& data);
 
 // Makes the folder if it is missing, for rank 0. `resumed` is null for a run that begins.
-absl::StatusOr<std::unique_ptr<loop::RunOutput>> OpenRunOutput(const RunOptions& options, const loop::JobData& data,
+absl::StatusOr<std::unique_ptr<report::RunOutput>> OpenRunOutput(const RunOptions& options, const tasks::JobData& data,
                                                                const checkpoint::Checkpoint* resumed);
 
 }  // namespace tandem::cli

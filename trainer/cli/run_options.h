@@ -15,7 +15,7 @@ struct RunOptions {
   std::string job_path;
   std::vector<std::string> sets;  // "path=value"
   std::string out = "out/run";
-  loop::LogFormat log_format = loop::LogFormat::TEXT;
+  report::LogFormat log_format = report::LogFormat::TEXT;
   int num_ps = 1;
   int num_trainers = 1;
   int num_workers = 0;  // processes that host remote modules

@@ -31,7 +31,7 @@ int Synthesize(const SynthesizeOptions& options) {
     std::filesystem::create_directories(parent, ignored);
   }
   absl::Status status = data::WriteSequences(log.log, options.out);
-  if (status.ok()) status = loop::WriteReachable(options.out, log.reachable);
+  if (status.ok()) status = tasks::WriteReachable(options.out, log.reachable);
   if (!status.ok()) return ReportError(status);
   const data::RankingMetrics popularity = data::Summarise(data::PopularityRanks(log.log).full);
   const data::RankingMetrics transitions = data::Summarise(data::TransitionRanks(log.log).full);

@@ -6,7 +6,7 @@
 #include "kernels/base/random.h"
 #include "trainer/job/parameter_placement.h"
 
-namespace tandem::loop {
+namespace tandem::job {
 
 namespace {
 
@@ -181,8 +181,8 @@ RowStorage StorageOf(ParameterServer::Storage storage) {
 
 }  // namespace
 
-remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps) {
-  remote::DistOptimizer::Options options;
+sparse::StepOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps) {
+  sparse::StepOptimizer::Options options;
   options.dense = ScheduleOf(job, job.optimizer().learning_rate(), total_steps);
   for (int i = 0; job.placement() == Job::PS && i < job.tables_size(); ++i) {
     options.tables.push_back(
@@ -215,7 +215,7 @@ std::vector<TableSpec> DenseTableSpecsOf(const Job& job) {
   TableSpec spec;
   spec.set_name("parameters");
   spec.set_number(static_cast<uint32_t>(TableSpecsOf(job).size()) + 1);
-  spec.set_dim(remote::kChunk);
+  spec.set_dim(parallel::kChunk);
   spec.set_optimizer(SparseKind(job.optimizer().kind()));
   spec.set_beta1(job.optimizer().beta1());
   spec.set_beta2(job.optimizer().beta2());
@@ -248,4 +248,4 @@ int64_t TotalSteps(const Job& job, int64_t steps_per_epoch) {
   return std::min(by_epochs, by_steps);
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::job

@@ -12,7 +12,7 @@
 #include "trainer/models/sequence_rec.h"
 #include "trainer/sparse/step_optimizer.h"
 
-namespace tandem::loop {
+namespace tandem::job {
 
 // Where trainer `place` of this machine's `num_trainers` computes: on a GPU of its own if the job says nothing and there are enough for
 // all; trainers share GPUs if the job wants CUDA and there are too few. InvalidArgument says why there is none.
@@ -27,7 +27,7 @@ models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
 models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);
 // `total_steps` is the job's last step, where schedules end unless the job says otherwise.
-remote::DistOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);
+sparse::StepOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);
 // The rows that parameter servers hold; tables are numbered 1, 2, ... in the order of the job.
 std::vector<TableSpec> TableSpecsOf(const Job& job);
 // The tables of served parameters, numbered behind them, those without weight decay first; none if nothing is served.
@@ -37,4 +37,4 @@ ConsistencySpec ConsistencyOf(const Job& job);
 // The steps of the whole job.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
 
-}  // namespace tandem::loop
+}  // namespace tandem::job

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "trainer/job/job_options.h"
 
-namespace tandem::loop {
+namespace tandem::job {
 
 bool MatchesName(std::string_view pattern, std::string_view name) {
   // Behind the last * and what it stands for by now: where to go on with one character more.
@@ -52,10 +52,10 @@ absl::Status PlaceParameters(const Job& job, ParameterSet* parameters) {
                                                  "\", which no parameter of the model is; it has ", names));
 }
 
-std::vector<remote::RemoteParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters) {
-  std::vector<remote::RemoteParameters::Part> parts;
+std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters) {
+  std::vector<parallel::ServedParameters::Part> parts;
   for (const TableSpec& spec : DenseTableSpecsOf(job)) {
-    remote::RemoteParameters::Part& part = parts.emplace_back();
+    parallel::ServedParameters::Part& part = parts.emplace_back();
     part.table = spec.number();
     for (Parameter* parameter : parameters.Served(true)) {
       const bool decays = job.optimizer().weight_decay() > 0 && (parameter->decay || job.optimizer().decay_all());
@@ -65,4 +65,4 @@ std::vector<remote::RemoteParameters::Part> ServedPartsOf(const Job& job, const 
   return parts;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::job

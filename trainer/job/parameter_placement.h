@@ -9,7 +9,7 @@
 #include "proto/job.pb.h"
 #include "trainer/parallel/served/served_parameters.h"
 
-namespace tandem::loop {
+namespace tandem::job {
 
 // Whether `name` is `pattern`, in which * stands for any characters.
 bool MatchesName(std::string_view pattern, std::string_view name);
@@ -18,6 +18,6 @@ bool ServesParameters(const Job& job);
 // Marks the parameters that are served. InvalidArgument names an entry that matches none.
 absl::Status PlaceParameters(const Job& job, ParameterSet* parameters);
 // What lies in which dense table. REQUIRES: PlaceParameters.
-std::vector<remote::RemoteParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters);
+std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters);
 
-}  // namespace tandem::loop
+}  // namespace tandem::job

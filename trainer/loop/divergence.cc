@@ -18,7 +18,7 @@ absl::Status Diverged(const Divergence& divergence) {
 
 std::string NonFiniteText(double value) { return std::isnan(value) ? "NaN" : value > 0 ? "infinite" : "-infinite"; }
 
-std::string FirstNonFinite(const std::string& prefix, const Evaluation& evaluation) {
+std::string FirstNonFinite(const std::string& prefix, const tasks::Evaluation& evaluation) {
   for (const auto& [name, value] : evaluation.metrics) {
     if (!std::isfinite(value)) return absl::StrCat(prefix, name, " is ", NonFiniteText(value));
   }

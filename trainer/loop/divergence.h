@@ -24,6 +24,6 @@ absl::Status Diverged(const Divergence& divergence);
 std::string NonFiniteText(double value);
 
 // The first metric of an evaluation that is not finite: "valid/loss is NaN"; "" if all are.
-std::string FirstNonFinite(const std::string& prefix, const Evaluation& evaluation);
+std::string FirstNonFinite(const std::string& prefix, const tasks::Evaluation& evaluation);
 
 }  // namespace tandem::loop

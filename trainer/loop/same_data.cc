@@ -11,7 +11,7 @@
 
 namespace tandem::loop {
 
-absl::Status VerifySameData(const JobData& data, comm::ProcessGroup& group, absl::Time deadline) {
+absl::Status VerifySameData(const tasks::JobData& data, comm::ProcessGroup& group, absl::Time deadline) {
   // Paths may differ between machines.
   std::string content = absl::StrCat(data.num_items());
   for (const SavedFile& file : data.Files()) absl::StrAppend(&content, " ", file.bytes(), " ", file.crc32c());

@@ -11,6 +11,6 @@
 namespace tandem::loop {
 
 // DataLoss, on every replica, where the files differ in size or checksum; each says what it has read itself. Collective.
-absl::Status VerifySameData(const JobData& data, comm::ProcessGroup& group, absl::Time deadline);
+absl::Status VerifySameData(const tasks::JobData& data, comm::ProcessGroup& group, absl::Time deadline);
 
 }  // namespace tandem::loop

@@ -15,19 +15,19 @@ namespace tandem::loop {
 class StepLoader {
  public:
   // Steps first_step .. last_step, in order. `task` outlives the loader.
-  StepLoader(const Task* task, int64_t first_step, int64_t last_step);
+  StepLoader(const tasks::Task* task, int64_t first_step, int64_t last_step);
   ~StepLoader();
 
   // Null after the last step.
-  std::unique_ptr<StepInput> Next();
+  std::unique_ptr<tasks::StepInput> Next();
 
  private:
   static constexpr size_t kAhead = 2;
   void Run(int64_t first_step, int64_t last_step);
 
-  const Task* task_;
+  const tasks::Task* task_;
   absl::Mutex mutex_;
-  std::deque<std::unique_ptr<StepInput>> ready_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::unique_ptr<tasks::StepInput>> ready_ ABSL_GUARDED_BY(mutex_);
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -15,13 +15,13 @@ constexpr int kStepsBefore = 6;
 
 }  // namespace
 
-StepPasses::Shapes StepPasses::ShapesOf(StepInput& input) {
+StepPasses::Shapes StepPasses::ShapesOf(tasks::StepInput& input) {
   Shapes shapes;
   for (const Tensor* tensor : input.Tensors()) shapes.push_back(tensor->shape());
   return shapes;
 }
 
-std::vector<Tensor> StepPasses::Run(Context& context, StepInput& input, const Variable& rows) {
+std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input, const Variable& rows) {
   Stream& stream = context.stream();
   const bool traced = stream.tracer() != nullptr, may_launch = may_record_ && !traced && stream.status().ok();
   if (traced) Forget();  // or its step's memory and the graph's would be taken at once
@@ -46,7 +46,7 @@ std::vector<Tensor> StepPasses::Run(Context& context, StepInput& input, const Va
   return RunEach(context, input, rows);
 }
 
-std::vector<Tensor> StepPasses::RunEach(Context& context, const StepInput& input, const Variable& rows) {
+std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput& input, const Variable& rows) {
   options_.ddp->BeginStep(options_.num_parts);
   if (options_.served != nullptr) options_.served->BeginStep(options_.num_parts);
   std::vector<Tensor> losses;
@@ -61,7 +61,7 @@ std::vector<Tensor> StepPasses::RunEach(Context& context, const StepInput& input
   return losses;
 }
 
-Variable StepPasses::Forward(Context& context, const StepInput& input, int part, const Variable& rows) const {
+Variable StepPasses::Forward(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const {
   const KernelSpan span(context.stream(), SpanKind::PHASE, "forward");
   return options_.task->LossSum(context, input, part, rows);
 }
@@ -74,7 +74,7 @@ bool StepPasses::IsSettled(const Shapes& shapes) {
   return ++num_alike_ > kStepsBefore;
 }
 
-void StepPasses::Record(Context& context, StepInput& input) {
+void StepPasses::Record(Context& context, tasks::StepInput& input) {
   context.stream().StepOnDevice(context.step());  // told now: a recording cannot
   if (!context.stream().status().ok()) return;
   parallel::Ddp& ddp = *options_.ddp;

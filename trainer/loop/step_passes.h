@@ -20,9 +20,9 @@
 namespace tandem::loop {
 
 struct StepPassesOptions {
-  const Task* task = nullptr;
+  const tasks::Task* task = nullptr;
   parallel::Ddp* ddp = nullptr;
-  remote::RemoteParameters* served = nullptr;  // null: no parameters are
+  parallel::ServedParameters* served = nullptr;  // null: no parameters are
   int num_parts = 1;
   bool may_record = false;  // REQUIRES: a CUDA device, no rows of a table
   std::function<void(const std::string&)> note = nullptr;
@@ -35,7 +35,7 @@ class StepPasses {
   // The summed loss of every part, where the stream computes; the next call may overwrite them. The input's arrays may lie there, too,
   // afterwards. Buckets are all-reduced, and row gradients and served parameters'
   // pushed on the way; Finish of the latter two is the caller's.
-  std::vector<Tensor> Run(Context& context, StepInput& input, const Variable& rows);
+  std::vector<Tensor> Run(Context& context, tasks::StepInput& input, const Variable& rows);
   // Before work beside the steps that needs a device's memory: gives a graph up, to be recorded anew, that leaves too little.
   void MakeRoom();
   // Whether the last step was launched as a graph.
@@ -44,13 +44,13 @@ class StepPasses {
  private:
   // What the passes of two inputs must have in common for one recording to serve both.
   using Shapes = std::vector<Shape>;
-  static Shapes ShapesOf(StepInput& input);
+  static Shapes ShapesOf(tasks::StepInput& input);
 
-  Variable Forward(Context& context, const StepInput& input, int part, const Variable& rows) const;
-  std::vector<Tensor> RunEach(Context& context, const StepInput& input, const Variable& rows);
+  Variable Forward(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const;
+  std::vector<Tensor> RunEach(Context& context, const tasks::StepInput& input, const Variable& rows);
   // Whether enough steps like this one have run for one to be recorded.
   bool IsSettled(const Shapes& shapes);
-  void Record(Context& context, StepInput& input);
+  void Record(Context& context, tasks::StepInput& input);
   void Forget();
   const std::vector<Tensor>& Launch(Context& context);
 

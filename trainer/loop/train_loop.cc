@@ -35,32 +35,32 @@ namespace {
 constexpr absl::Duration kMargin = absl::Seconds(1);
 
 // What a summed loss is divided by, once. A batch without targets has a loss of 0.
-double NumTargets(const StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
+double NumTargets(const tasks::StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
 
 class Replica {
  public:
-  Replica(const Job& job, const JobData& data, const ReplicaEnvironment& environment)
+  Replica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment)
       : job_(job),
         data_(data),
         environment_(environment),
         pool_(job.runtime().threads()),
         stream_(&pool_, environment.device),
         parameters_(job.seed(), DType::F32, &stream_),
-        table_(MakeEmbeddingTable(job, environment.client, &stream_)),
+        table_(tasks::MakeEmbeddingTable(job, environment.client, &stream_)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
-        placed_(PlaceParameters(job, &parameters_)),
-        dense_(DenseOptionsOf(job), &parameters_),
-        total_steps_(TotalSteps(job, task_->steps_per_epoch())),
-        optimizer_(DistOptionsOf(job, total_steps_), &dense_, environment.client),
+        placed_(job::PlaceParameters(job, &parameters_)),
+        dense_(job::DenseOptionsOf(job), &parameters_),
+        total_steps_(job::TotalSteps(job, task_->steps_per_epoch())),
+        optimizer_(job::DistOptionsOf(job, total_steps_), &dense_, environment.client),
         state_(job.train()),
         servers_(environment.client) {}
 
-  absl::StatusOr<RunSummary> Run();
+  absl::StatusOr<report::RunSummary> Run();
 
  private:
   struct PendingStep {
-    std::unique_ptr<StepInput> input;
-    std::unique_ptr<remote::PulledRows> rows;  // null without a table
+    std::unique_ptr<tasks::StepInput> input;
+    std::unique_ptr<sparse::PulledRows> rows;  // null without a table
   };
 
   absl::Status Prepare();
@@ -69,17 +69,17 @@ class Replica {
   absl::Status Restore(const checkpoint::Checkpoint& saved);
   absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
-  absl::Status ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record);
+  absl::Status ForwardBackward(Context& context, sparse::StepPushes& autograd, report::StepRecord& record);
   // Sums the loss over replicas, and learns whether one of them is to stop or could not push what it had. A step that is not finite ends
   // the run or is marked as skipped, by all replicas alike.
-  absl::Status ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record);
+  absl::Status ShareLoss(double loss_sum, absl::Time deadline, report::StepRecord& record);
   // Applies train.non_finite to a step in which `what` is not finite: the error that ends the run, or Ok if the step is to be skipped.
   absl::Status NotFinite(int64_t step, const std::string& what);
   // The error that ends the run after step `step` under both policies.
   absl::Status Ended(int64_t step, const std::string& what) const;
   // Ok if all weights and optimizer slots that this replica holds are finite.
   absl::Status CheckWeights(int64_t step);
-  absl::Status Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm, StepRecord& record);
+  absl::Status Commit(Context& context, sparse::StepPushes& autograd, bool want_norm, report::StepRecord& record);
   // AwaitCommits, and served parameters are here as it left them.
   absl::Status AwaitWeights();
   // Collective. Learns whether a replica is to stop.
@@ -105,12 +105,12 @@ class Replica {
   absl::Status SaveCheckpoint();
   // Rank 0's optimizer then holds what the servers have of served parameters.
   absl::Status ReadServed(absl::Time deadline);
-  void FillTimes(StepRecord& record);
+  void FillTimes(report::StepRecord& record);
   // Prepares the first step that is not yet under way, if there is one, and sets its rows on their way.
   void PullNext();
   // Waits until the last commit of every replica is applied: collective, but in BSP, where the own one tells of all.
   absl::Status AwaitCommits();
-  absl::StatusOr<RunSummary> Summarise(const std::string& status);
+  absl::StatusOr<report::RunSummary> Summarise(const std::string& status);
   bool IsBsp() const { return job_.ps().consistency() == BSP; }
   bool EpochEnds(int64_t step) const { return step % task_->steps_per_epoch() == 0 || step == total_steps_; }
   int64_t EpochOf(int64_t step) const { return (step - 1) / task_->steps_per_epoch() + 1; }
@@ -120,34 +120,34 @@ class Replica {
   absl::Duration CheckpointTimeout() const { return absl::Seconds(job_.checkpoint().timeout_seconds()); }
   absl::Status Barrier(const char* name, absl::Duration timeout);
   std::unique_ptr<StepPasses> MakePasses();
-  std::unique_ptr<RunTrace> MakeTrace(int64_t first_step);
+  std::unique_ptr<report::RunTrace> MakeTrace(int64_t first_step);
   void TakeNote(const absl::Status& trace);
 
   const Job& job_;
-  const JobData& data_;
+  const tasks::JobData& data_;
   const ReplicaEnvironment& environment_;
   ThreadPool pool_;
   Stream stream_;
   ParameterSet parameters_;
-  const std::unique_ptr<remote::RemoteEmbedding> table_;  // null: the embedding is a dense parameter
-  const std::unique_ptr<Task> task_;
+  const std::unique_ptr<sparse::RemoteEmbedding> table_;  // null: the embedding is a dense parameter
+  const std::unique_ptr<tasks::Task> task_;
   const absl::Status placed_;  // which parameters are served; before anybody takes them for its own
   optim::DenseOptimizer dense_;
   const int64_t total_steps_;
-  remote::DistOptimizer optimizer_;
+  sparse::StepOptimizer optimizer_;
   RunState state_;
   DType compute_ = DType::F32;  // of the training steps
   double peak_flops_ = 0;       // with them, of a device whose peak is known
-  StepClock clock_{&stream_};
+  report::StepClock clock_{&stream_};
   std::unique_ptr<parallel::Ddp> ddp_;
-  std::unique_ptr<remote::RemoteParameters> served_;  // null: no parameters are
+  std::unique_ptr<parallel::ServedParameters> served_;  // null: no parameters are
   std::unique_ptr<StepPasses> passes_;
-  std::unique_ptr<RunTrace> trace_;
+  std::unique_ptr<report::RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
   // The next steps, in order; destroyed after an abort, so that their pulls cannot hold up a failed run.
   std::deque<PendingStep> pending_;
   int64_t last_pending_ = 0;  // the last of them
-  ServerWatch servers_;  // of rank 0
+  report::ServerWatch servers_;  // of rank 0
 
   Stopwatch run_watch_;
   double train_seconds_ = 0;
@@ -159,15 +159,15 @@ class Replica {
 absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(placed_);
   RETURN_IF_ERROR(VerifySameData(data_, *environment_.group, Deadline()));
-  std::vector<TableSpec> tables = TableSpecsOf(job_);
-  const std::vector<TableSpec> dense_tables = DenseTableSpecsOf(job_);
+  std::vector<TableSpec> tables = job::TableSpecsOf(job_);
+  const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job_);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
   RETURN_IF_ERROR(environment_.client->CreateTables(tables, Timeout()));
   comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
   ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, gradients, &stream_, {}));
   if (!dense_tables.empty()) {
-    ASSIGN_OR_RETURN(served_, remote::RemoteParameters::Create(environment_.client, &parameters_,
-                                                               ServedPartsOf(job_, parameters_), &stream_));
+    ASSIGN_OR_RETURN(served_, parallel::ServedParameters::Create(environment_.client, &parameters_,
+                                                               job::ServedPartsOf(job_, parameters_), &stream_));
   }
   passes_ = MakePasses();
   if (environment_.resume != nullptr) {
@@ -229,8 +229,8 @@ std::unique_ptr<StepPasses> Replica::MakePasses() {
       }});
 }
 
-std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {
-  RunTraceOptions options{.first_step = first_step + job_.trace().first_step() - 1,
+std::unique_ptr<report::RunTrace> Replica::MakeTrace(int64_t first_step) {
+  report::RunTraceOptions options{.first_step = first_step + job_.trace().first_step() - 1,
                           .num_steps = job_.trace().steps(),
                           .stream = &stream_,
                           .group = environment_.group,
@@ -243,10 +243,10 @@ std::unique_ptr<RunTrace> Replica::MakeTrace(int64_t first_step) {
     };
   } else if (environment_.output != nullptr) {
     options.deliver = [this](std::vector<RoleTrace> traces) {
-      return WriteTraceFile(environment_.output->folder() + "/trace.json", std::move(traces));
+      return report::WriteTraceFile(environment_.output->folder() + "/trace.json", std::move(traces));
     };
   }
-  return std::make_unique<RunTrace>(options);
+  return std::make_unique<report::RunTrace>(options);
 }
 
 // A trace that could not be brought together whole is worth a word, not the run.
@@ -274,15 +274,15 @@ absl::Status Replica::AwaitCommits() {
   return IsBsp() ? absl::OkStatus() : Barrier("commits", Timeout());
 }
 
-absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradContext& autograd, StepRecord& record) {
+absl::Status Replica::ForwardBackward(Context& context, sparse::StepPushes& autograd, report::StepRecord& record) {
   Variable rows;
   if (table_) rows = table_->Enter(context, *pending_.front().rows, autograd, job_.train().accumulate() - 1);
   if (served_) served_->Enter(context, autograd);
-  clock_.Mark(StepClock::PULL);
+  clock_.Mark(report::StepClock::PULL);
   if (context.failed()) return context.status();
   const std::vector<Tensor> losses = passes_->Run(context, *pending_.front().input, rows);
   record.launched_graph = passes_->launched_graph();
-  clock_.Mark(StepClock::COMPUTE);
+  clock_.Mark(report::StepClock::COMPUTE);
   double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
   for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
   if (served_) served_->Finish(context);
@@ -290,11 +290,11 @@ absl::Status Replica::ForwardBackward(Context& context, remote::DistAutogradCont
   context.Fail(stream_.status());
   if (context.failed()) return context.status();
   RETURN_IF_ERROR(ShareLoss(loss_sum, context.deadline(), record));
-  clock_.Mark(StepClock::COLLECTIVE);
+  clock_.Mark(report::StepClock::COLLECTIVE);
   return absl::OkStatus();
 }
 
-absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, StepRecord& record) {
+absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, report::StepRecord& record) {
   const bool stop = environment_.stop_requested && environment_.stop_requested();
   double shared[3] = {loss_sum, stop ? 1.0 : 0.0, served_ && !served_->finite() ? 1.0 : 0.0};
   comm::ProcessGroup& group = *environment_.group;
@@ -329,21 +329,21 @@ absl::Status Replica::CheckWeights(int64_t step) {
   return wrong.empty() ? absl::OkStatus() : Ended(step, absl::StrCat("parameter ", wrong, " is not finite"));
 }
 
-absl::Status Replica::Commit(Context& context, remote::DistAutogradContext& autograd, bool want_norm,
-                             StepRecord& record) {
+absl::Status Replica::Commit(Context& context, sparse::StepPushes& autograd, bool want_norm,
+                             report::StepRecord& record) {
   const KernelSpan span(stream_, SpanKind::PHASE, "commit");
   optimizer_.AwaitPushes(context, autograd);
-  clock_.Mark(StepClock::PUSH);
+  clock_.Mark(report::StepClock::PUSH);
   const auto on_non_finite = [&] {
     return NotFinite(record.step, absl::StrCat("the gradient of ", dense_.FirstNonFiniteGradient(stream_), " is not finite"));
   };
-  ASSIGN_OR_RETURN(const remote::DistOptimizer::StepResult result,
+  ASSIGN_OR_RETURN(const sparse::StepOptimizer::StepResult result,
                    optimizer_.Step(context, {.count = NumTargets(*pending_.front().input),
                                              .want_norm = want_norm,
                                              .skip = record.skipped,
                                              .on_non_finite = on_non_finite,
                                              .flush = TablesAreReadAfter(record.step)}));
-  clock_.Mark(StepClock::COMPUTE);
+  clock_.Mark(report::StepClock::COMPUTE);
   record.learning_rate = result.learning_rate;
   record.grad_norm = result.grad_norm;
   record.skipped = result.skipped;
@@ -359,14 +359,14 @@ absl::Status Replica::TrainStep(int64_t step) {
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
   const bool watch_staleness = log && environment_.output != nullptr && !IsBsp();
   if (watch_staleness) servers_.Ask();  // early, so that the step need not wait for it
-  StepRecord record{.step = step, .epoch = EpochOf(step)};
+  report::StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
                    .seed = job_.seed(),
                    .step = static_cast<uint64_t>(step),
                    .training = true,
                    .compute = compute_,
                    .deadline = Deadline()});
-  remote::DistAutogradContext autograd(environment_.client, context.step(),
+  sparse::StepPushes autograd(environment_.client, context.step(),
                                        static_cast<uint32_t>(environment_.group->rank()));
   absl::Status status = ForwardBackward(context, autograd, record);
   if (status.ok()) status = Commit(context, autograd, /*want_norm=*/log, record);
@@ -374,7 +374,7 @@ absl::Status Replica::TrainStep(int64_t step) {
     environment_.client->Abort(status);  // completes the pushes that `autograd` still waits for
     return status;
   }
-  const StepInput& input = *pending_.front().input;
+  const tasks::StepInput& input = *pending_.front().input;
   const int64_t samples = input.global_samples, tokens = input.global_tokens;
   const double flops = input.flops;
   pending_.pop_front();
@@ -399,12 +399,12 @@ absl::Status Replica::TrainStep(int64_t step) {
   return absl::OkStatus();
 }
 
-void Replica::FillTimes(StepRecord& record) {
+void Replica::FillTimes(report::StepRecord& record) {
   const auto milliseconds = clock_.Milliseconds();
-  record.compute_ms = milliseconds[StepClock::COMPUTE];
-  record.collective_ms = milliseconds[StepClock::COLLECTIVE];
-  record.pull_ms = milliseconds[StepClock::PULL];
-  record.push_ms = milliseconds[StepClock::PUSH];
+  record.compute_ms = milliseconds[report::StepClock::COMPUTE];
+  record.collective_ms = milliseconds[report::StepClock::COLLECTIVE];
+  record.pull_ms = milliseconds[report::StepClock::PULL];
+  record.push_ms = milliseconds[report::StepClock::PUSH];
 }
 
 absl::Status Replica::AwaitWeights() {
@@ -441,22 +441,22 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
   RETURN_IF_ERROR(AwaitWeights());
   RETURN_IF_ERROR(CheckWeights(step));
   passes_->MakeRoom();
-  const EvaluationArgs args{.stream = &stream_,
+  const tasks::EvaluationArgs args{.stream = &stream_,
                             .timeout = Timeout(),
                             .stop_agreed = [this] { return StopAgreed(); }};
-  ASSIGN_OR_RETURN(const Evaluation valid, task_->Evaluate(EvaluationSplit::VALID, args));
+  ASSIGN_OR_RETURN(const tasks::Evaluation valid, task_->Evaluate(tasks::EvaluationSplit::VALID, args));
   std::string wrong = FirstNonFinite("valid/", valid);
-  Evaluation test;
+  tasks::Evaluation test;
   if (!stopping_ && wrong.empty() && state_.IsBest(valid.selection)) {
     // Tested here and now, so that the test figures are those of the best evaluation's weights without keeping a copy.
-    ASSIGN_OR_RETURN(test, task_->Evaluate(EvaluationSplit::TEST, args));
+    ASSIGN_OR_RETURN(test, task_->Evaluate(tasks::EvaluationSplit::TEST, args));
     wrong = FirstNonFinite("test/", test);
   }
   RETURN_IF_ERROR(stream_.status());
   if (stopping_) return absl::OkStatus();  // broken off: nothing of it may stay
   if (!wrong.empty() && job_.train().non_finite() == Train::STOP) return Ended(step, absl::StrCat("evaluation: ", wrong));
   const int64_t epoch = EpochOf(step);
-  EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .decides = "valid/" + valid.decides, .metrics = {}};
+  report::EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .decides = "valid/" + valid.decides, .metrics = {}};
   state_.BeginMean();
   for (const auto& [name, value] : valid.metrics) record.metrics["valid/" + name] = value;
   const double selection = wrong.empty() ? valid.selection : std::nan("");
@@ -507,7 +507,7 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_num_items(data_.num_items());
     for (const SavedFile& file : data_.Files()) *args.manifest.add_data() = file;
     SavePrecision(job_, compute_, &args.manifest);
-    for (const TableSpec& spec : TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
+    for (const TableSpec& spec : job::TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
     if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));
     const absl::Status written = checkpoint::WriteCheckpoint(args);
     if (absl::IsOutOfRange(written)) return Ended(state_.step(), std::string(written.message()));
@@ -526,13 +526,13 @@ absl::Status Replica::ReadServed(absl::Time deadline) {
   return served_->Read(dense_, deadline);
 }
 
-absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
+absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status) {
   RETURN_IF_ERROR(AwaitWeights());
   TakeNote(trace_->Finish(Deadline()));
   const absl::uint128 dense_hash = dense_.Hash();
   RETURN_IF_ERROR(stream_.status());
   RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "weights", Deadline()));
-  RunSummary summary;
+  report::RunSummary summary;
   summary.job = job_.name();
   summary.status = status;
   summary.seed = job_.seed();
@@ -547,7 +547,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   summary.tokens_per_second = static_cast<double>(tokens_) / std::max(1e-9, train_seconds_);
   summary.dense_parameters = static_cast<uint64_t>(parameters_.num_elements());
   ASSIGN_OR_RETURN(const StatisticsReply of_others,
-                   GatherStatistics(*environment_.group, environment_.client->OwnStatistics(), Deadline()));
+                   report::GatherStatistics(*environment_.group, environment_.client->OwnStatistics(), Deadline()));
   if (environment_.output != nullptr) {
     ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.client->Hash().Wait(Deadline()));
     if (served_) RETURN_IF_ERROR(ReadServed(Deadline()));
@@ -558,7 +558,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
     }
     ASSIGN_OR_RETURN(StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
     ps::MergeStatistics(of_others, &statistics);
-    for (const std::string& note : ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
+    for (const std::string& note : report::ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
     for (const std::string& line : environment_.client->Report()) environment_.output->Note(line);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
@@ -567,7 +567,7 @@ absl::StatusOr<RunSummary> Replica::Summarise(const std::string& status) {
   return summary;
 }
 
-absl::StatusOr<RunSummary> Replica::Run() {
+absl::StatusOr<report::RunSummary> Replica::Run() {
   RETURN_IF_ERROR(Prepare());
   const int64_t first = state_.step() + 1;
   trace_ = MakeTrace(first);
@@ -583,15 +583,15 @@ absl::StatusOr<RunSummary> Replica::Run() {
   }
   // A signal after the last evaluation stopped nothing.
   const bool complete = !EvaluationOwed() && (state_.step() >= total_steps_ || state_.patience_ended());
-  return Summarise(complete ? kCompleted : kStopped);
+  return Summarise(complete ? report::kCompleted : report::kStopped);
 }
 
 }  // namespace
 
-absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const ReplicaEnvironment& environment) {
+absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment) {
   // The replica outlives the abort below: what it still waits for completes then.
   Replica replica(job, data, environment);
-  absl::StatusOr<RunSummary> summary = replica.Run();
+  absl::StatusOr<report::RunSummary> summary = replica.Run();
   if (!summary.ok()) {
     environment.group->Abort(summary.status());
     if (environment.device_group != nullptr) environment.device_group->Abort(summary.status());

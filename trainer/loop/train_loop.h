@@ -22,7 +22,7 @@ struct ReplicaEnvironment {
   const checkpoint::Checkpoint* resume = nullptr;  // go on from it, of this job and data; null: from the start
   comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
   ps::Client* client = nullptr;
-  RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
+  report::RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
   Device device = {};                   // where it computes: DeviceOf the job
   comm::ProcessGroup* device_group = nullptr;  // the same ranks, for arrays on `device`; null on a CPU, and for the only replica
   int num_servers = 0;                  // for the summary; 0: local tables
@@ -32,11 +32,11 @@ struct ReplicaEnvironment {
   rpc::MasterClient* master = nullptr;  // for the trace; null: no master
   std::optional<DType> compute = std::nullopt;  // for tests and benchmarks: instead of choosing, alike for all
   // For measuring, at rank 0: after every step, and with the traced steps' spans instead of writing trace.json.
-  std::function<void(const StepRecord&)> on_step = nullptr;
+  std::function<void(const report::StepRecord&)> on_step = nullptr;
   std::function<void(const std::vector<RoleTrace>&)> on_trace = nullptr;
 };
 
 // Runs the resolved job. After an error the group and the client are aborted, so that no peer waits for this replica.
-absl::StatusOr<RunSummary> RunReplica(const Job& job, const JobData& data, const ReplicaEnvironment& environment);
+absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment);
 
 }  // namespace tandem::loop

@@ -6,19 +6,19 @@
 
 namespace tandem::remote {
 
-RemoteContext::RemoteContext(Host& host, Context& context, const RemoteContextOptions& options)
+DistAutogradContext::DistAutogradContext(Host& host, Context& context, const DistAutogradOptions& options)
     : mode_(options.mode),
       context_(context),
       frame_(std::make_shared<Frame>(
           &host, host.BeginContext(std::min(context.deadline(), absl::Now() + options.timeout)), &context)) {}
 
-RemoteContext::~RemoteContext() {
+DistAutogradContext::~DistAutogradContext() {
   const absl::Status status = context_.status();
   frame_->Detach();
   frame_->host().EndContext(id(), status);
 }
 
-void RemoteContext::Backward(const std::vector<BackwardRoot>& roots) {
+void DistAutogradContext::Backward(const std::vector<BackwardRoot>& roots) {
   if (!context_.failed()) context_.Fail(frame_->share()->status());
   if (!context_.failed()) frame_->RunOwn(roots, mode_);
   // The others need not wait for this object's end to hear of it.

@@ -12,19 +12,19 @@
 
 namespace tandem::remote {
 
-struct RemoteContextOptions {
+struct DistAutogradOptions {
   // SMART serves what the loss reaches. FAST sends something along every edge of every call, as if the loss reached all.
   PassMode mode = PassMode::SMART;
   absl::Duration timeout = absl::Seconds(60);  // of all of it; the step's context may end it earlier
 };
 
-class RemoteContext {
+class DistAutogradContext {
  public:
   // Host and context outlive it.
-  RemoteContext(Host& host, Context& context, const RemoteContextOptions& options = {});
-  ~RemoteContext();
-  RemoteContext(const RemoteContext&) = delete;
-  RemoteContext& operator=(const RemoteContext&) = delete;
+  DistAutogradContext(Host& host, Context& context, const DistAutogradOptions& options = {});
+  ~DistAutogradContext();
+  DistAutogradContext(const DistAutogradContext&) = delete;
+  DistAutogradContext& operator=(const DistAutogradContext&) = delete;
 
   uint64_t id() const { return frame_->share()->id(); }
   Host& host() const { return frame_->host(); }

@@ -95,21 +95,21 @@ class EmbeddingModule : public Module {
 
 class EmbeddingBagModule : public Module {
  public:
-  explicit EmbeddingBagModule(Pooling pooling) : pooling_(pooling) {}
+  explicit EmbeddingBagModule(ps::Pooling pooling) : pooling_(pooling) {}
   Outputs Forward(Frame& frame, absl::Span<const Variable> parameters, absl::Span<const Variable> inputs) override {
     RETURN_IF_ERROR(CheckInputs(inputs, 2, 3));
     const Tensor& index = inputs[0].value();
     RETURN_IF_ERROR(CheckIndex(index, parameters[0].shape()[0]));
-    RETURN_IF_ERROR(CheckOffsets(inputs[1].value(), index.dim(0)));
+    RETURN_IF_ERROR(sparse::CheckOffsets(inputs[1].value(), index.dim(0)));
     const Tensor weights = inputs.size() > 2 ? inputs[2].value() : Tensor();
     if (weights.defined() && (weights.shape() != index.shape() || weights.dtype() != parameters[0].dtype())) {
       return absl::InvalidArgumentError("a bag's weights are as many as its ids, of the table's type");
     }
-    return std::vector<Variable>{PoolRows(frame.context(), parameters[0], {index, inputs[1].value(), weights}, pooling_)};
+    return std::vector<Variable>{sparse::PoolRows(frame.context(), parameters[0], {index, inputs[1].value(), weights}, pooling_)};
   }
 
  private:
-  const Pooling pooling_;
+  const ps::Pooling pooling_;
 };
 
 class ParameterModule : public Module {
@@ -158,7 +158,7 @@ Made MakeEmbedding(ModuleArguments& arguments, ParameterSet& parameters) {
 Made MakeEmbeddingBag(ModuleArguments& arguments, ParameterSet& parameters) {
   const int pooling = arguments.Choice("pooling", {"sum", "mean", "sqrtn"});
   RETURN_IF_ERROR(AddTable(arguments, parameters));
-  return std::make_unique<EmbeddingBagModule>(static_cast<Pooling>(pooling));
+  return std::make_unique<EmbeddingBagModule>(static_cast<ps::Pooling>(pooling));
 }
 
 Made MakeParameter(ModuleArguments& arguments, ParameterSet& parameters) {

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<RemoteOptimizer>> RemoteOptimizer::Create(Host& h
   return std::unique_ptr<RemoteOptimizer>(new RemoteOptimizer(std::move(refs)));
 }
 
-absl::StatusOr<uint64_t> RemoteOptimizer::Step(RemoteContext& context, double learning_rate, double gradient_scale) {
+absl::StatusOr<uint64_t> RemoteOptimizer::Step(DistAutogradContext& context, double learning_rate, double gradient_scale) {
   RETURN_IF_ERROR(context.frame().context().status());
   std::vector<rpc::Future<rpc::Payload>> answers;
   for (const RemoteRef& ref : refs_) {

@@ -22,7 +22,7 @@ class RemoteOptimizer {
 
   // After Backward, before the context ends; all owners at a time. Returns how many parameters had a gradient. A failure fails
   // the step's context; owners that had applied the step by then have applied it.
-  absl::StatusOr<uint64_t> Step(RemoteContext& context, double learning_rate, double gradient_scale = 1);
+  absl::StatusOr<uint64_t> Step(DistAutogradContext& context, double learning_rate, double gradient_scale = 1);
 
  private:
   explicit RemoteOptimizer(std::vector<RemoteRef> refs) : refs_(std::move(refs)) {}

@@ -9,7 +9,7 @@
 #include "rpc/role_trace.h"
 #include "trainer/comm/gather_bytes.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 namespace {
 
@@ -77,4 +77,4 @@ absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, c
   return traces;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

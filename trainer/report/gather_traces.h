@@ -12,10 +12,10 @@
 #include "proto/trace.pb.h"
 #include "trainer/comm/process_group.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 // Collective. Rank 0 gets all traces in rank order, the others get none. `clock` is that of `mine`, in nanoseconds.
 absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, const RoleTrace& mine, absl::Time deadline,
                                                     const std::function<int64_t()>& clock = MonotonicNanoseconds);
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -5,7 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/utf8.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 std::string JsonNumber(double value) { return std::isfinite(value) ? absl::StrFormat("%.9g", value) : "null"; }
 
@@ -23,4 +23,4 @@ std::string JsonString(std::string_view text) {
   return out + "\"";
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-namespace tandem::loop {
+namespace tandem::report {
 
 // Nine digits; null for a NaN or an infinity, which JSON has not.
 std::string JsonNumber(double value);
 // In quotes and escaped. A byte that is not UTF-8 becomes U+FFFD: JSON is UTF-8.
 std::string JsonString(std::string_view text);
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -12,7 +12,7 @@
 #include "kernels/base/terminal.h"
 #include "trainer/report/run_output.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 namespace {
 constexpr double kTerminalSeconds = 0.1;  // between redraws of the line
@@ -118,4 +118,4 @@ void Progress::Json(const std::string& object) {
 
 void Progress::End() { Erase(); }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "kernels/base/clock.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 enum class LogFormat { TEXT, JSON };
 
@@ -63,4 +63,4 @@ std::string DurationText(double seconds);
 // 12345.6 -> "12,346".
 std::string CountText(double value);
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

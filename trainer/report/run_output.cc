@@ -17,7 +17,7 @@
 #include "trainer/checkpoint/folder.h"
 #include "trainer/report/json.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 namespace {
 
@@ -207,4 +207,4 @@ absl::Status RunOutput::Finish(const RunSummary& summary) {
   return progress_.status();
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -15,7 +15,7 @@
 #include "trainer/report/progress.h"
 #include "trainer/tasks/task.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 struct StepRecord {
   int64_t step = 0, epoch = 0;
@@ -96,4 +96,4 @@ class RunOutput {
 // summary.json alone, for a run that failed before or outside the loop.
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary);
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

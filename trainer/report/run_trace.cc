@@ -11,7 +11,7 @@
 #include "rpc/role_trace.h"
 #include "trainer/report/gather_traces.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 namespace {
 
@@ -80,4 +80,4 @@ absl::Status RunTrace::Collect(absl::Time deadline) {
   return absl::UnavailableError(absl::StrCat("trace.json lacks ", absl::StrJoin(lacks, " and ")));
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -17,7 +17,7 @@
 #include "rpc/master/client.h"
 #include "trainer/comm/process_group.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 struct RunTraceOptions {
   int64_t first_step = 0, num_steps = 0;  // in the job's numbering; num_steps <= 0: no trace
@@ -55,4 +55,4 @@ class RunTrace {
   bool collected_ = false;
 };
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

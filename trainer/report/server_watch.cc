@@ -7,7 +7,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/comm/gather_bytes.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 namespace {
 
 std::string StalenessNote(const StatisticsReply& statistics) {
@@ -67,4 +67,4 @@ std::vector<std::string> ServerNotes(const StatisticsReply& statistics, bool may
   return notes;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

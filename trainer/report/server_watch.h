@@ -12,7 +12,7 @@
 #include "ps/client/client.h"
 #include "trainer/comm/process_group.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 class ServerWatch {
  public:
@@ -37,4 +37,4 @@ absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group, cons
 // Lines on the whole run: staleness, if rows may be stale; each table that was given values to guard against.
 std::vector<std::string> ServerNotes(const StatisticsReply& statistics, bool may_be_stale);
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

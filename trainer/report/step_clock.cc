@@ -1,6 +1,6 @@
 #include "trainer/report/step_clock.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 void StepClock::RecordPoint(size_t number) {
   if (!stream_->on_cuda() || !stream_->status().ok()) return;
@@ -34,4 +34,4 @@ std::array<double, StepClock::kNumParts> StepClock::Milliseconds() {
   return milliseconds;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -11,7 +11,7 @@
 #include "kernels/memory/event.h"
 #include "kernels/memory/stream.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 class StepClock {
  public:
@@ -39,4 +39,4 @@ class StepClock {
   std::vector<std::unique_ptr<Event>> points_;  // of a device: where intervals begin and end; kept from step to step
 };
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

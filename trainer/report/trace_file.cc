@@ -20,7 +20,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/report/json.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 namespace {
 
@@ -194,4 +194,4 @@ absl::Status WriteTraceFile(const std::string& path, std::vector<RoleTrace> trac
   return absl::OkStatus();
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

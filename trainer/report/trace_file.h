@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "proto/trace.pb.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 
 // Replaces `path` when everything is on disk. Times are those of one clock; the earliest becomes 0.
 absl::Status WriteTraceFile(const std::string& path, std::vector<RoleTrace> traces);
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

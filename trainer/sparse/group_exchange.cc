@@ -8,7 +8,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 namespace {
 
@@ -17,12 +17,12 @@ constexpr absl::Duration kMargin = absl::Seconds(1);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HostExchange>> HostExchange::Create(comm::ProcessGroup& trainers, absl::Duration timeout) {
+absl::StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(comm::ProcessGroup& trainers, absl::Duration timeout) {
   ASSIGN_OR_RETURN(auto group, trainers.Split(/*color=*/0, trainers.rank(), "merge", absl::Now() + timeout));
-  return std::unique_ptr<HostExchange>(new HostExchange(std::move(group), timeout));
+  return std::unique_ptr<GroupExchange>(new GroupExchange(std::move(group), timeout));
 }
 
-absl::StatusOr<ps::Parcels> HostExchange::Exchange(const char* outgoing, const std::vector<size_t>& bytes) {
+absl::StatusOr<ps::Parcels> GroupExchange::Exchange(const char* outgoing, const std::vector<size_t>& bytes) {
   const absl::Time deadline = absl::Now() + 2 * timeout_ + kMargin;  // two operations
   const comm::CollectiveArgs args{.tag = StableHash("merge"), .timeout = timeout_};
   const auto ranks = static_cast<int64_t>(bytes.size());
@@ -40,4 +40,4 @@ absl::StatusOr<ps::Parcels> HostExchange::Exchange(const char* outgoing, const s
   return incoming;
 }
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

@@ -10,12 +10,12 @@
 #include "ps/caching/trainer_exchange.h"
 #include "trainer/comm/process_group.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
-class HostExchange : public ps::TrainerExchange {
+class GroupExchange : public ps::TrainerExchange {
  public:
   // Of the ranks of `trainers`, which are on one host. Collective over it. An exchange waits for a rank no longer than `timeout`, twice.
-  static absl::StatusOr<std::unique_ptr<HostExchange>> Create(comm::ProcessGroup& trainers, absl::Duration timeout);
+  static absl::StatusOr<std::unique_ptr<GroupExchange>> Create(comm::ProcessGroup& trainers, absl::Duration timeout);
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
@@ -23,10 +23,10 @@ class HostExchange : public ps::TrainerExchange {
   void Abort(absl::Status reason) override { group_->Abort(std::move(reason)); }
 
  private:
-  HostExchange(std::unique_ptr<comm::ProcessGroup> group, absl::Duration timeout) : group_(std::move(group)), timeout_(timeout) {}
+  GroupExchange(std::unique_ptr<comm::ProcessGroup> group, absl::Duration timeout) : group_(std::move(group)), timeout_(timeout) {}
 
   const std::unique_ptr<comm::ProcessGroup> group_;
   const absl::Duration timeout_;
 };
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

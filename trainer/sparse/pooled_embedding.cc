@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 PulledBags::PulledBags(uint32_t table, ps::Pooling pooling, BagIds bags, int64_t dim)
     : ids_(std::make_shared<const BagIds>(std::move(bags))),
@@ -18,7 +18,7 @@ std::unique_ptr<PulledBags> PooledEmbedding::Pull(uint64_t step, bool create, Ba
   return pulled;
 }
 
-Variable PooledEmbedding::Enter(Context& context, PulledBags& pulled, DistAutogradContext& autograd) {
+Variable PooledEmbedding::Enter(Context& context, PulledBags& pulled, StepPushes& autograd) {
   context.Fail(pulled.done_.Wait(context.deadline()).status());
   Variable leaf = Variable::Leaf(pulled.pooled_, "pooled");
   leaf.leaf().set_hook([node = &leaf.leaf(), ids = pulled.ids_, bags = pulled.bags_, &autograd](Context&) {
@@ -27,4 +27,4 @@ Variable PooledEmbedding::Enter(Context& context, PulledBags& pulled, DistAutogr
   return leaf;
 }
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

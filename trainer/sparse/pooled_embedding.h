@@ -11,7 +11,7 @@
 #include "trainer/autograd/variable.h"
 #include "trainer/sparse/step_pushes.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 // Bag b has ids[offsets[b]] to ids[offsets[b + 1] - 1].
 struct BagIds {
@@ -43,7 +43,7 @@ class PooledEmbedding {
   // As RemoteEmbedding::Pull. Offsets that are not ascending from 0 to the number of ids fail the pull.
   std::unique_ptr<PulledBags> Pull(uint64_t step, bool create, BagIds bags);
   // Waits for the pooled rows, f32 [bags, dim], and returns them as a leaf whose gradient is pushed at the end of the backward pass.
-  Variable Enter(Context& context, PulledBags& pulled, DistAutogradContext& autograd);
+  Variable Enter(Context& context, PulledBags& pulled, StepPushes& autograd);
 
  private:
   ps::Client* client_;
@@ -52,4 +52,4 @@ class PooledEmbedding {
   const ps::Pooling pooling_;
 };
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

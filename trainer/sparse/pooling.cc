@@ -8,7 +8,7 @@
 #include "kernels/cpu/vector/vectorise.h"
 #include "trainer/autograd/function.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 namespace {
 
@@ -164,4 +164,4 @@ Variable PoolRows(Context& context, const Variable& table, const PlacesOfBags& p
   return Record(context, "pool_rows", pooled, {.inputs = {table}, .backward_input = backward});
 }
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

@@ -7,7 +7,7 @@
 #include "ps/client/client.h"
 #include "trainer/autograd/variable.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 using ps::Pooling;
 
@@ -23,4 +23,4 @@ struct PlacesOfBags {
 // of a parameter server that pools the same rows. CHECKs every index. REQUIRES: CheckOffsets.
 Variable PoolRows(Context& context, const Variable& table, const PlacesOfBags& places, Pooling pooling);
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

@@ -4,7 +4,7 @@
 
 #include "kernels/base/radix_sort.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists) {
   struct Use {
@@ -71,7 +71,7 @@ std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create, st
   return pulled;
 }
 
-Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, DistAutogradContext& autograd, int last_pass) {
+Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, StepPushes& autograd, int last_pass) {
   const absl::StatusOr<Tensor> values = rows.Await(context.deadline());
   context.Fail(values.status());
   Variable leaf = Variable::Leaf(values.ok() ? *values : context.Empty(rows.shape_, DType::F32), "rows");
@@ -81,4 +81,4 @@ Variable RemoteEmbedding::Enter(Context& context, PulledRows& rows, DistAutograd
   return leaf;
 }
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

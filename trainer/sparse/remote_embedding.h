@@ -15,7 +15,7 @@
 #include "trainer/autograd/variable.h"
 #include "trainer/sparse/step_pushes.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 struct MergedIds {
   std::vector<uint64_t> ids;   // distinct, ascending
@@ -53,7 +53,7 @@ class RemoteEmbedding {
   // The rows as step `step` will use them (0: as they are now). `create` is false for evaluation.
   std::unique_ptr<PulledRows> Pull(uint64_t step, bool create, std::vector<uint64_t> ids);
   // Waits for the rows and returns them as a leaf. At the end of pass number `last_pass` (from 0) its gradient is pushed.
-  Variable Enter(Context& context, PulledRows& rows, DistAutogradContext& autograd, int last_pass);
+  Variable Enter(Context& context, PulledRows& rows, StepPushes& autograd, int last_pass);
 
   int64_t dim() const { return dim_; }
 
@@ -64,4 +64,4 @@ class RemoteEmbedding {
   const std::unique_ptr<Uploads> uploads_;  // null on a CPU
 };
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

@@ -6,25 +6,25 @@
 
 #include "kernels/base/status_macros.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
-DistOptimizer::~DistOptimizer() {
+StepOptimizer::~StepOptimizer() {
   if (commit_.valid()) commit_.Wait(absl::InfiniteFuture()).IgnoreError();
 }
 
-absl::Status DistOptimizer::AwaitCommit(absl::Time deadline) {
+absl::Status StepOptimizer::AwaitCommit(absl::Time deadline) {
   if (!commit_.valid()) return absl::OkStatus();
   RETURN_IF_ERROR(commit_.Wait(deadline).status());
   commit_ = rpc::Future<rpc::Done>();
   return absl::OkStatus();
 }
 
-void DistOptimizer::AwaitPushes(Context& context, DistAutogradContext& autograd) {
+void StepOptimizer::AwaitPushes(Context& context, StepPushes& autograd) {
   autograd.AwaitPushes(context);
   if (!context.failed()) context.Fail(AwaitCommit(context.deadline()));
 }
 
-absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, const StepArgs& args) {
+absl::StatusOr<StepOptimizer::StepResult> StepOptimizer::Step(Context& context, const StepArgs& args) {
   if (context.failed()) return context.status();
   StepResult result;
   const double dense_squared =
@@ -55,4 +55,4 @@ absl::StatusOr<DistOptimizer::StepResult> DistOptimizer::Step(Context& context, 
   return result;
 }
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

@@ -13,23 +13,23 @@
 #include "trainer/optim/schedule.h"
 #include "trainer/sparse/step_pushes.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
 struct TableSchedule {
   uint32_t table = 0;
   optim::Schedule schedule;
 };
 
-class DistOptimizer {
+class StepOptimizer {
  public:
   struct Options {
     optim::Schedule dense;
     std::vector<TableSchedule> tables;
     double max_grad_norm = 0;  // 0: no clipping
   };
-  DistOptimizer(Options options, optim::DenseOptimizer* dense, ps::Client* client)
+  StepOptimizer(Options options, optim::DenseOptimizer* dense, ps::Client* client)
       : options_(std::move(options)), dense_(dense), client_(client) {}
-  ~DistOptimizer();
+  ~StepOptimizer();
 
   struct StepArgs {
     double count = 0;        // the global number of targets
@@ -46,7 +46,7 @@ class DistOptimizer {
     bool skipped = false;
   };
   // Waits for the acknowledgements of the step's pushes and for the last commit; the first failure fails the context.
-  void AwaitPushes(Context& context, DistAutogradContext& autograd);
+  void AwaitPushes(Context& context, StepPushes& autograd);
   // Dense gradients are summed over replicas, or pushed, already. The commit travels on when this returns: a pull for the next step
   // waits for it at the server. All replicas pass the same args. REQUIRES: AwaitPushes.
   absl::StatusOr<StepResult> Step(Context& context, const StepArgs& args);
@@ -62,4 +62,4 @@ class DistOptimizer {
   rpc::Future<rpc::Done> commit_;
 };
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

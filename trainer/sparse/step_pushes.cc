@@ -1,28 +1,28 @@
 #include "trainer/sparse/step_pushes.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
-DistAutogradContext::~DistAutogradContext() {
+StepPushes::~StepPushes() {
   // A client reads the buffers until its futures complete; after a failure they complete as soon as it is aborted.
   for (Pushed& pushed : pushes_) pushed.done.Wait(absl::InfiniteFuture()).IgnoreError();
 }
 
-void DistAutogradContext::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays) {
+void StepPushes::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays) {
   ps::PushSegment segment{table, *ids, gradients.data<float>()};
   if (stays) segment.owner = std::make_shared<const Tensor>(gradients);
   pushes_.push_back({std::move(ids), std::move(gradients), client_->Accumulate(step_, slice_, {segment})});
 }
 
-void DistAutogradContext::PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients) {
+void StepPushes::PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients) {
   auto pushed = client_->PushPooled(step_, slice_, bags, static_cast<size_t>(gradients.dim(1)), gradients.data<float>());
   pushes_.push_back({std::move(owner), std::move(gradients), std::move(pushed)});
 }
 
-void DistAutogradContext::AwaitPushes(Context& context) {
+void StepPushes::AwaitPushes(Context& context) {
   for (Pushed& pushed : pushes_) {
     context.Fail(pushed.done.Wait(context.deadline()).status());
     if (context.failed()) return;
   }
 }
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

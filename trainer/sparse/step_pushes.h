@@ -10,14 +10,14 @@
 #include "trainer/autograd/context.h"
 #include "trainer/tensor/tensor.h"
 
-namespace tandem::remote {
+namespace tandem::sparse {
 
-class DistAutogradContext {
+class StepPushes {
  public:
   // `slice` is this trainer's place in the step's summation order.
-  DistAutogradContext(ps::Client* client, uint64_t step, uint32_t slice)
+  StepPushes(ps::Client* client, uint64_t step, uint32_t slice)
       : client_(client), step_(step), slice_(slice) {}
-  ~DistAutogradContext();
+  ~StepPushes();
 
   uint64_t step() const { return step_; }
   // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged. `stays`: nobody writes to the gradients' memory
@@ -40,4 +40,4 @@ class DistAutogradContext {
   std::vector<Pushed> pushes_;
 };
 
-}  // namespace tandem::remote
+}  // namespace tandem::sparse

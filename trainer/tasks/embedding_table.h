@@ -10,7 +10,7 @@
 #include "proto/job.pb.h"
 #include "trainer/sparse/remote_embedding.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 inline uint64_t RowIdOf(int64_t place) { return static_cast<uint64_t>(place) + 1; }
 inline int64_t PlaceOf(uint64_t id) { return static_cast<int64_t>(id) - 1; }
@@ -18,6 +18,6 @@ inline int64_t PlaceOf(uint64_t id) { return static_cast<int64_t>(id) - 1; }
 std::vector<uint64_t> AllRowIds(int64_t count);
 
 // The table of a resolved job; null if the embedding is a dense parameter. `client`, and `stream`, which computes, outlive it.
-std::unique_ptr<remote::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::Client* client, Stream* stream);
+std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::Client* client, Stream* stream);
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

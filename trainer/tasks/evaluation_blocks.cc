@@ -4,7 +4,7 @@
 
 #include "kernels/base/status_macros.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size, const comm::ProcessGroup& group,
                                   const EvaluationArgs& args, absl::FunctionRef<void(const data::BatchShare&)> evaluate) {
@@ -21,4 +21,4 @@ absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size, cons
   return true;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -11,11 +11,11 @@
 #include "trainer/data/batch_share.h"
 #include "trainer/tasks/task.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 // Runs `evaluate` on this replica's share of `num_examples`, at most `block_size` at a time. False if a stop was agreed on before
 // the last block. Collective: every replica asks args.stop_agreed equally often, however its share is cut.
 absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size, const comm::ProcessGroup& group,
                                   const EvaluationArgs& args, absl::FunctionRef<void(const data::BatchShare&)> evaluate);
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -4,7 +4,7 @@
 #include "trainer/tasks/sequence_data.h"
 #include "trainer/tasks/text_data.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use, const std::string& item_ids) {
   if (job.model().has_gpt()) return TextData::Read(job);
@@ -19,4 +19,4 @@ SavedFile FileOf(const std::string& path, const FileDigest& digest) {
   return file;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

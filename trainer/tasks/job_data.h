@@ -13,7 +13,7 @@
 #include "proto/job.pb.h"
 #include "trainer/tasks/task.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 // What an untrained or an ideal model scores: a column beside a run's own figures.
 struct ReferenceColumn {
@@ -51,4 +51,4 @@ absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use
 // `path`, as a checkpoint tells of it.
 SavedFile FileOf(const std::string& path, const FileDigest& digest);
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -12,7 +12,7 @@
 #include "trainer/report/progress.h"
 #include "trainer/tasks/sequence_rec_task.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 namespace {
 
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job,
 
 std::string SequenceData::Description() const {
   const data::UserCounts counts = data::CountUsers(interactions_);
-  const auto text = [](auto count) { return CountText(static_cast<double>(count)); };
+  const auto text = [](auto count) { return report::CountText(static_cast<double>(count)); };
   std::string description = absl::StrCat(text(counts.all), " users, ", text(interactions_.num_items), " items, ",
                                          text(interactions_.items.values.size()), " interactions");
   if (counts.trained == counts.all) return description;
@@ -145,4 +145,4 @@ absl::Status WriteReachable(const std::string& path, const data::RankingMetrics&
   return absl::OkStatus();
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -9,7 +9,7 @@
 #include "trainer/data/ranking.h"
 #include "trainer/tasks/job_data.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 class SequenceData : public JobData {
  public:
@@ -49,4 +49,4 @@ class SequenceData : public JobData {
 // Writes PATH.reachable for the generated log at `path`.
 absl::Status WriteReachable(const std::string& path, const data::RankingMetrics& reachable);
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

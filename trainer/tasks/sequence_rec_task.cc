@@ -17,7 +17,7 @@
 #include "trainer/job/job_options.h"
 #include "trainer/models/model_flops.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 namespace {
 
@@ -96,7 +96,7 @@ SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data, const
                                        .batch_size = job.train().batch_size(),
                                        .max_length = job.model().sequence_rec().max_length(),
                                        .sample_negatives = UsesBce(job)}),
-      model_(SequenceRecOptionsOf(job), *environment.parameters),
+      model_(job::SequenceRecOptionsOf(job), *environment.parameters),
       table_(environment.table),
       group_(environment.group) {
   if (table_ == nullptr) {
@@ -106,7 +106,7 @@ SequenceRecTask::SequenceRecTask(const Job& job, const SequenceData* data, const
 }
 
 std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
-  const models::SequenceRecOptions options = SequenceRecOptionsOf(job_);
+  const models::SequenceRecOptions options = job::SequenceRecOptionsOf(job_);
   const int64_t epoch = (step - 1) / steps_per_epoch(), batch_in_epoch = (step - 1) % steps_per_epoch();
   const int num_parts = job_.train().accumulate();
   std::vector<data::SequenceBatch> batches;
@@ -124,8 +124,8 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
 
   auto input = std::make_unique<SequenceStep>();
   const bool reads_all = table_ == nullptr || options.loss == models::SequenceLossKind::FULL_SOFTMAX;
-  remote::MergedIds merged;
-  if (!reads_all) merged = remote::MergeIds(lists);
+  sparse::MergedIds merged;
+  if (!reads_all) merged = sparse::MergeIds(lists);
   if (table_ != nullptr) input->ids = reads_all ? AllRowIds(data_->num_embeddings()) : std::move(merged.ids);
   const auto index = [&](size_t list) { return reads_all ? PlacesOf(lists[list]) : merged.places[list]; };
   input->global_samples = batches[0].global_samples;
@@ -231,4 +231,4 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, cons
   return evaluation;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

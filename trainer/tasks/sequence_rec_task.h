@@ -11,7 +11,7 @@
 #include "trainer/tasks/sequence_data.h"
 #include "trainer/models/sequence_rec.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 class SequenceRecTask : public Task {
  public:
@@ -34,9 +34,9 @@ class SequenceRecTask : public Task {
   const SequenceData* data_;
   data::SequenceSampler sampler_;
   models::SequenceRec model_;
-  remote::RemoteEmbedding* table_;
+  sparse::RemoteEmbedding* table_;
   Variable items_;  // [items, dim]; without a table
   comm::ProcessGroup* group_;
 };
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -14,12 +14,12 @@
 #include "trainer/comm/process_group.h"
 #include "trainer/sparse/remote_embedding.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 // What a replica gives its task. Everything outlives the task.
 struct TaskEnvironment {
   ParameterSet* parameters = nullptr;
-  remote::RemoteEmbedding* table = nullptr;  // the embedding rows on parameter servers; null: they are a dense parameter
+  sparse::RemoteEmbedding* table = nullptr;  // the embedding rows on parameter servers; null: they are a dense parameter
   comm::ProcessGroup* group = nullptr;
 };
 
@@ -67,4 +67,4 @@ class Task {
   virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) = 0;
 };
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -6,7 +6,7 @@
 #include "trainer/report/progress.h"
 #include "trainer/tasks/text_task.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 absl::StatusOr<std::unique_ptr<TextData>> TextData::Read(const Job& job) {
   const int64_t max_length = job.model().gpt().max_length();
@@ -15,11 +15,11 @@ absl::StatusOr<std::unique_ptr<TextData>> TextData::Read(const Job& job) {
 }
 
 std::string TextData::Description() const {
-  std::string text = absl::StrCat(CountText(static_cast<double>(text_.train.size())), " symbols to train on, ",
-                                  CountText(static_cast<double>(text_.valid.size())), " to validate, vocabulary of ",
+  std::string text = absl::StrCat(report::CountText(static_cast<double>(text_.train.size())), " symbols to train on, ",
+                                  report::CountText(static_cast<double>(text_.valid.size())), " to validate, vocabulary of ",
                                   text_.vocabulary.size());
   if (text_.num_unseen > 0) {
-    absl::StrAppend(&text, " (", CountText(static_cast<double>(text_.num_unseen)),
+    absl::StrAppend(&text, " (", report::CountText(static_cast<double>(text_.num_unseen)),
                     " validation symbols that it lacks are left out)");
   }
   const int64_t rest = (static_cast<int64_t>(text_.valid.size()) - 1) % max_length_;
@@ -35,4 +35,4 @@ std::vector<ReferenceColumn> TextData::References() const {
   return {{"unigram", {{"loss", data::UnigramLoss(text_)}}}, {"add-one bigram", {{"loss", data::BigramLoss(text_)}}}};
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

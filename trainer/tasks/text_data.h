@@ -8,7 +8,7 @@
 #include "trainer/data/text.h"
 #include "trainer/tasks/job_data.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 class TextData : public JobData {
  public:
@@ -32,4 +32,4 @@ class TextData : public JobData {
   const int64_t max_length_;
 };
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -11,7 +11,7 @@
 #include "trainer/job/job_options.h"
 #include "trainer/models/model_flops.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 namespace {
 
@@ -58,7 +58,7 @@ TextTask::TextTask(const Job& job, const TextData* data, const TaskEnvironment& 
       sampler_(&data->text(), {.seed = job.seed(),
                                .batch_size = job.train().batch_size(),
                                .max_length = job.model().gpt().max_length()}),
-      model_(GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
+      model_(job::GptOptionsOf(job, data->num_embeddings()), *environment.parameters),
       table_(environment.table),
       group_(environment.group) {}
 
@@ -79,7 +79,7 @@ std::unique_ptr<StepInput> TextTask::Prepare(int64_t step) const {
     input->ids = AllRowIds(model_.options().vocabulary_size);
     return input;
   }
-  remote::MergedIds merged = remote::MergeIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
+  sparse::MergedIds merged = sparse::MergeIds(std::vector<absl::Span<const uint64_t>>(part_ids.begin(), part_ids.end()));
   input->ids = std::move(merged.ids);
   for (int part = 0; part < num_parts; ++part) input->parts[part].inputs = merged.places[part];
   return input;
@@ -130,4 +130,4 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   return evaluation;
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

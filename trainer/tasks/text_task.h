@@ -11,7 +11,7 @@
 #include "trainer/tasks/text_data.h"
 #include "trainer/models/gpt.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 
 class TextTask : public Task {
  public:
@@ -33,8 +33,8 @@ class TextTask : public Task {
   const Job job_;
   data::WindowSampler sampler_;
   models::Gpt model_;
-  remote::RemoteEmbedding* table_;
+  sparse::RemoteEmbedding* table_;
   comm::ProcessGroup* group_;
 };
 
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

@@ -31,7 +31,7 @@ class MergingHost {
                                                    MergeOptions options = {}) {
     std::vector<std::unique_ptr<Client>> clients(size());
     Run([&](uint32_t trainer) {
-      auto exchange = remote::HostExchange::Create(*groups_[trainer], timeout_);
+      auto exchange = sparse::GroupExchange::Create(*groups_[trainer], timeout_);
       ASSERT_TRUE(exchange.ok()) << exchange.status();
       clients[trainer] = std::make_unique<MergedClient>(make(trainer), *std::move(exchange), options);
     });

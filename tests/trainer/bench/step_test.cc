@@ -24,7 +24,7 @@ class BenchStepTest : public testing::Test {
                                  "model { sequence_rec { layers: 1 } } tables { name: \"item\" dim: 8 }");
   }
 
-  int Run(const BenchStepOptions& options) {
+  int Run(const bench::StepOptions& options) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
     const int code = BenchStep(options);

@@ -19,7 +19,7 @@ class EvalTest : public TrainedRunTest {};
 
 TEST_F(EvalTest, FiguresOfACheckpointAreThoseOfItsRun) {
   // Most of 5,000 items are never touched: their rows are absent and yet ranked.
-  const loop::RunSummary run = Train(folder_ / "run", {"data.num_items=5000"});
+  const report::RunSummary run = Train(folder_ / "run", {"data.num_items=5000"});
   ASSERT_EQ(Eval(folder_ / "run/checkpoints", {"data.num_items=5000", "ps.threads=3"}), 0);
   const std::vector<double> ranks = DumpedRanks();
   EXPECT_EQ(ranks.size(), 300u);
@@ -34,7 +34,7 @@ TEST_F(EvalTest, FiguresOfALanguageModelsCheckpointAreThoseOfItsRun) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "a cab, ";
   UseText(text);
-  const loop::RunSummary run = Train(folder_ / "run", {});
+  const report::RunSummary run = Train(folder_ / "run", {});
   testing::internal::CaptureStdout();
   const int code = Eval(folder_ / "run/checkpoints");
   const std::string printed = testing::internal::GetCapturedStdout();
@@ -196,7 +196,7 @@ TEST_F(EvalTest, AnotherCatalogueIsRefused) {
 
 TEST_F(EvalTest, MappedIdsAreDumpedAsTheyWereWritten) {
   UseMappedIds();
-  const loop::RunSummary run = Train(folder_ / "run", {});
+  const report::RunSummary run = Train(folder_ / "run", {});
   ASSERT_EQ(Eval(folder_ / "run/checkpoints"), 0);
   std::istringstream log(ReadBytes(folder_ / "log.txt")), dump(ReadBytes(folder_ / "dump.tsv"));
   std::vector<double> ranks;

@@ -33,9 +33,9 @@ class GenerateTest : public testing::Test {
     sets.insert(sets.end(), more.begin(), more.end());
     const auto job = LoadJob(folder_.Write("job.textproto", kJob), sets, {.num_trainers = 1});
     ASSERT_TRUE(job.ok()) << job.status();
-    const auto data = loop::ReadJobData(*job);
+    const auto data = tasks::ReadJobData(*job);
     ASSERT_TRUE(data.ok()) << data.status();
-    const auto output = loop::RunOutput::Create(folder_ / "run", loop::LogFormat::JSON);
+    const auto output = report::RunOutput::Create(folder_ / "run", report::LogFormat::JSON);
     ASSERT_TRUE(output.ok()) << output.status();
     ps::TableHost host(1);
     ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
@@ -69,7 +69,7 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
   const Job& job = saved->manifest.job();
   const auto vocabulary = data::Vocabulary::FromSymbols(saved->manifest.symbols());
   ParameterSet parameters(1, DType::F32);
-  const models::Gpt gpt(loop::GptOptionsOf(job, vocabulary->size()), parameters);
+  const models::Gpt gpt(job::GptOptionsOf(job, vocabulary->size()), parameters);
   EXPECT_TRUE(checkpoint::LoadParameters(*saved, parameters).ok());
   ThreadPool pool(1);
   Stream stream(&pool);
@@ -82,7 +82,7 @@ std::string GreedyText(const std::string& folder, const std::string& prompt, int
     EXPECT_TRUE(checkpoint::LoadRows(*saved, client, deadline).ok());
     std::vector<uint64_t> ids;
     for (int64_t symbol = 0; symbol < vocabulary->size(); ++symbol) ids.push_back(static_cast<uint64_t>(symbol + 1));
-    rows = Variable::Constant(*remote::RemoteEmbedding(&client, 1, 16, &stream).Pull(0, /*create=*/false, ids)->Await(deadline));
+    rows = Variable::Constant(*sparse::RemoteEmbedding(&client, 1, 16, &stream).Pull(0, /*create=*/false, ids)->Await(deadline));
   }
   models::GptDecoder decoder(&gpt, rows, &stream);
   std::string text = prompt;

@@ -18,7 +18,7 @@ class ResumeTest : public TrainedRunTest {
     sets.insert(sets.end(), more.begin(), more.end());
     const auto job = LoadJob(folder_ / job_, sets, {.num_trainers = kReplicas});
     if (!job.ok()) return job.status();
-    const auto data = loop::ReadJobData(*job);
+    const auto data = tasks::ReadJobData(*job);
     if (!data.ok()) return data.status();
     cli::RunOptions options;
     options.out = folder_ / "run";
@@ -141,7 +141,7 @@ TEST_F(ResumeTest, AFolderThatCannotBeWrittenIsAWrongOut) {
   Train(folder_ / "run", {"train.max_epochs=1"});
   std::filesystem::remove(folder_ / "run/metrics.jsonl");
   std::filesystem::create_directories(folder_ / "run/metrics.jsonl.draft");
-  const auto output = loop::RunOutput::Create(folder_ / "run", loop::LogFormat::JSON);
+  const auto output = report::RunOutput::Create(folder_ / "run", report::LogFormat::JSON);
   ASSERT_TRUE(output.ok());
   const absl::Status status = (*output)->BeginAfter(1);
   EXPECT_EQ(cli::ExitCodeOf(status), 2) << status;

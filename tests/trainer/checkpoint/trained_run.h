@@ -39,17 +39,17 @@ class TrainedRunTest : public testing::Test {
     sets_ = {"data.path=" + (folder_ / "log.txt"), "seed=11"};
   }
 
-  loop::RunSummary Train(const std::string& out, std::vector<std::string> sets) {
+  report::RunSummary Train(const std::string& out, std::vector<std::string> sets) {
     sets.insert(sets.end(), sets_.begin(), sets_.end());
     const auto job = LoadJob(folder_ / job_, sets, {.num_trainers = kReplicas});
     EXPECT_TRUE(job.ok()) << job.status();
-    const auto data = loop::ReadJobData(*job);
+    const auto data = tasks::ReadJobData(*job);
     EXPECT_TRUE(data.ok()) << data.status();
-    auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
+    auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(2);
     auto groups = comm::ThreadGroup::Create(kReplicas, "dp");
-    std::vector<absl::StatusOr<loop::RunSummary>> results(kReplicas, absl::UnknownError("not run"));
+    std::vector<absl::StatusOr<report::RunSummary>> results(kReplicas, absl::UnknownError("not run"));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kReplicas; ++rank) {
       threads.emplace_back([&, rank] {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/support/temp_folder.h"
+#include "trainer/bench/commands.h"
 #include "trainer/cli/command_line.h"
 #include "trainer/cli/help_text.h"
 #include "trainer/cli/run_folder.h"
@@ -18,7 +19,7 @@ int CodeOf(std::vector<std::string> arguments, std::string* errors) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   testing::internal::CaptureStderr();
-  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data());
+  const int code = RunCommandLine(static_cast<int>(argv.size()), argv.data(), {bench::AddBenchCommands});
   *errors = testing::internal::GetCapturedStderr();
   return code;
 }

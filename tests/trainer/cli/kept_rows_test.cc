@@ -45,9 +45,9 @@ class KeptRowsTest : public testing::Test {
   }
   // Losses of all steps; the run writes into `out`.
   std::vector<double> Train(const Job& job, const std::string& out, const checkpoint::Checkpoint* resume = nullptr) {
-    const loop::SequenceData data = {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
+    const tasks::SequenceData data = {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
                                      nullptr, "log"};
-    auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
+    auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(1);
     auto groups = comm::ThreadGroup::Create(kReplicas, "dp");
@@ -57,14 +57,14 @@ class KeptRowsTest : public testing::Test {
       threads.emplace_back([&, rank] {
         auto merged = MergePushes(job,
                                   std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas},
-                                                                    loop::ConsistencyOf(job)),
+                                                                    job::ConsistencyOf(job)),
                                   *groups[rank], 0);
         ASSERT_TRUE(merged.ok()) << merged.status();
         const auto client = ClientOfJob(job, *std::move(merged), rank, kReplicas);
         loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .client = client.get()};
         if (rank == 0) {
           environment.output = output->get();
-          environment.on_step = [&losses](const loop::StepRecord& record) { losses.push_back(record.loss); };
+          environment.on_step = [&losses](const report::StepRecord& record) { losses.push_back(record.loss); };
         }
         const auto summary = loop::RunReplica(job, data, environment);
         ASSERT_TRUE(summary.ok()) << summary.status();

@@ -73,12 +73,12 @@ Job SmallJob() {
   return job;
 }
 
-loop::SequenceData SmallData() {
+tasks::SequenceData SmallData() {
   return {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
 }
 
 struct RunResult {
-  loop::RunSummary summary;
+  report::RunSummary summary;
   std::vector<double> losses;
   double most_stale = 0;
 };
@@ -91,17 +91,17 @@ double FieldOf(const std::string& json, const std::string& name) {
 
 using MakeClient = std::function<std::unique_ptr<ps::Client>(ps::TableHost& host, uint32_t rank)>;
 
-RunResult Train(const Job& job, int num_replicas, loop::LogFormat format = loop::LogFormat::JSON, MakeClient make_client = nullptr) {
+RunResult Train(const Job& job, int num_replicas, report::LogFormat format = report::LogFormat::JSON, MakeClient make_client = nullptr) {
   if (make_client == nullptr) {
     make_client = [&](ps::TableHost& host, uint32_t rank) {
-      return std::make_unique<ps::LocalClient>(host, rank, static_cast<uint32_t>(num_replicas), loop::ConsistencyOf(job));
+      return std::make_unique<ps::LocalClient>(host, rank, static_cast<uint32_t>(num_replicas), job::ConsistencyOf(job));
     };
   }
-  const loop::SequenceData data = SmallData();
+  const tasks::SequenceData data = SmallData();
   const support::TempFolder folder;
   RunResult result;
   {
-    auto output = loop::RunOutput::Create(folder.path() + "/out", format);
+    auto output = report::RunOutput::Create(folder.path() + "/out", format);
     EXPECT_TRUE(output.ok()) << output.status();
     ps::TableHost host(job.ps().threads());
     auto groups = comm::ThreadGroup::Create(num_replicas, "dp");
@@ -215,7 +215,7 @@ class GuardingClient : public ps::ForwardingClient {
 };
 
 TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers) {
-  Train(SmallJob(), 2, loop::LogFormat::TEXT,
+  Train(SmallJob(), 2, report::LogFormat::TEXT,
         [](ps::TableHost& host, uint32_t rank) { return std::make_unique<GuardingClient>(host, rank); });
   const std::string told = ::testing::internal::GetCapturedStdout();
   ::testing::internal::CaptureStdout();
@@ -225,7 +225,7 @@ TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers
 
 TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
   const Job job = SmallJob();
-  const loop::SequenceData data = SmallData();
+  const tasks::SequenceData data = SmallData();
   ps::TableHost host(1);
   auto groups = comm::ThreadGroup::Create(2, "dp");
   std::vector<absl::Status> ends(2);
@@ -235,7 +235,7 @@ TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
       ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
                                                 .client = &client,
-                                                .on_step = [&, rank](const loop::StepRecord& record) {
+                                                .on_step = [&, rank](const report::StepRecord& record) {
                                                   if (rank == 1 && record.step == 3) {
                                                     groups[1]->Abort(absl::CancelledError("enough"));
                                                   }
@@ -251,13 +251,13 @@ TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
 
 TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
   const Job job = SmallJob();
-  const loop::SequenceData data = SmallData();
+  const tasks::SequenceData data = SmallData();
   const support::TempFolder folder;
-  auto output = loop::RunOutput::Create(folder.path() + "/out", loop::LogFormat::JSON);
+  auto output = report::RunOutput::Create(folder.path() + "/out", report::LogFormat::JSON);
   ASSERT_TRUE(output.ok()) << output.status();
   ps::TableHost host(1);
   auto groups = comm::ThreadGroup::Create(2, "dp");
-  std::vector<absl::StatusOr<loop::RunSummary>> ends(2, absl::UnknownError("not run"));
+  std::vector<absl::StatusOr<report::RunSummary>> ends(2, absl::UnknownError("not run"));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
@@ -272,7 +272,7 @@ TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
   for (std::thread& thread : threads) thread.join();
   for (const auto& end : ends) {
     ASSERT_TRUE(end.ok()) << end.status();
-    EXPECT_EQ(end->status, loop::kStopped);
+    EXPECT_EQ(end->status, report::kStopped);
     EXPECT_EQ(end->steps, 3);
   }
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/out/checkpoints/step-00000003/manifest.textproto"));
@@ -312,21 +312,21 @@ TEST_F(TrainLoopTest, ReplicasTrainInEveryModeWithinItsBound) {
 }
 
 struct BrokenRun {
-  loop::RunSummary summary;
+  report::RunSummary summary;
   int times_asked = 0;  // of rank 1
 };
 
 // Two replicas; a stop is asked of rank 1 the time `stop_at` that it is asked for one, counting from 1. Resumes if there is a
 // checkpoint.
 BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
-  const loop::SequenceData data = SmallData();
+  const tasks::SequenceData data = SmallData();
   std::optional<checkpoint::Checkpoint> saved;
   if (!checkpoint::ListCheckpoints(out + "/checkpoints").empty()) {
     const auto opened = checkpoint::OpenCheckpoint(out + "/checkpoints", checkpoint::Choice::NEWEST);
     EXPECT_TRUE(opened.ok()) << opened.status();
     saved = *opened;
   }
-  auto output = loop::RunOutput::Create(out, loop::LogFormat::JSON);
+  auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
   EXPECT_TRUE(output.ok()) << output.status();
   ps::TableHost host(1);
   auto groups = comm::ThreadGroup::Create(2, "dp");
@@ -334,7 +334,7 @@ BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      ps::LocalClient client(host, static_cast<uint32_t>(rank), 2, loop::ConsistencyOf(job));
+      ps::LocalClient client(host, static_cast<uint32_t>(rank), 2, job::ConsistencyOf(job));
       const auto summary = loop::RunReplica(
           job, data, {.resume = saved ? &*saved : nullptr,
                       .group = groups[rank].get(),
@@ -364,17 +364,17 @@ TEST_F(TrainLoopTest, AStopAtAnyPlaceAndAResumeEndAsTheUnbrokenRun) {
   job.mutable_train()->set_max_steps(9);
   const support::TempFolder folder;
   const BrokenRun unbroken = TrainUntil(folder.path() + "/unbroken", job, 0);
-  ASSERT_EQ(unbroken.summary.status, loop::kCompleted);
+  ASSERT_EQ(unbroken.summary.status, report::kCompleted);
   const std::string evaluations = ReadWhole(folder.path() + "/unbroken/evaluations.jsonl");
   ASSERT_GT(unbroken.times_asked, 2 + static_cast<int>(unbroken.summary.steps)) << "evaluations ask too";
   for (int place = 1; place <= unbroken.times_asked; ++place) {
     SCOPED_TRACE(place);
     const std::string out = folder.path() + "/run" + std::to_string(place);
     const BrokenRun stopped = TrainUntil(out, job, place);
-    EXPECT_EQ(stopped.summary.status, loop::kStopped);
+    EXPECT_EQ(stopped.summary.status, report::kStopped);
     EXPECT_EQ(stopped.times_asked, place) << "nothing is begun any more";
     const BrokenRun resumed = TrainUntil(out, job, 0);
-    EXPECT_EQ(resumed.summary.status, loop::kCompleted);
+    EXPECT_EQ(resumed.summary.status, report::kCompleted);
     EXPECT_EQ(resumed.summary.steps, unbroken.summary.steps);
     EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
     EXPECT_EQ(resumed.summary.best_step, unbroken.summary.best_step);
@@ -392,10 +392,10 @@ TEST_F(TrainLoopTest, AStoppedRunGoesOnInEveryMode) {
     SCOPED_TRACE(job.ps().ShortDebugString());
     const support::TempFolder folder;
     const BrokenRun stopped = TrainUntil(folder.path() + "/run", job, 3);
-    ASSERT_EQ(stopped.summary.status, loop::kStopped);
+    ASSERT_EQ(stopped.summary.status, report::kStopped);
     EXPECT_EQ(stopped.summary.steps, 3);
     const BrokenRun resumed = TrainUntil(folder.path() + "/run", job, 0);
-    EXPECT_EQ(resumed.summary.status, loop::kCompleted);
+    EXPECT_EQ(resumed.summary.status, report::kCompleted);
     EXPECT_EQ(resumed.summary.epochs, 2);
   }
 }
@@ -415,7 +415,7 @@ TEST_F(TrainLoopTest, AnEvaluationIsMadeUpAgainByARunThatWasKilledAfterIt) {
 TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
   Job job = SmallJob();
   job.set_placement(Job::REPLICATED);
-  const loop::SequenceData data = SmallData();
+  const tasks::SequenceData data = SmallData();
   auto groups = comm::ThreadGroup::Create(2, "dp");
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
@@ -428,7 +428,7 @@ TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
       const auto slow = [&first](const std::string&) {
         if (std::exchange(first, false)) absl::SleepFor(absl::Milliseconds(300));
       };
-      const auto evaluation = task->Evaluate(loop::EvaluationSplit::VALID,
+      const auto evaluation = task->Evaluate(tasks::EvaluationSplit::VALID,
                                              {.stream = &stream, .timeout = absl::Milliseconds(200), .dump = slow});
       EXPECT_TRUE(evaluation.ok()) << evaluation.status();
     });
@@ -450,10 +450,10 @@ TEST_F(TrainLoopTest, ACheckpointMayTakeLongerThanAWaitForPeers) {
   Job job = SmallJob();
   job.mutable_train()->set_max_steps(2);
   job.mutable_runtime()->set_timeout_seconds(2);
-  const RunResult run = Train(job, 2, loop::LogFormat::JSON, [](ps::TableHost& host, uint32_t rank) {
+  const RunResult run = Train(job, 2, report::LogFormat::JSON, [](ps::TableHost& host, uint32_t rank) {
     return std::make_unique<SlowlySavingClient>(host, rank);
   });
-  EXPECT_EQ(run.summary.status, loop::kCompleted);
+  EXPECT_EQ(run.summary.status, report::kCompleted);
   EXPECT_EQ(run.summary.best_step, 2) << "there was a checkpoint";
 }
 
@@ -464,11 +464,11 @@ TEST(ServerWatchTest, TheMostStepsOfWhatWasCountedMeanwhile) {
     made.set_max(max);
     return made;
   };
-  EXPECT_EQ(loop::MostSteps({}, {}), 0);
-  EXPECT_EQ(loop::MostSteps({}, histogram({3, 2, 0, 0}, 1)), 1);
-  EXPECT_EQ(loop::MostSteps(histogram({3, 2, 0, 0}, 1), histogram({5, 2, 0, 0}, 1)), 0);
-  EXPECT_EQ(loop::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 0}, 2)), 1);
-  EXPECT_EQ(loop::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 1}, 40)), 40) << "the last counts all above";
+  EXPECT_EQ(report::MostSteps({}, {}), 0);
+  EXPECT_EQ(report::MostSteps({}, histogram({3, 2, 0, 0}, 1)), 1);
+  EXPECT_EQ(report::MostSteps(histogram({3, 2, 0, 0}, 1), histogram({5, 2, 0, 0}, 1)), 0);
+  EXPECT_EQ(report::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 0}, 2)), 1);
+  EXPECT_EQ(report::MostSteps(histogram({3, 2, 1, 0}, 2), histogram({5, 3, 1, 1}, 40)), 40) << "the last counts all above";
 }
 
 TEST(ServerWatchTest, NotesNameTheStalenessAndTheFirstOffender) {
@@ -487,8 +487,8 @@ TEST(ServerWatchTest, NotesNameTheStalenessAndTheFirstOffender) {
   table.mutable_first_offender()->set_step(9);
   const std::string guarded = "table item: row gradients that were not finite: 4 dropped, 0 mended, 0 messages refused; 0 rows clipped; "
                               "the first: id 77 of trainer 1 in step 9";
-  EXPECT_EQ(loop::ServerNotes(statistics, false), std::vector<std::string>{guarded});
-  EXPECT_EQ(loop::ServerNotes(statistics, true),
+  EXPECT_EQ(report::ServerNotes(statistics, false), std::vector<std::string>{guarded});
+  EXPECT_EQ(report::ServerNotes(statistics, true),
             (std::vector<std::string>{"staleness: pulls missed up to 40 steps of the slowest trainer (pulls by steps missed: 2: 5 16+: 1); "
                                       "up to 3 steps of a trainer under way",
                                       guarded}));
@@ -581,13 +581,13 @@ TEST(RunStateTest, SkippedStepsAreNotInTheMeanLossAndOweAnEvaluationAllTheSame) 
 TEST(RunOutputTest, RecordsHaveTheContractsFieldsAndNoNan) {
   const support::TempFolder folder;
   ::testing::internal::CaptureStdout();
-  auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+  auto output = report::RunOutput::Create(folder.path(), report::LogFormat::JSON);
   ASSERT_TRUE(output.ok());
   ASSERT_TRUE((*output)->BeginAnew().ok());
-  loop::StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
+  report::StepRecord record{.step = 7, .epoch = 2, .loss = 0.5};
   record.grad_norm = std::nan("");
   ASSERT_TRUE((*output)->Step(record, 10).ok());
-  loop::RunSummary summary;
+  report::RunSummary summary;
   summary.job = "a \"quoted\"\nname";
   summary.status = "completed";
   summary.params_hash = absl::MakeUint128(1, 2);
@@ -610,10 +610,10 @@ TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
   for (const double mfu : {0.0, 0.413}) {
     const support::TempFolder folder;
     ::testing::internal::CaptureStdout();
-    auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::TEXT);
+    auto output = report::RunOutput::Create(folder.path(), report::LogFormat::TEXT);
     ASSERT_TRUE(output.ok());
     ASSERT_TRUE((*output)->BeginAnew().ok());
-    loop::StepRecord record{.step = 10};
+    report::StepRecord record{.step = 10};
     record.mfu = mfu;
     ASSERT_TRUE((*output)->Step(record, 10).ok());
     output->reset();
@@ -629,7 +629,7 @@ TEST(RunOutputTest, TheShareOfAPeakIsSaidWhereThePeakIsKnown) {
 TEST(RunOutputTest, ANewRunStartsWithoutTheCheckpointsOfAnother) {
   const support::TempFolder folder;
   std::filesystem::create_directories(folder.path() + "/checkpoints/step-00000900");
-  const auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+  const auto output = report::RunOutput::Create(folder.path(), report::LogFormat::JSON);
   ASSERT_TRUE(output.ok());
   ASSERT_TRUE((*output)->BeginAnew().ok());
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/checkpoints"));
@@ -642,7 +642,7 @@ TEST(RunOutputTest, ATornLastLineIsDroppedWhenTheRunGoesOn) {
   const std::string whole = "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.4}\n";
   for (const char* name : {"metrics.jsonl", "evaluations.jsonl"}) folder.Write(name, whole + "{\"step\":1");
   {
-    const auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+    const auto output = report::RunOutput::Create(folder.path(), report::LogFormat::JSON);
     ASSERT_TRUE(output.ok());
     ASSERT_TRUE((*output)->BeginAfter(2).ok());
   }
@@ -653,7 +653,7 @@ TEST(RunOutputTest, WhatAnOlderRunSaidOfItsEndGoesWhenARunBegins) {
   for (const bool resumes : {false, true}) {
     const support::TempFolder folder;
     for (const char* name : {"summary.json", "trace.json"}) folder.Write(name, "of the older run");
-    const auto output = loop::RunOutput::Create(folder.path(), loop::LogFormat::JSON);
+    const auto output = report::RunOutput::Create(folder.path(), report::LogFormat::JSON);
     ASSERT_TRUE(output.ok());
     for (const char* name : {"summary.json", "trace.json"}) EXPECT_TRUE(std::filesystem::exists(folder / name)) << "it may yet be refused";
     ASSERT_TRUE((resumes ? (*output)->BeginAfter(2) : (*output)->BeginAnew()).ok());
@@ -664,31 +664,31 @@ TEST(RunOutputTest, WhatAnOlderRunSaidOfItsEndGoesWhenARunBegins) {
 TEST(RunOutputTest, AFolderThatCannotBeMadeIsAnErrorNamingIt) {
   const support::TempFolder folder;
   const std::string file = folder.Write("file", "x");
-  const auto output = loop::RunOutput::Create(file + "/out", loop::LogFormat::JSON);
+  const auto output = report::RunOutput::Create(file + "/out", report::LogFormat::JSON);
   EXPECT_EQ(output.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(output.status().message().find(file), std::string::npos);
 }
 
 TEST(ProgressTextTest, DurationsAndCountsReadWell) {
-  EXPECT_EQ(loop::DurationText(0.2), "0:00");
-  EXPECT_EQ(loop::DurationText(75), "1:15");
-  EXPECT_EQ(loop::DurationText(3700), "1:01:40");
-  EXPECT_EQ(loop::CountText(999), "999");
-  EXPECT_EQ(loop::CountText(12345.6), "12,346");
-  EXPECT_EQ(loop::CountText(1234567), "1,234,567");
+  EXPECT_EQ(report::DurationText(0.2), "0:00");
+  EXPECT_EQ(report::DurationText(75), "1:15");
+  EXPECT_EQ(report::DurationText(3700), "1:01:40");
+  EXPECT_EQ(report::CountText(999), "999");
+  EXPECT_EQ(report::CountText(12345.6), "12,346");
+  EXPECT_EQ(report::CountText(1234567), "1,234,567");
 }
 
-class CountingTask : public loop::Task {
+class CountingTask : public tasks::Task {
  public:
   int64_t steps_per_epoch() const override { return 4; }
-  std::unique_ptr<loop::StepInput> Prepare(int64_t step) const override {
-    auto input = std::make_unique<loop::StepInput>();
+  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override {
+    auto input = std::make_unique<tasks::StepInput>();
     input->global_samples = step;
     return input;
   }
-  Variable LossSum(Context&, const loop::StepInput&, int, const Variable&) const override { return Variable(); }
-  absl::StatusOr<loop::Evaluation> Evaluate(loop::EvaluationSplit, const loop::EvaluationArgs&) override {
-    return loop::Evaluation();
+  Variable LossSum(Context&, const tasks::StepInput&, int, const Variable&) const override { return Variable(); }
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit, const tasks::EvaluationArgs&) override {
+    return tasks::Evaluation();
   }
 };
 

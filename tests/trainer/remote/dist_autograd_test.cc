@@ -30,7 +30,7 @@ TEST_P(RemoteContextTest, ARemoteLayerHasTheGradientsOfALocalOne) {
 
   Context context(StepOptions());
   {
-    RemoteContext autograd(*trainer, context, {.mode = GetParam()});
+    DistAutogradContext autograd(*trainer, context, {.mode = GetParam()});
     const auto hidden = linear.Forward(autograd.frame(), {x});
     ASSERT_TRUE(hidden.ok()) << hidden.status();
     autograd.Backward(ops::Linear(context, (*hidden)[0], w, Variable()));
@@ -59,7 +59,7 @@ TEST_P(RemoteContextTest, ANestedCallAndTwoCallsOfOneModulePassTheGradientCheck)
   // trainer -> first -> second, and then trainer -> second with what came back.
   const RemoteModule relay = Make(*trainer, *first, "Relay", RelayTo(mlp));
   const Variable x = Variable::Leaf(RandomTensor(Shape{2, 3}, 1), "x");
-  const auto run = [&](RemoteContext& autograd, Context& context) {
+  const auto run = [&](DistAutogradContext& autograd, Context& context) {
     const auto once = relay.Forward(autograd.frame(), {x});
     EXPECT_TRUE(once.ok()) << once.status();
     const auto twice = mlp.Forward(autograd.frame(), {ops::Add(context, (*once)[0], x)});
@@ -69,14 +69,14 @@ TEST_P(RemoteContextTest, ANestedCallAndTwoCallsOfOneModulePassTheGradientCheck)
   Tensor seed = RandomTensor(Shape{2, 3}, 8);
   const auto loss_at = [&] {
     Context context(StepOptions());
-    RemoteContext autograd(*trainer, context);
+    DistAutogradContext autograd(*trainer, context);
     const Variable output = run(autograd, context);
     double sum = 0;
     for (int64_t i = 0; i < 6; ++i) sum += output.value().At(i) * seed.At(i);
     return sum;
   };
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context, {.mode = GetParam()});
+  DistAutogradContext autograd(*trainer, context, {.mode = GetParam()});
   autograd.Backward({{run(autograd, context), seed}});
   ASSERT_TRUE(context.status().ok()) << context.status();
   for (int64_t i = 0; i < 6; ++i) {
@@ -99,7 +99,7 @@ TEST_P(RemoteContextTest, AnInputThatOnlyADroppedNestedCallUsesHasNoGradient) {
   for (const Variable& x : {Variable::Leaf(value, "x"), Variable::Constant(value)}) {
     const Variable y = Variable::Leaf(value, "y");
     Context context(StepOptions());
-    RemoteContext autograd(*trainer, context, {.mode = GetParam()});
+    DistAutogradContext autograd(*trainer, context, {.mode = GetParam()});
     const auto outputs = relay.Forward(autograd.frame(), {x, y});
     ASSERT_TRUE(outputs.ok()) << outputs.status();
     autograd.Backward((*outputs)[0]);
@@ -117,7 +117,7 @@ TEST_P(RemoteContextTest, AsynchronousCallsOfOneWorkerOverlapAndJoin) {
                      b = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64 seed=2");
   const Variable x = Variable::Leaf(RandomTensor(Shape{3, 2}, 1), "x");
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context, {.mode = GetParam()});
+  DistAutogradContext autograd(*trainer, context, {.mode = GetParam()});
   auto pending_a = a.ForwardAsync(autograd.frame(), {x}), pending_b = b.ForwardAsync(autograd.frame(), {x});
   const auto from_b = pending_b.Await(), from_a = pending_a.Await();
   ASSERT_TRUE(from_a.ok() && from_b.ok()) << from_a.status() << from_b.status();
@@ -140,7 +140,7 @@ TEST_F(RemoteCallTest, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTh
     const remote::Traffic trainer_before = trainer->traffic(), worker_before = worker->traffic();
     const Variable x = Variable::Leaf(RandomTensor(Shape{8, 8}, 1), "x"), y = Variable::Leaf(RandomTensor(Shape{8, 8}, 2), "y");
     Context context(StepOptions());
-    RemoteContext autograd(*trainer, context, {.mode = mode});
+    DistAutogradContext autograd(*trainer, context, {.mode = mode});
     const auto outputs = two.Forward(autograd.frame(), {x, y});
     const auto nobody = unused.Forward(autograd.frame(), {y});
     ASSERT_TRUE(outputs.ok() && nobody.ok());
@@ -173,7 +173,7 @@ TEST_F(RemoteCallTest, SmartDoesNotWaitForADeadOutput) {
                      dead = Make(*trainer, *worker, "Hang", "backward=1");  // its pass never ends
   const Variable x = Variable::Leaf(RandomTensor(Shape{2, 2}, 1), "x");
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto used = alive.Forward(autograd.frame(), {x}), unused = dead.Forward(autograd.frame(), {x});
   ASSERT_TRUE(used.ok() && unused.ok());
   autograd.Backward((*used)[0]);
@@ -188,7 +188,7 @@ TEST_F(RemoteCallTest, TwoLossesOfOneContextRunOneAfterTheOther) {
                      b = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64 seed=2");
   const Variable x = Variable::Leaf(RandomTensor(Shape{2, 2}, 1), "x");
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto from_a = a.Forward(autograd.frame(), {x}), from_b = b.Forward(autograd.frame(), {x});
   ASSERT_TRUE(from_a.ok() && from_b.ok());
   autograd.Backward((*from_a)[0]);
@@ -218,7 +218,7 @@ TEST_F(RemoteCallTest, InputThatDoesNotFitIsRefusedWithPeerAndCallAndTheWorkerLi
                      bag = Make(*trainer, *worker, "EmbeddingBag", "rows=4 dim=2");
   const auto expect_refused = [&](const RemoteModule& module, const std::vector<Variable>& inputs, const std::string& why) {
     Context context(StepOptions());
-    RemoteContext autograd(*trainer, context);
+    DistAutogradContext autograd(*trainer, context);
     const auto outputs = module.Forward(autograd.frame(), inputs);
     EXPECT_EQ(outputs.status().code(), absl::StatusCode::kInvalidArgument) << outputs.status();
     const std::string message(outputs.status().message());

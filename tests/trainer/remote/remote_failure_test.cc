@@ -30,7 +30,7 @@ TEST_F(RemoteFailureTest, AForwardThatHangsEndsAtTheContextsDeadlineEverywhere) 
   const RemoteModule relay = Make(*trainer, *first, "Relay", RelayTo(hang));
   Context context(StepOptions());
   const absl::Time begun = absl::Now();
-  RemoteContext autograd(*trainer, context, {.timeout = absl::Milliseconds(150)});
+  DistAutogradContext autograd(*trainer, context, {.timeout = absl::Milliseconds(150)});
   const auto outputs = relay.Forward(autograd.frame(), {x_});
   EXPECT_EQ(outputs.status().code(), absl::StatusCode::kDeadlineExceeded) << outputs.status();
   EXPECT_LT(absl::Now() - begun, absl::Seconds(3));
@@ -42,7 +42,7 @@ TEST_F(RemoteFailureTest, ABackwardPassThatHangsEndsAtTheDeadlineAndNamesPeerAnd
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule hang = Make(*trainer, *worker, "Hang", "backward=1");
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context, {.timeout = absl::Milliseconds(200)});
+  DistAutogradContext autograd(*trainer, context, {.timeout = absl::Milliseconds(200)});
   const auto outputs = hang.Forward(autograd.frame(), {x_});
   ASSERT_TRUE(outputs.ok()) << outputs.status();
   autograd.Backward((*outputs)[0]);
@@ -57,7 +57,7 @@ TEST_F(RemoteFailureTest, AFailureBehindAWorkerEndsTheContextAtAllAndSaysWhere) 
   const RemoteModule linear = Make(*trainer, *second, "Linear", "in=5 out=1 dtype=f64");
   const RemoteModule relay = Make(*trainer, *first, "Relay", RelayTo(linear));
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto outputs = relay.Forward(autograd.frame(), {x_});
   EXPECT_EQ(outputs.status().code(), absl::StatusCode::kInvalidArgument);
   // Both ends of the way are in it.
@@ -111,7 +111,7 @@ TEST_F(RemoteFailureTest, AKilledWorkerEndsTheBackwardPassLongBeforeItsDeadline)
   ASSERT_TRUE(hang.ok()) << hang.status();
   const RemoteModule linear = Make(*trainer, *bystander, "Linear", "in=2 out=2 dtype=f64");
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context, {.timeout = absl::Seconds(20)});
+  DistAutogradContext autograd(*trainer, context, {.timeout = absl::Seconds(20)});
   const auto through = linear.Forward(autograd.frame(), {x_});
   ASSERT_TRUE(through.ok()) << through.status();
   const auto outputs = hang->Forward(autograd.frame(), *through);
@@ -136,7 +136,7 @@ TEST_F(RemoteFailureTest, AStoppedWorkerIsLostAfterALease) {
   auto hang = RemoteModule::Create(*trainer, worker.address(), "Hang", "backward=1", Soon());
   ASSERT_TRUE(hang.ok()) << hang.status();
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context, {.timeout = absl::Seconds(20)});
+  DistAutogradContext autograd(*trainer, context, {.timeout = absl::Seconds(20)});
   const auto outputs = hang->Forward(autograd.frame(), {x_});
   ASSERT_TRUE(outputs.ok()) << outputs.status();
   worker.Stop();
@@ -165,7 +165,7 @@ TEST_F(RemoteFailureTest, AHostEndsAtOnceThoughACallHangsInItAndTheCallerLearnsI
   {
     const RemoteModule hang = Make(*trainer, *worker, "Hang", "");
     Context context(StepOptions());
-    RemoteContext autograd(*trainer, context);
+    DistAutogradContext autograd(*trainer, context);
     auto pending = hang.ForwardAsync(autograd.frame(), {x_});
     ASSERT_TRUE(Eventually([&] { return hanging_ == 1; }));
     const absl::Time begun = absl::Now();
@@ -183,7 +183,7 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   const RemoteModule linear = Make(*trainer, *worker, "Linear", "in=2 out=2 dtype=f64");
   const auto optimizer = Optimizer(*trainer, linear.Parameters());
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   ASSERT_TRUE(linear.Forward(autograd.frame(), {x_}).ok());
   trainer->EndContext(autograd.id(), absl::OkStatus());
   EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() == 0; }));
@@ -206,7 +206,7 @@ TEST_F(RemoteFailureTest, ALongCallOutsideContextsOutlivesTheSilenceOfAPeerThatS
   for (int round = 0; round < 3; ++round) {  // the silence may end while a beat of the trainer's is on its way
     {
       Context context(StepOptions());
-      RemoteContext autograd(*trainer, context);
+      DistAutogradContext autograd(*trainer, context);
       const auto outputs = quick.Forward(autograd.frame(), {x_});
       ASSERT_TRUE(outputs.ok()) << outputs.status();
       autograd.Backward((*outputs)[0]);
@@ -319,7 +319,7 @@ TEST_F(RemoteFailureTest, APassEndsAtOnceIfThePeerSaysThatItsPartIsOverAndSentNo
   auto two = RemoteModule::Create(*trainer, odd.address(), "Two", "", Soon());
   ASSERT_TRUE(two.ok()) << two.status();
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto through = linear.Forward(autograd.frame(), {x_});
   const auto outputs = two->Forward(autograd.frame(), {x_, (*through)[0]});
   ASSERT_TRUE(outputs.ok()) << outputs.status();
@@ -353,7 +353,7 @@ TEST_F(RemoteFailureTest, GradientsThatLackAnAwaitedPlaceAreRefusedAndTheWholeMe
   ASSERT_TRUE(two.ok()) << two.status();
   const Variable y = Variable::Leaf(RandomTensor(Shape{2, 2}, 2), "y");
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto outputs = two->Forward(autograd.frame(), {x_, y});
   ASSERT_TRUE(outputs.ok()) << outputs.status();
   autograd.Backward({{(*outputs)[0], Tensor()}, {(*outputs)[1], Tensor()}});
@@ -382,7 +382,7 @@ class OtherProcess : public RemoteFailureTest {
     auto hang = RemoteModule::Create(*trainer, behind, "Hang", "", Soon());
     auto relay = RemoteModule::Create(*trainer, worker, "Relay", RelayTo(*hang), Soon());
     Context context(StepOptions());
-    RemoteContext autograd(*trainer, context);
+    DistAutogradContext autograd(*trainer, context);
     Tell(address_pipe, trainer->address());
     relay->Forward(autograd.frame(), {x_}).status().IgnoreError();
     pause();

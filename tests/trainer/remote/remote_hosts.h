@@ -19,7 +19,7 @@ namespace tandem::testing {
 
 using remote::Frame;
 using remote::Host;
-using remote::RemoteContext;
+using remote::DistAutogradContext;
 using remote::RemoteModule;
 using remote::RemoteOptimizer;
 using remote::RemoteRef;

@@ -45,7 +45,7 @@ TEST_F(RemoteOptimizerTest, RemoteStepsAreTheOwnersOptimizersSteps) {
     for (uint64_t step = 1; step <= 3; ++step) {
       const Tensor x = RandomTensor(Shape{4, 3}, step);
       Context context(StepOptions(step)), local(StepOptions(step));
-      RemoteContext autograd(*trainer, context);
+      DistAutogradContext autograd(*trainer, context);
       auto of_a = a.ForwardAsync(autograd.frame(), {Variable::Constant(x)});
       auto of_b = b.ForwardAsync(autograd.frame(), {Variable::Constant(x)});
       const auto got_a = of_a.Await(), got_b = of_b.Await();
@@ -71,7 +71,7 @@ TEST_F(RemoteOptimizerTest, CallsOfOneModuleSumTheirGradientsOnceEach) {
   const auto optimizer = Optimizer(*trainer, linear.Parameters());
   const std::vector<Tensor> before = ValuesOf(linear);
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto call = [&](double a, double b) {
     return linear.ForwardAsync(autograd.frame(), {Variable::Constant(Tensor::FromVector<double>({a, b}, Shape{1, 2}))});
   };
@@ -96,7 +96,7 @@ TEST_F(RemoteOptimizerTest, ConcurrentContextsDoNotMixAndAStepDoesNotReachIntoAC
   const Tensor before = ValuesOf(of_one)[0];
   const Variable x1 = Variable::Leaf(RandomTensor(Shape{1, 2}, 1), "x1"), x2 = Variable::Leaf(RandomTensor(Shape{1, 2}, 2), "x2");
   Context context_one(StepOptions()), context_two(StepOptions());
-  RemoteContext autograd_one(*one, context_one), autograd_two(*two, context_two);
+  DistAutogradContext autograd_one(*one, context_one), autograd_two(*two, context_two);
   const auto y1 = of_one.Forward(autograd_one.frame(), {x1}), y2 = of_two.Forward(autograd_two.frame(), {x2});
   ASSERT_TRUE(y1.ok() && y2.ok());
   autograd_one.Backward((*y1)[0]);
@@ -117,7 +117,7 @@ TEST_F(RemoteOptimizerTest, AnOptimizerOfSomeParametersLeavesTheOthersGradientsT
   const auto weights = Optimizer(*trainer, {linear.Parameters()[0]}), biases = Optimizer(*trainer, {linear.Parameters()[1]});
   const std::vector<Tensor> before = ValuesOf(linear);
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto y = linear.Forward(autograd.frame(), {Variable::Constant(Tensor::FromVector<double>({1, 2}, Shape{1, 2}))});
   ASSERT_TRUE(y.ok());
   autograd.Backward((*y)[0]);
@@ -141,7 +141,7 @@ TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
     const auto optimizer = Optimizer(*trainer, bag.Parameters());
     const Tensor before = ValuesOf(bag)[0];
     Context context(StepOptions());
-    RemoteContext autograd(*trainer, context);
+    DistAutogradContext autograd(*trainer, context);
     const auto pooled = bag.Forward(autograd.frame(), {Variable::Constant(index), Variable::Constant(offsets), Variable::Constant(weights)});
     ASSERT_TRUE(pooled.ok()) << pooled.status();
     autograd.Backward({{(*pooled)[0], seed}});
@@ -179,7 +179,7 @@ TEST_F(RemoteOptimizerTest, AStepDoesNotReachIntoTheReplyOfACallThatOnlyLooks) {
   });
   for (uint64_t step = 1; step <= 60; ++step) {
     Context context(StepOptions(step));
-    RemoteContext autograd(*trainer, context);
+    DistAutogradContext autograd(*trainer, context);
     const auto value = parameter.Forward(autograd.frame(), {});
     ASSERT_TRUE(value.ok()) << value.status();
     autograd.Backward((*value)[0]);
@@ -198,7 +198,7 @@ TEST_F(RemoteOptimizerTest, GradientsOfNestedCallsAreSummedInTheOrderOfTheProgra
   const auto input = [](double x) { return Variable::Constant(Tensor::FromVector<double>({x}, Shape{1, 1})); };
   const double before = ValuesOf(linear)[0].At(0);
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   auto pending = last.ForwardAsync(autograd.frame(), {input(1)});
   const auto second = prompt.Forward(autograd.frame(), {input(1e16)}), third = prompt.Forward(autograd.frame(), {input(-1e16)});
   const auto first = pending.Await();

@@ -95,7 +95,7 @@ TEST_F(RemoteRefTest, ARemoteParameterIsDifferentiable) {
   const auto optimizer = Optimizer(*trainer, parameter.Parameters());
   const Tensor before = ValuesOf(parameter)[0];
   Context context(StepOptions());
-  RemoteContext autograd(*trainer, context);
+  DistAutogradContext autograd(*trainer, context);
   const auto value = parameter.Forward(autograd.frame(), {});
   ASSERT_TRUE(value.ok()) << value.status();
   autograd.Backward(ops::Scale(context, (*value)[0], 3));

@@ -21,7 +21,7 @@ TEST(PoolRowsTest, EveryPoolingPassesTheGradientCheck) {
   const Tensor weights = RandomTensor(Shape{6}, 2);
   for (const Pooling pooling : {Pooling::SUM, Pooling::MEAN, Pooling::SQRT_N}) {
     for (const Tensor& with : {Tensor(), weights}) {
-      CheckGradients([&](Context& context) { return remote::PoolRows(context, rows, {index, offsets, with}, pooling); }, {rows});
+      CheckGradients([&](Context& context) { return sparse::PoolRows(context, rows, {index, offsets, with}, pooling); }, {rows});
     }
   }
 }
@@ -44,17 +44,17 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
     ASSERT_TRUE(client.CreateTables(specs, absl::Seconds(5)).ok());
     StepFixture fixture;
     Context context(fixture.Options(1));
-    const remote::BagIds bags{{9, 4, 9, 2}, {0, 3, 3, 4}, {0.5f, 2, -1, 3}};
+    const sparse::BagIds bags{{9, 4, 9, 2}, {0, 3, 3, 4}, {0.5f, 2, -1, 3}};
     {
-      remote::DistAutogradContext autograd(&client, 1, 0);
-      remote::PooledEmbedding pooled(&client, 1, kDim, pooling);
+      sparse::StepPushes autograd(&client, 1, 0);
+      sparse::PooledEmbedding pooled(&client, 1, kDim, pooling);
       const auto pulled = pooled.Pull(1, true, bags);
       const Variable there = pooled.Enter(context, *pulled, autograd);
-      remote::RemoteEmbedding items(&client, 2, kDim, &fixture.stream());
-      const remote::MergedIds merged = remote::MergeIds({absl::MakeConstSpan(bags.ids)});
+      sparse::RemoteEmbedding items(&client, 2, kDim, &fixture.stream());
+      const sparse::MergedIds merged = sparse::MergeIds({absl::MakeConstSpan(bags.ids)});
       const auto rows = items.Pull(1, true, merged.ids);
       const Variable leaf = items.Enter(context, *rows, autograd, 0);
-      const Variable here = remote::PoolRows(
+      const Variable here = sparse::PoolRows(
           context, leaf,
           {merged.places[0], Tensor::FromVector<int64_t>({0, 3, 3, 4}), Tensor::FromVector<float>({0.5f, 2, -1, 3})}, pooling);
       for (int64_t i = 0; i < 3 * kDim; ++i) ASSERT_EQ(there.value().At(i), here.value().At(i)) << i;
@@ -80,14 +80,14 @@ class ServedBagModule : public remote::Module {
   explicit ServedBagModule(ps::Client* client) : client_(client) {}
   absl::StatusOr<std::vector<Variable>> Forward(remote::Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
     struct Call {
-      remote::DistAutogradContext pushes;
-      std::unique_ptr<remote::PulledBags> pulled;
+      sparse::StepPushes pushes;
+      std::unique_ptr<sparse::PulledBags> pulled;
     };
-    const auto call = std::make_shared<Call>(Call{remote::DistAutogradContext(client_, 1, 0), nullptr});
-    remote::BagIds bags;
+    const auto call = std::make_shared<Call>(Call{sparse::StepPushes(client_, 1, 0), nullptr});
+    sparse::BagIds bags;
     for (int64_t i = 0; i < inputs[0].value().num_elements(); ++i) bags.ids.push_back(static_cast<uint64_t>(inputs[0].value().At(i)));
     bags.offsets = {0, bags.ids.size()};
-    remote::PooledEmbedding embedding(client_, 1, kDim, Pooling::SUM);
+    sparse::PooledEmbedding embedding(client_, 1, kDim, Pooling::SUM);
     call->pulled = embedding.Pull(0, true, std::move(bags));
     frame.Keep(call);
     return std::vector<Variable>{embedding.Enter(frame.context(), *call->pulled, call->pushes)};
@@ -113,7 +113,7 @@ TEST_F(ServedModuleTest, GradientsGoFromTheTrainerThroughAWorkerToAParameterServ
   const RemoteModule bag = Make(*trainer, *worker, "ServedBag", "");
   {
     Context context(StepOptions());
-    remote::RemoteContext autograd(*trainer, context);
+    remote::DistAutogradContext autograd(*trainer, context);
     const auto pooled = bag.Forward(autograd.frame(), {Variable::Constant(Tensor::FromVector<int64_t>({7, 8, 7}))});
     ASSERT_TRUE(pooled.ok()) << pooled.status();
     autograd.Backward(ops::Scale(context, (*pooled)[0], 5));
@@ -132,8 +132,8 @@ TEST(PooledEmbeddingTest, AFailedPullFailsTheContext) {
   ps::LocalClient client(host, 0, 1);
   StepFixture fixture;
   Context context(fixture.Options(1));
-  remote::DistAutogradContext autograd(&client, 1, 0);
-  remote::PooledEmbedding pooled(&client, 1, kDim, Pooling::SUM);
+  sparse::StepPushes autograd(&client, 1, 0);
+  sparse::PooledEmbedding pooled(&client, 1, kDim, Pooling::SUM);
   const auto pulled = pooled.Pull(1, true, {{9, 4}, {0, 3}, {}});
   pooled.Enter(context, *pulled, autograd);
   EXPECT_EQ(context.status().code(), absl::StatusCode::kInvalidArgument) << context.status();

@@ -42,13 +42,13 @@ class RemoteTest : public ::testing::Test {
   ps::TableHost host_{2};
   ps::LocalClient client_{host_, 0, 1};
   StepFixture fixture_;
-  remote::RemoteEmbedding items_{&client_, 1, 2, &fixture_.stream()};
+  sparse::RemoteEmbedding items_{&client_, 1, 2, &fixture_.stream()};
 };
 
 TEST(MergeIdsTest, EveryListIsIndexedIntoDistinctAscendingIds) {
   const uint64_t largest = ~uint64_t{0};  // all digits of the sort
   const std::vector<uint64_t> a{9, 3, largest, 9}, none, b{4, 3, uint64_t{1} << 40};
-  const remote::MergedIds merged = remote::MergeIds({a, none, b});
+  const sparse::MergedIds merged = sparse::MergeIds({a, none, b});
   EXPECT_EQ(merged.ids, (std::vector<uint64_t>{3, 4, 9, uint64_t{1} << 40, largest}));
   ASSERT_EQ(merged.places.size(), 3u);
   const std::vector<std::vector<int64_t>> places{{2, 0, 4, 2}, {}, {1, 0, 3}};
@@ -64,13 +64,13 @@ TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {
   auto pulled = items_.Pull(1, true, {5, 8});
   Context context(fixture_.Options(1));
   {
-    remote::DistAutogradContext autograd(&client_, 1, 0);
+    sparse::StepPushes autograd(&client_, 1, 0);
     const Variable rows = items_.Enter(context, *pulled, autograd, 0);
     const Tensor twice_five = Tensor::FromVector<int64_t>({0, 1, 0});
     Backward(context, ops::GatherRows(context, rows, twice_five));
     ParameterSet none(1, DType::F32);
     optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &none);
-    remote::DistOptimizer optimizer({.dense = {.learning_rate = 0.5}, .tables = {{1, {.learning_rate = 0.5}}}}, &dense,
+    sparse::StepOptimizer optimizer({.dense = {.learning_rate = 0.5}, .tables = {{1, {.learning_rate = 0.5}}}}, &dense,
                                     &client_);
     optimizer.AwaitPushes(context, autograd);
     const auto result = optimizer.Step(context, {.count = 4, .want_norm = true});
@@ -86,7 +86,7 @@ TEST_F(RemoteTest, TheSecondPassPushesTheSumOfBoth) {
   const Tensor before = RowsNow({5});
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  remote::DistAutogradContext autograd(&client_, 1, 0);
+  sparse::StepPushes autograd(&client_, 1, 0);
   const Variable rows = items_.Enter(context, *pulled, autograd, /*last_pass=*/1);
   for (int pass = 0; pass < 2; ++pass) Backward(context, ops::Scale(context, rows, 1.0 + pass));
   autograd.AwaitPushes(context);
@@ -98,13 +98,13 @@ TEST_F(RemoteTest, ClippingScalesDenseAndSparseTogether) {
   const Tensor before = RowsNow({5});
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  remote::DistAutogradContext autograd(&client_, 1, 0);
+  sparse::StepPushes autograd(&client_, 1, 0);
   const Variable rows = items_.Enter(context, *pulled, autograd, 0);
   ParameterSet parameters(1, DType::F32);
   const Variable w = parameters.Constant("w", Shape{2}, 0);
   Backward(context, {{ops::Scale(context, rows, 3), Tensor()}, {ops::Scale(context, w, 4), Tensor()}});
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
-  remote::DistOptimizer optimizer(
+  sparse::StepOptimizer optimizer(
       {.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}, .max_grad_norm = 1}, &dense, &client_);
   optimizer.AwaitPushes(context, autograd);
   const auto result = optimizer.Step(context, {.count = 1});
@@ -121,7 +121,7 @@ TEST_F(RemoteTest, EveryStepHasTheRatesOfItsNumberInBothHalves) {
   const Variable w = parameters.Constant("w", Shape{2}, 0);
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
   // Warm-up gives 1/4, 2/4, 3/4 of the dense rate and 1/2, 2/2, 2/2 of the table's rate.
-  remote::DistOptimizer optimizer({.dense = {.learning_rate = 0.5, .warmup_steps = 3},
+  sparse::StepOptimizer optimizer({.dense = {.learning_rate = 0.5, .warmup_steps = 3},
                                    .tables = {{1, {.learning_rate = 0.25, .warmup_steps = 1}}}},
                                   &dense, &client_);
   const double dense_rates[] = {0.125, 0.25, 0.375}, row_rates[] = {0.125, 0.25, 0.25};
@@ -129,7 +129,7 @@ TEST_F(RemoteTest, EveryStepHasTheRatesOfItsNumberInBothHalves) {
   for (uint64_t step = 1; step <= 3; ++step) {
     auto pulled = items_.Pull(step, true, {5});
     Context context(fixture_.Options(step));
-    remote::DistAutogradContext autograd(&client_, step, 0);
+    sparse::StepPushes autograd(&client_, step, 0);
     const Variable rows = items_.Enter(context, *pulled, autograd, 0);
     parameters.ClearGradients();
     Backward(context, {{ops::Scale(context, rows, 1), Tensor()}, {ops::Scale(context, w, 1), Tensor()}});
@@ -148,14 +148,14 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
   const Tensor before = RowsNow({5});
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  remote::DistAutogradContext autograd(&client_, 1, 0);
+  sparse::StepPushes autograd(&client_, 1, 0);
   const Variable rows = items_.Enter(context, *pulled, autograd, 0);
   ParameterSet parameters(1, DType::F32);
   const Variable w = parameters.Constant("w", Shape{2}, 1);
   const Tensor infinite = Tensor::FromVector<float>({INFINITY, 0});
   Backward(context, {{ops::Scale(context, rows, 3), Tensor()}, {w, infinite}});
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
-  remote::DistOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense,
+  sparse::StepOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense,
                                   &client_);
   optimizer.AwaitPushes(context, autograd);
   const auto result = optimizer.Step(context, {.count = 1});
@@ -168,12 +168,12 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
 
 TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
   Context context(fixture_.Options(1));
-  remote::DistAutogradContext autograd(&client_, 1, 0);
+  sparse::StepPushes autograd(&client_, 1, 0);
   ParameterSet parameters(1, DType::F32);
   const Variable w = parameters.Constant("w", Shape{2}, 1);
   Backward(context, {{ops::Scale(context, w, 4), Tensor()}});
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &parameters);
-  remote::DistOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
+  sparse::StepOptimizer optimizer({.dense = {.learning_rate = 1}, .tables = {{1, {.learning_rate = 1}}}}, &dense, &client_);
   context.stream().Fail(absl::InternalError("attention_backward [8, 64]: an illegal address"));
   EXPECT_EQ(optimizer.Step(context, {.count = 1}).status(), context.stream().status());
   EXPECT_EQ(w.value().At(0), 1);
@@ -185,12 +185,12 @@ TEST_F(RemoteTest, AFailedPullFailsTheContextAndNothingIsApplied) {
   client_.Abort(absl::UnavailableError("ps-0 is gone"));
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  remote::DistAutogradContext autograd(&client_, 1, 0);
+  sparse::StepPushes autograd(&client_, 1, 0);
   items_.Enter(context, *pulled, autograd, 0);
   EXPECT_EQ(context.status().code(), absl::StatusCode::kUnavailable);
   ParameterSet none(1, DType::F32);
   optim::DenseOptimizer dense({.kind = optim::Kind::SGD}, &none);
-  remote::DistOptimizer optimizer({}, &dense, &client_);
+  sparse::StepOptimizer optimizer({}, &dense, &client_);
   optimizer.AwaitPushes(context, autograd);
   EXPECT_EQ(optimizer.Step(context, {.count = 1}).status().code(), absl::StatusCode::kUnavailable);
 }

@@ -9,7 +9,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/reduce.h"
 
-namespace tandem::remote {
+namespace tandem::parallel {
 
 namespace {
 
@@ -30,10 +30,10 @@ void ForEachRun(const GradientBuckets::Member& member, const Visit& visit) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<RemoteParameters>> RemoteParameters::Create(ps::Client* client, ParameterSet* parameters,
+absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(ps::Client* client, ParameterSet* parameters,
                                                                            const std::vector<Part>& parts, Stream* stream) {
   TANDEM_CHECK(parameters->dtype() == DType::F32 && !parameters->device().is_cuda());
-  std::unique_ptr<RemoteParameters> made(new RemoteParameters(client, stream));
+  std::unique_ptr<ServedParameters> made(new ServedParameters(client, stream));
   made->parameters_ = parameters;
   for (const Part& part : parts) {
     Table& table = *made->tables_.emplace_back(std::make_unique<Table>());
@@ -57,20 +57,20 @@ absl::StatusOr<std::unique_ptr<RemoteParameters>> RemoteParameters::Create(ps::C
   return made;
 }
 
-RemoteParameters::~RemoteParameters() {
+ServedParameters::~ServedParameters() {
   // After a failure it completes as soon as the client is aborted.
   if (pulled_.valid()) pulled_.Wait(absl::InfiniteFuture()).IgnoreError();
 }
 
 template <class Visit>
-absl::Status RemoteParameters::ForEachBucket(const Visit& visit) const {
+absl::Status ServedParameters::ForEachBucket(const Visit& visit) const {
   for (const auto& table : tables_) {
     for (size_t b = 0; b < table->bucket_ids.size(); ++b) RETURN_IF_ERROR(visit(*table, b));
   }
   return absl::OkStatus();
 }
 
-std::vector<float*> RemoteParameters::ArraysOf(const Parameter* parameter, const optim::DenseOptimizer* optimizer) const {
+std::vector<float*> ServedParameters::ArraysOf(const Parameter* parameter, const optim::DenseOptimizer* optimizer) const {
   std::vector<float*> arrays = {parameter->variable.value().data<float>()};
   if (optimizer == nullptr) return arrays;
   const auto& all = parameters_->all();
@@ -79,7 +79,7 @@ std::vector<float*> RemoteParameters::ArraysOf(const Parameter* parameter, const
   return arrays;
 }
 
-absl::Status RemoteParameters::Assign(const optim::DenseOptimizer* optimizer, absl::Time deadline) const {
+absl::Status ServedParameters::Assign(const optim::DenseOptimizer* optimizer, absl::Time deadline) const {
   const size_t width = kChunk * (1 + (optimizer == nullptr ? 0 : optimizer->slot_names().size()));
   return ForEachBucket([&](const Table& table, size_t b) {
     const std::vector<uint64_t>& ids = *table.bucket_ids[b];
@@ -96,7 +96,7 @@ absl::Status RemoteParameters::Assign(const optim::DenseOptimizer* optimizer, ab
   });
 }
 
-absl::Status RemoteParameters::Read(optim::DenseOptimizer& optimizer, absl::Time deadline) const {
+absl::Status ServedParameters::Read(optim::DenseOptimizer& optimizer, absl::Time deadline) const {
   const size_t width = kChunk * (1 + optimizer.slot_names().size());
   RETURN_IF_ERROR(ForEachBucket([&](const Table& table, size_t b) {
     const std::vector<uint64_t>& ids = *table.bucket_ids[b];
@@ -116,13 +116,13 @@ absl::Status RemoteParameters::Read(optim::DenseOptimizer& optimizer, absl::Time
   return absl::OkStatus();
 }
 
-void RemoteParameters::Pull(uint64_t step) {
+void ServedParameters::Pull(uint64_t step) {
   std::vector<ps::PullSegment> segments;
   for (const auto& table : tables_) segments.push_back({table->number, table->ids, static_cast<float*>(table->weights->data())});
   pulled_ = client_->Pull(step, /*create=*/false, std::move(segments));
 }
 
-absl::Status RemoteParameters::AwaitWeights(absl::Time deadline) {
+absl::Status ServedParameters::AwaitWeights(absl::Time deadline) {
   if (!pulled_.valid()) return absl::OkStatus();
   RETURN_IF_ERROR(pulled_.Wait(deadline).status());
   pulled_ = rpc::Future<rpc::Done>();
@@ -130,7 +130,7 @@ absl::Status RemoteParameters::AwaitWeights(absl::Time deadline) {
   return absl::OkStatus();
 }
 
-void RemoteParameters::ShowWeights() {
+void ServedParameters::ShowWeights() {
   for (const auto& table : tables_) {
     size_t begin = 0;  // of the bucket's chunks
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
@@ -146,21 +146,21 @@ void RemoteParameters::ShowWeights() {
   }
 }
 
-void RemoteParameters::Enter(Context& context, DistAutogradContext& autograd) {
+void ServedParameters::Enter(Context& context, sparse::StepPushes& autograd) {
   context.Fail(AwaitWeights(context.deadline()));
   autograd_ = &autograd;
 }
 
-void RemoteParameters::BeginStep(int num_passes) {
+void ServedParameters::BeginStep(int num_passes) {
   finite_ = true;
   for (const auto& table : tables_) table->gradients->BeginStep(num_passes);
 }
 
-void RemoteParameters::BeginPass(int pass) {
+void ServedParameters::BeginPass(int pass) {
   for (const auto& table : tables_) table->gradients->BeginPass(pass);
 }
 
-void RemoteParameters::Push(Context& context, const Table& table, size_t bucket) {
+void ServedParameters::Push(Context& context, const Table& table, size_t bucket) {
   if (context.failed()) return;
   const auto& ids = table.bucket_ids[bucket];
   const std::shared_ptr<Buffer>& memory = table.gradients->buckets()[bucket].memory;
@@ -173,7 +173,7 @@ void RemoteParameters::Push(Context& context, const Table& table, size_t bucket)
   autograd_->Push(table.number, ids, gradients, /*stays=*/false);  // the next step fills the bucket again
 }
 
-std::string RemoteParameters::FirstNonFinite() const {
+std::string ServedParameters::FirstNonFinite() const {
   for (const auto& table : tables_) {
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {
@@ -185,9 +185,9 @@ std::string RemoteParameters::FirstNonFinite() const {
   return "";
 }
 
-void RemoteParameters::Finish(Context& context) {
+void ServedParameters::Finish(Context& context) {
   if (context.failed()) return;
   for (const auto& table : tables_) table->gradients->Finish(context);
 }
 
-}  // namespace tandem::remote
+}  // namespace tandem::parallel

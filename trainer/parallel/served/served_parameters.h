@@ -16,12 +16,12 @@
 #include "trainer/optim/dense_optimizer.h"
 #include "trainer/sparse/step_pushes.h"
 
-namespace tandem::remote {
+namespace tandem::parallel {
 
 // Large enough that ids and row headers are 2 % of a chunk and its record, small enough that a small model's spread over servers.
 inline constexpr uint32_t kChunk = 1024;
 
-class RemoteParameters {
+class ServedParameters {
  public:
   // One dense table and what lies in it, in order.
   struct Part {
@@ -29,9 +29,9 @@ class RemoteParameters {
     std::vector<Parameter*> parameters;
   };
   // `parameters` has those of all parts. Client, parameters and stream outlive it.
-  static absl::StatusOr<std::unique_ptr<RemoteParameters>> Create(ps::Client* client, ParameterSet* parameters,
+  static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(ps::Client* client, ParameterSet* parameters,
                                                                   const std::vector<Part>& parts, Stream* stream);
-  ~RemoteParameters();  // waits for a pull, which writes into its memory
+  ~ServedParameters();  // waits for a pull, which writes into its memory
 
   // Gives the servers this replica's values; `optimizer`, if not null, holds the slots to go with them, else they begin anew.
   absl::Status Assign(const optim::DenseOptimizer* optimizer, absl::Time deadline) const;
@@ -46,7 +46,7 @@ class RemoteParameters {
   void ShowWeights();
 
   // A step: its weights are there and its gradients go where `autograd` collects pushes.
-  void Enter(Context& context, DistAutogradContext& autograd);
+  void Enter(Context& context, sparse::StepPushes& autograd);
   // As GradientBuckets.
   void BeginStep(int num_passes);
   void BeginPass(int pass);
@@ -66,7 +66,7 @@ class RemoteParameters {
     std::shared_ptr<Buffer> weights;  // [ids, kChunk], as they arrive
   };
 
-  RemoteParameters(ps::Client* client, Stream* stream) : client_(client), stream_(stream) {}
+  ServedParameters(ps::Client* client, Stream* stream) : client_(client), stream_(stream) {}
   void Push(Context& context, const Table& table, size_t bucket);
   // Calls visit(table, bucket number) for all buckets, up to the first error.
   template <class Visit>
@@ -79,8 +79,8 @@ class RemoteParameters {
   ParameterSet* parameters_ = nullptr;
   std::vector<std::unique_ptr<Table>> tables_;
   rpc::Future<rpc::Done> pulled_;
-  DistAutogradContext* autograd_ = nullptr;  // of the step
+  sparse::StepPushes* autograd_ = nullptr;  // of the step
   bool finite_ = true;
 };
 
-}  // namespace tandem::remote
+}  // namespace tandem::parallel
