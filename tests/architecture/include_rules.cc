@@ -12,38 +12,89 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 7> kFolders = {"proto", "kernels", "rpc", "ps", "trainer", "examples", "tests"};
 
-// A room is a folder or a file. It may include itself and what its arrows point to; inside trainer also what those may
-// include in turn.
+// A room is a folder without the folders below it, or one file. It may include itself and what its arrows name, and inherits nothing. An
+// arrow names a room, one header of a room, or with a slash at its end a folder with all below it.
 struct Room {
   std::string_view path;
-  std::vector<std::string_view> arrows;
-  bool anything = false;  // the whole house but the tests
+  std::string_view arrows;  // separated by spaces
 };
 
-const std::vector<Room>& Rooms() {
-  static const std::vector<Room>* const rooms = new std::vector<Room>{
-      {"proto", {}},
-      {"kernels", {}},
-      {"rpc", {"kernels/base", "proto"}},
-      {"ps", {"rpc", "kernels", "proto"}},
-      {"trainer/main.cc", {}, true},
-      {"trainer/cli", {}, true},
-      {"trainer/loop", {"trainer/models", "trainer/data", "trainer/checkpoint"}},
-      {"trainer/models", {"trainer/parallel"}},
-      {"trainer/data", {"trainer/parallel"}},
-      {"trainer/checkpoint", {"trainer/parallel"}},
-      {"trainer/parallel", {"trainer/remote"}},
-      {"trainer/remote", {"trainer/comm", "trainer/nn", "trainer/optim", "ps/caching/trainer_exchange.h"}},
-      {"trainer/comm", {"rpc", "kernels/base"}},
-      {"trainer/nn", {"trainer/autograd"}},
-      {"trainer/optim", {"trainer/autograd"}},
-      {"trainer/autograd", {"trainer/tensor"}},
-      {"trainer/tensor", {"ps/client/client.h", "rpc", "kernels", "proto"}},
-      {"examples", {"trainer", "ps/client/client.h", "rpc", "kernels/base/status_macros.h"}},
-      {"tests", {"tests"}, true},
-  };
-  return *rooms;
-}
+// Left may include right. The longest path that fits a file is the file's room.
+constexpr Room kRooms[] = {
+    {"proto", ""},
+
+    {"kernels/base", ""},
+    {"kernels/trace", "kernels/base"},
+    {"kernels/memory", "kernels/trace kernels/base"},
+    {"kernels", "kernels/memory kernels/base"},
+    {"kernels/cpu/vector", "kernels/memory kernels/base"},
+    {"kernels/cpu/matmul", "kernels/cpu/vector kernels/memory kernels/base"},
+    {"kernels/cpu/attention", "kernels/cpu/matmul kernels/cpu/vector kernels/memory kernels/base"},
+    {"kernels/cpu",
+     "kernels kernels/cuda/kernels.h kernels/cpu/attention kernels/cpu/matmul kernels/cpu/vector kernels/memory kernels/trace kernels/base"},
+    {"kernels/cuda/plan", "kernels"},
+    {"kernels/cuda/device", "kernels kernels/cuda/plan kernels/memory kernels/base"},
+    {"kernels/cuda/attention", "kernels kernels/cuda/device kernels/cuda/plan kernels/memory kernels/base"},
+    {"kernels/cuda",
+     "kernels kernels/cuda/attention kernels/cuda/device kernels/cuda/plan kernels/memory kernels/trace kernels/base"},
+
+    {"rpc/store", "kernels/base"},
+    {"rpc/shared",
+     "rpc/payload.h rpc/future.h rpc/handler.h rpc/client_stream.h rpc/credentials.h rpc/grpc_bytes.h rpc/ordered_answers.h rpc/served_call.h "
+     "kernels/memory kernels/trace kernels/base"},
+    {"rpc", "rpc/shared proto kernels/memory kernels/trace kernels/base"},
+    {"rpc/master", "rpc rpc/store proto kernels/trace kernels/base"},
+
+    {"ps/wire", "rpc/master/shard_map.h proto kernels/cpu/vector kernels/memory kernels/base"},
+    {"ps/optimizer", "ps/wire proto kernels kernels/cpu kernels/cpu/vector kernels/base"},
+    {"ps/store", "ps/optimizer ps/wire proto kernels/cpu/vector kernels/memory kernels/base"},
+    {"ps/server", "ps/store ps/wire rpc rpc/master/shard_map.h proto kernels/memory kernels/trace kernels/base"},
+    {"ps/client", "ps/wire rpc rpc/shared/stream.h proto kernels/memory kernels/trace kernels/base"},
+    {"ps/caching", "ps/client ps/store ps/optimizer ps/wire rpc rpc/master/shard_map.h proto kernels/memory kernels/base"},
+    {"ps/local", "ps/client ps/server ps/wire kernels/memory kernels/base"},
+
+    {"trainer/tensor", "kernels kernels/memory kernels/base"},
+    {"trainer/autograd", "trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/autograd/ops", "trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/nn", "trainer/autograd trainer/autograd/ops trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/optim", "trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/comm", "rpc kernels/memory kernels/base"},
+    {"trainer/comm/host", "trainer/comm rpc rpc/shared rpc/store kernels/memory kernels/base"},
+    {"trainer/comm/device", "trainer/comm rpc rpc/store kernels/memory kernels/base"},
+    {"trainer/sparse",
+     "trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor ps/client ps/caching ps/wire rpc proto kernels "
+     "kernels/cpu/vector kernels/memory kernels/trace kernels/base"},
+    {"trainer/remote",
+     "trainer/sparse trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor rpc proto kernels kernels/memory kernels/trace "
+     "kernels/base"},
+    {"trainer/parallel", "trainer/comm trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/parallel/data_parallel", "trainer/parallel trainer/comm trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/parallel/served",
+     "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor ps/client ps/wire rpc proto kernels kernels/memory kernels/base"},
+    {"trainer/data", "kernels/base"},
+    {"trainer/models",
+     "trainer/parallel trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/job",
+     "trainer/models trainer/data trainer/parallel trainer/parallel/served trainer/sparse trainer/comm trainer/comm/device trainer/nn trainer/optim "
+     "trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
+    {"trainer/checkpoint",
+     "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client rpc proto kernels kernels/memory kernels/base"},
+    {"trainer/tasks",
+     "trainer/job trainer/models trainer/data trainer/parallel trainer/sparse trainer/comm trainer/nn trainer/autograd trainer/autograd/ops "
+     "trainer/tensor proto kernels kernels/memory kernels/base"},
+    {"trainer/report",
+     "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client rpc rpc/master proto kernels/memory kernels/trace kernels/base"},
+    {"trainer/loop",
+     "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/models trainer/data trainer/parallel trainer/parallel/data_parallel "
+     "trainer/parallel/served trainer/sparse trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor ps/client "
+     "rpc rpc/master proto kernels kernels/memory kernels/trace kernels/base"},
+    {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},
+    {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
+    {"trainer/main.cc", "trainer/cli trainer/bench"},
+
+    {"examples/", "examples/ trainer/ ps/client/client.h rpc rpc/master kernels/base/status_macros.h"},
+    {"tests/", "tests/ trainer/ ps/ rpc/ proto kernels/"},
+};
 
 // A library whose headers only some places may see. Tests may see them all.
 struct Library {
@@ -58,7 +109,7 @@ const std::vector<Library>& Libraries() {
       {"omp.h", {"kernels/cpu/"}},
       {"cuda", {"kernels/cuda/"}},
       {"cublas", {"kernels/cuda/"}},
-      {"nccl", {"trainer/comm/nccl_"}},
+      {"nccl", {"trainer/comm/device/nccl_"}},
       {"grpc", {"rpc/"}},
       {"openssl/", {"rpc/"}},
       {"prometheus/", {"rpc/"}},
@@ -77,21 +128,33 @@ bool IsOurs(std::string_view path) {
   return std::any_of(kFolders.begin(), kFolders.end(), [&](std::string_view folder) { return IsIn(path, folder); });
 }
 
+std::string_view Parent(std::string_view path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
+}
+
+// Whether `path` is a file of what `place` names: a folder without those below it, a file, or with a slash at its end all below.
+bool IsOf(std::string_view path, std::string_view place) {
+  if (!place.empty() && place.back() == '/') return StartsWith(path, place);
+  return path == place || Parent(path) == place;
+}
+
 const Room* RoomOf(std::string_view path) {
-  for (const Room& room : Rooms()) {
-    if (IsIn(path, room.path)) return &room;
+  const Room* best = nullptr;
+  for (const Room& room : kRooms) {
+    if (IsOf(path, room.path) && (best == nullptr || room.path.size() > best->path.size())) best = &room;
   }
-  return nullptr;
+  return best;
 }
 
 bool MayInclude(const Room& room, std::string_view included) {
-  if (IsIn(included, room.path)) return true;
-  if (room.anything && !IsIn(included, "tests")) return true;
-  return std::any_of(room.arrows.begin(), room.arrows.end(), [&](std::string_view arrow) {
-    if (IsIn(included, arrow)) return true;
-    const Room* next = RoomOf(arrow);
-    return IsIn(room.path, "trainer") && next != nullptr && IsIn(next->path, "trainer") && MayInclude(*next, included);
-  });
+  if (IsOf(included, room.path)) return true;
+  for (std::string_view rest = room.arrows; !rest.empty();) {
+    const size_t end = std::min(rest.find(' '), rest.size());
+    if (IsOf(included, rest.substr(0, end))) return true;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return false;
 }
 
 std::string WhyLibraryForbidden(std::string_view source, std::string_view room, std::string_view included) {

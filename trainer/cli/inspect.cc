@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/count_text.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/base/utf8.h"
 #include "ps/server/checkpoint.h"
@@ -29,7 +30,7 @@ namespace {
 constexpr size_t kMaxColumns = 80;  // of a line; only paths may be longer
 
 // 1234567 as "1,234,567".
-std::string Grouped(uint64_t number) { return report::CountText(static_cast<double>(number)); }
+std::string Grouped(uint64_t number) { return CountText(static_cast<double>(number)); }
 
 // Lines of cells under a heading; the first column is aligned left, and those that begin with '<' in the heading.
 class TextTable {

@@ -1,3 +1,4 @@
+#include "kernels/base/count_text.h"
 #include "trainer/cli/report.h"
 
 #include <algorithm>
@@ -104,7 +105,7 @@ void PrintMetrics(const std::map<std::string, double>& metrics, int64_t step, co
 void PrintReport(const report::RunSummary& summary, const tasks::JobData& data, const std::string& folder) {
   std::printf("\n%d steps, %d epochs in %s  (%s samples/s, %s tokens/s while training)%s\n", static_cast<int>(summary.steps),
               static_cast<int>(summary.epochs), report::DurationText(summary.seconds).c_str(),
-              report::CountText(summary.samples_per_second).c_str(), report::CountText(summary.tokens_per_second).c_str(),
+              CountText(summary.samples_per_second).c_str(), CountText(summary.tokens_per_second).c_str(),
               summary.status == report::kStopped ? "  stopped before its end" : "");
   if (summary.best_step > 0) PrintMetrics(summary.metrics, summary.best_step, data);
   std::printf("\nparams_hash %s\nwrote %s/{summary.json,metrics.jsonl,evaluations.jsonl,checkpoints/}\n",

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/count_text.h"
 #include "kernels/base/terminal.h"
 #include "trainer/report/run_output.h"
 
@@ -26,12 +27,6 @@ std::string DurationText(double seconds) {
   const auto s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
   if (s < 3600) return absl::StrFormat("%d:%02d", s / 60, s % 60);
   return absl::StrFormat("%d:%02d:%02d", s / 3600, s / 60 % 60, s % 60);
-}
-
-std::string CountText(double value) {
-  std::string digits = absl::StrFormat("%.0f", value);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
-  return digits;
 }
 
 double SmoothedRate::Add(double rate, double seconds) {

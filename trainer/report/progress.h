@@ -60,7 +60,5 @@ class Progress {
 
 // 75 s -> "1:15"; 3,700 s -> "1:01:40".
 std::string DurationText(double seconds);
-// 12345.6 -> "12,346".
-std::string CountText(double value);
 
 }  // namespace tandem::report

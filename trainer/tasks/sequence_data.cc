@@ -1,3 +1,4 @@
+#include "kernels/base/count_text.h"
 #include "trainer/tasks/sequence_data.h"
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include "trainer/data/catalogue.h"
 #include "trainer/data/floors.h"
 #include "trainer/data/ranking.h"
-#include "trainer/report/progress.h"
 #include "trainer/tasks/sequence_rec_task.h"
 
 namespace tandem::tasks {
@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<SequenceData>> SequenceData::Read(const Job& job,
 
 std::string SequenceData::Description() const {
   const data::UserCounts counts = data::CountUsers(interactions_);
-  const auto text = [](auto count) { return report::CountText(static_cast<double>(count)); };
+  const auto text = [](auto count) { return CountText(static_cast<double>(count)); };
   std::string description = absl::StrCat(text(counts.all), " users, ", text(interactions_.num_items), " items, ",
                                          text(interactions_.items.values.size()), " interactions");
   if (counts.trained == counts.all) return description;

@@ -1,9 +1,9 @@
+#include "kernels/base/count_text.h"
 #include "trainer/tasks/text_data.h"
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/status_macros.h"
 #include "trainer/data/floors.h"
-#include "trainer/report/progress.h"
 #include "trainer/tasks/text_task.h"
 
 namespace tandem::tasks {
@@ -15,11 +15,11 @@ absl::StatusOr<std::unique_ptr<TextData>> TextData::Read(const Job& job) {
 }
 
 std::string TextData::Description() const {
-  std::string text = absl::StrCat(report::CountText(static_cast<double>(text_.train.size())), " symbols to train on, ",
-                                  report::CountText(static_cast<double>(text_.valid.size())), " to validate, vocabulary of ",
+  std::string text = absl::StrCat(CountText(static_cast<double>(text_.train.size())), " symbols to train on, ",
+                                  CountText(static_cast<double>(text_.valid.size())), " to validate, vocabulary of ",
                                   text_.vocabulary.size());
   if (text_.num_unseen > 0) {
-    absl::StrAppend(&text, " (", report::CountText(static_cast<double>(text_.num_unseen)),
+    absl::StrAppend(&text, " (", CountText(static_cast<double>(text_.num_unseen)),
                     " validation symbols that it lacks are left out)");
   }
   const int64_t rest = (static_cast<int64_t>(text_.valid.size()) - 1) % max_length_;

@@ -16,6 +16,7 @@
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
+#include "kernels/base/count_text.h"
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/comm/host/thread_group.h"
@@ -673,9 +674,9 @@ TEST(ProgressTextTest, DurationsAndCountsReadWell) {
   EXPECT_EQ(report::DurationText(0.2), "0:00");
   EXPECT_EQ(report::DurationText(75), "1:15");
   EXPECT_EQ(report::DurationText(3700), "1:01:40");
-  EXPECT_EQ(report::CountText(999), "999");
-  EXPECT_EQ(report::CountText(12345.6), "12,346");
-  EXPECT_EQ(report::CountText(1234567), "1,234,567");
+  EXPECT_EQ(CountText(999), "999");
+  EXPECT_EQ(CountText(12345.6), "12,346");
+  EXPECT_EQ(CountText(1234567), "1,234,567");
 }
 
 class CountingTask : public tasks::Task {
