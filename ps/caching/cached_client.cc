@@ -28,7 +28,7 @@ struct CachedClient::Cache {
     const auto found = tables.find(table);
     return found == tables.end() ? nullptr : &found->second;
   }
-  // FailedPrecondition if own updates that are to show in the rows are still to come.
+  // FailedPrecondition if own updates that are to show in the rows are still to come; `overflow` if there is one.
   absl::Status CheckStep(uint64_t step);
   void Lookup(uint32_t read_bound, Pulled& pulled);
   void TakeRows(Pulled& pulled);
@@ -46,6 +46,8 @@ struct CachedClient::Cache {
   uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;  // likewise; its step, 0: none yet
   Counts counts ABSL_GUARDED_BY(mutex);
   absl::Status refused_push ABSL_GUARDED_BY(mutex);  // since the last commit
+  // Of a sum of gradients that were kept back. Servers never hear of its commit, for which the next pull would wait there.
+  absl::Status overflow ABSL_GUARDED_BY(mutex);
 };
 
 // A pull on its way.
@@ -57,6 +59,7 @@ struct CachedClient::Pulled {
 
 absl::Status CachedClient::Cache::CheckStep(uint64_t step) {
   absl::MutexLock lock(&mutex);
+  if (!overflow.ok()) return overflow;
   if (last_commit == 0 || step == last_commit + 1) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("pull for step ", step, " after the commit of step ", last_commit, ": with bounds, rows are pulled step by step"));
@@ -211,6 +214,7 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
   std::vector<PushSegment> segments;
   {
     absl::MutexLock lock(&cache_->mutex);
+    if (!cache_->overflow.ok()) return Future<Done>::Ready(cache_->overflow);
     if (const absl::Status refused = std::exchange(cache_->refused_push, absl::OkStatus()); !refused.ok()) {
       for (auto& [number, table] : cache_->tables) table.DropGradients();
       return Future<Done>::Ready(refused);
@@ -221,8 +225,10 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
     for (auto& [number, table] : cache_->tables) {
       Due& of_table = (*due)[segments.size()];
       table.KeepGradients(args, &of_table.ids, &of_table.gradients);
+      cache_->overflow.Update(table.CheckDue(args, of_table.ids, of_table.gradients));
       segments.push_back({number, of_table.ids, of_table.gradients.data()});
     }
+    if (!cache_->overflow.ok()) return Future<Done>::Ready(cache_->overflow);
   }
   std::erase_if(segments, [](const PushSegment& segment) { return segment.ids.empty(); });
   if (segments.empty()) return client().Commit(args);

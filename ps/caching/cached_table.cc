@@ -131,4 +131,11 @@ void CachedTable::KeepGradients(const CommitArgs& args, std::vector<uint64_t>* i
   }
 }
 
+absl::Status CachedTable::CheckDue(const CommitArgs& args, const std::vector<uint64_t>& ids, const std::vector<float>& due) {
+  if (spec_.non_finite() != TableSpec::REJECT) return absl::OkStatus();
+  const std::optional<size_t> wrong = FindNonFinite(due.data(), ids.size(), spec_.dim());
+  if (!wrong.has_value()) return absl::OkStatus();
+  return guarded_.NoteRejectedSum(spec_.name(), {ids[*wrong], options_.trainer, args.step});
+}
+
 }  // namespace tandem::ps

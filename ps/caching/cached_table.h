@@ -55,6 +55,8 @@ class CachedTable {
   // Likewise; gradients of rows that are here are kept back. What is to be pushed, scaled, is added to `ids` and `due`: gradients of other
   // rows, and what has been kept for long enough.
   void KeepGradients(const CommitArgs& args, std::vector<uint64_t>* ids, std::vector<float>* due);
+  // OutOfRange, naming a row, if servers would refuse one of these sums.
+  absl::Status CheckDue(const CommitArgs& args, const std::vector<uint64_t>& ids, const std::vector<float>& due);
   // All rows but those with gradients kept back.
   void ForgetRows() { rows_.Clear(); }
 

@@ -88,20 +88,26 @@ bool CopiedTable::Commit(const CommitArgs& args) {
   return any;
 }
 
-void CopiedTable::TakeDeltas(uint32_t num_trainers, std::vector<uint64_t>* ids, std::vector<float>* gradients) {
+absl::Status CopiedTable::TakeDeltas(const CommitArgs& args, uint32_t trainer, uint32_t num_trainers, std::vector<uint64_t>* ids,
+                                     std::vector<float>* gradients) {
   for (size_t place = 0; place < ids_.size(); ++place) {
     if (updated_[place]) ids->push_back(ids_[place]);
   }
   std::sort(ids->begin(), ids->end());  // which makes them short on the wire
+  absl::Status wrong;
   for (const uint64_t id : *ids) {
     const float* const first = first_values_.data() + window_.Find(id) * dim();
     const float* const last = reinterpret_cast<const float*>(table_.Find(id).weights);
     for (size_t i = 0; i < dim(); ++i) gradients->push_back((first[i] - last[i]) / static_cast<float>(num_trainers));
+    if (!wrong.ok() || AllFinite(absl::MakeConstSpan(*gradients).last(dim()))) continue;
+    wrong = absl::OutOfRangeError(absl::StrCat("table ", spec().name(), ": the change of id ", id, " in the copies of trainer ", trainer,
+                                               " up to step ", args.step, " is not finite (NaN or infinity)"));
   }
   window_.Clear();
   ids_.clear();
   first_values_.clear();
   updated_.clear();
+  return wrong;
 }
 
 }  // namespace tandem::ps

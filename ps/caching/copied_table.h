@@ -46,8 +46,9 @@ class CopiedTable {
   // As Table's.
   const absl::Status& overflow() const { return table_.overflow(); }
   // Adds ids, ascending, and (first value - value) / num_trainers of the rows that were updated: the gradient that makes servers' rows,
-  // plain SGD at rate 1, follow. The window ends.
-  void TakeDeltas(uint32_t num_trainers, std::vector<uint64_t>* ids, std::vector<float>* gradients);
+  // plain SGD at rate 1, follow. The window ends. OutOfRange, naming a row, if one of these numbers is not finite.
+  absl::Status TakeDeltas(const CommitArgs& args, uint32_t trainer, uint32_t num_trainers, std::vector<uint64_t>* ids,
+                          std::vector<float>* gradients);
 
  private:
   Table table_;

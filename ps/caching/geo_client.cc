@@ -40,6 +40,9 @@ struct GeoClient::Copies {
   uint64_t num_pushes ABSL_GUARDED_BY(mutex) = 0;
   bool has_updates ABSL_GUARDED_BY(mutex) = false;                // that servers do not know
   absl::Status refused_push ABSL_GUARDED_BY(mutex);               // since the last commit
+  // Of a commit that something overflowed in: the copies are of no use any more. Servers never hear of such a commit, for which the next
+  // pull would wait there.
+  absl::Status overflow ABSL_GUARDED_BY(mutex);
   uint64_t rows_used ABSL_GUARDED_BY(mutex) = 0, rows_fetched ABSL_GUARDED_BY(mutex) = 0, rows_pushed ABSL_GUARDED_BY(mutex) = 0;
 };
 
@@ -112,6 +115,7 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
   uint64_t window = 0;
   {
     absl::MutexLock lock(&copies_->mutex);
+    if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);
     if (copies_->last_commit != 0 && step != copies_->last_commit + 1) {
       return Future<Done>::Ready(absl::FailedPreconditionError(
           absl::StrCat("pull for step ", step, " after the commit of step ", copies_->last_commit, ": copies are pulled step by step")));
@@ -172,25 +176,28 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
   mine.gradient_scale *= static_cast<float>(options_.num_trainers);
   {
     absl::MutexLock lock(&copies_->mutex);
+    if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);
     const absl::Status refused = std::exchange(copies_->refused_push, absl::OkStatus());
     mine.skip |= !refused.ok();
-    absl::Status overflow;
     for (auto& [number, table] : copies_->tables) {
       copies_->has_updates |= table.Commit(mine);
-      overflow.Update(table.overflow());
+      copies_->overflow.Update(table.overflow());
     }
     if (!refused.ok()) return Future<Done>::Ready(refused);
-    if (!overflow.ok()) return Future<Done>::Ready(overflow);
+    if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);
     copies_->last_commit = args.step;
     const bool ends_window = args.flush || args.step % options_.geo_steps == 0;
     deltas->resize(copies_->tables.size());
     for (auto& [number, table] : copies_->tables) {
       Delta& delta = (*deltas)[servers.rates.size()];
       servers.rates.push_back({number, 1});
-      if (ends_window) table.TakeDeltas(options_.num_trainers, &delta.ids, &delta.gradients);
+      if (ends_window) {
+        copies_->overflow.Update(table.TakeDeltas(args, options_.trainer, options_.num_trainers, &delta.ids, &delta.gradients));
+      }
       if (!delta.ids.empty()) segments.push_back({number, delta.ids, delta.gradients.data(), deltas});
       copies_->rows_pushed += delta.ids.size();
     }
+    if (!copies_->overflow.ok()) return Future<Done>::Ready(copies_->overflow);
     if (ends_window) {
       ++copies_->num_windows;
       copies_->has_updates = false;

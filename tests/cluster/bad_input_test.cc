@@ -95,6 +95,14 @@ TEST_F(BadInputTest, WrongCommandLine) {
   ExpectRefused(job_.Run({"train"}), kConfiguration, {"no command \"train\""});
 }
 
+TEST_F(BadInputTest, DataChangedOfARunThatDoesNotGoOn) {
+  for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {
+    for (const Arguments& other : {Arguments{}, Arguments{"--overwrite"}}) {
+      ExpectLaunchRefused(kConfiguration, Arguments{"--data-changed"} + layout + other, {"--data-changed goes with --resume"});
+    }
+  }
+}
+
 TEST_F(BadInputTest, MissingDataFile) {
   ExpectDataRefused({"--set", "data.path=" + job_.Path("none.txt")}, {"none.txt: No such file"});
 }

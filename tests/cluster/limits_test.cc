@@ -1,6 +1,7 @@
 // Too little of something: what ran out, or could not be written, is named, and the code is 75.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 
@@ -13,12 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
+const Arguments kEndless{"--local", "--set", "train.max_steps=1000000", "--set", "train.max_epochs=1000000"};
+
 class LimitsTest : public testing::Test {
  protected:
-  // `tandem launch` of the job in a shell, after `setting` and with `redirection`.
+  // A shell's line: `tandem launch` of the job, after `setting` and with `redirection`.
+  std::string Line(const std::string& setting, const std::string& arguments, const std::string& redirection) const {
+    return absl::StrCat(setting, "; exec ", TANDEM_BINARY, " launch ", job_.job_path(), " --set data.path=", job_.log_path(), " --out ",
+                        job_.Path("run"), " --overwrite ", arguments, " ", redirection);
+  }
   support::Ended LaunchInShell(const std::string& setting, const std::string& arguments, const std::string& redirection = "") {
-    return InShell(absl::StrCat(setting, "; exec ", TANDEM_BINARY, " launch ", job_.job_path(), " --set data.path=", job_.log_path(),
-                                " --out ", job_.Path("run"), " --overwrite ", arguments, " ", redirection));
+    return InShell(Line(setting, arguments, redirection));
   }
   support::Ended InShell(const std::string& line) {
     return support::Process(job_.Path(""), {"/bin/bash", "-c", line}).WaitWhileItWorks();
@@ -55,16 +61,27 @@ TEST_F(LimitsTest, RecordsThatCannotBeWrittenEndTheRun) {
 }
 
 TEST_F(LimitsTest, OutputThatCannotBeWrittenEndsTheRun) {
-  ExpectTemporary(LaunchInShell("true", "--local", ">/dev/full"), {"standard output"});
+  ExpectTemporary(LaunchInShell("true", "--local", ">/dev/full"), {"standard output: what the run tells there is lost"});
   EXPECT_EQ(LaunchInShell("true", "--local", ">&-").exit_code, 0) << "nobody wanted the output";
   ExpectTemporary(InShell(absl::StrCat(TANDEM_BINARY, " inspect ", job_.Path("run/checkpoints"), " >/dev/full")), {"standard output"});
 }
 
+TEST_F(LimitsTest, OutputThatNobodyWantsGoesIntoNoFileOfTheRun) {
+  const std::string endless = absl::StrJoin(kEndless, " ");
+  support::Process launch(job_.Path(""), {"/bin/bash", "-c", Line("true", endless, ">&-")});
+  // What the run tells of a step follows the step's record.
+  ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [this] { return job_.Losses("run").size() > 1; }));
+  const std::string lock = job_.Read("run/.lock");
+  EXPECT_EQ(std::count(lock.begin(), lock.end(), '\n'), 1) << "the lock's file is the first that the run opens: " << lock;
+  kill(launch.pid(), SIGTERM);
+  EXPECT_EQ(launch.WaitWhileItWorks().exit_code, 128 + SIGTERM);
+}
+
 TEST_F(LimitsTest, AFolderThatIsRemovedUnderTheRunIsNamed) {
-  const auto launch = job_.Start("launch", "run", {"--local", "--set", "train.max_steps=1000000", "--set", "train.max_epochs=1000000"});
+  const auto launch = job_.Start("launch", "run", kEndless);
   ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [this] { return job_.HasLoggedAStep("run"); }));
   fs::remove_all(job_.Path("run"));
-  ExpectTemporary(launch->WaitWhileItWorks(), {"metrics.jsonl was removed while the run wrote it"});
+  ExpectTemporary(launch->Wait(), {"metrics.jsonl was removed while the run wrote it"});
 }
 
 }  // namespace

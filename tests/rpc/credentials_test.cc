@@ -58,6 +58,7 @@ TEST(CredentialsTest, AJobWithoutASecretLetsEverybodyIn) {
   EXPECT_EQ(none.shown(), "");
   EXPECT_TRUE(none.Check("").ok());
   EXPECT_TRUE(none.Check("whatever").ok());
+  EXPECT_TRUE(none.CheckProof("whatever").ok());
   EXPECT_FALSE(Of(kText).empty());
 }
 
@@ -113,6 +114,8 @@ TEST(SecretTest, GoesThroughAPipeToStandardInput) {
   const auto read_back = Secret::Read("-");
   char byte;
   EXPECT_EQ(read(STDIN_FILENO, &byte, 1), 0) << "standard input still has something";
+  struct stat left;
+  EXPECT_TRUE(fstat(STDIN_FILENO, &left) == 0 && !S_ISFIFO(left.st_mode)) << "the secret's pipe is still there";
   dup2(before, STDIN_FILENO);
   close(before);
   ASSERT_TRUE(read_back.ok()) << read_back.status();

@@ -94,6 +94,9 @@ absl::Status CheckOlderRun(const RunOptions& options) {
   if (options.overwrite && !options.resume.empty()) {
     return absl::InvalidArgumentError("--resume goes on with the run in --out and --overwrite replaces it: give one of them");
   }
+  if (options.data_changed && options.resume.empty()) {
+    return absl::InvalidArgumentError("--data-changed goes with --resume: a run that begins has no checkpoint of other data");
+  }
   if (options.overwrite || !HoldsRun(options)) return absl::OkStatus();
   if (NamesCheckpoint(options) && IsOfAnotherRun(options.resume, options)) {
     return absl::InvalidArgumentError(absl::StrCat("--out ", options.out, " holds a run, and --resume=", options.resume,

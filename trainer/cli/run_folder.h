@@ -20,7 +20,8 @@ absl::Status CheckOutPath(const RunOptions& options);
 bool IsFinished(const RunOptions& options);
 
 // InvalidArgument if `out` holds a run, known by its summary or a checkpoint, and the options do not say what becomes of it; names the
-// ways on. For whoever writes into the folder, who has its lock. Changes nothing.
+// ways on. Likewise if what the options say of an older run does not go together. For whoever writes into the folder, who has its lock.
+// Changes nothing.
 absl::Status CheckOlderRun(const RunOptions& options);
 
 // The checkpoint that --resume asks for, checked to the last byte and against the job and its data; nothing for a run that begins.

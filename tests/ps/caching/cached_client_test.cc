@@ -375,6 +375,25 @@ TEST_F(KeptGradientsTest, RefusedPushFailsItsCommitAndKeepsTheOthers) {
   EXPECT_EQ(OnServer(8).gradients, 0);
 }
 
+// A pull waits at the servers for the commit before it: one that they refuse would keep the trainer waiting.
+TEST_F(KeptGradientsTest, SumThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
+  const std::vector<uint64_t> ids = {7, 8};
+  const float gradients[] = {1, 1, 2e38f, 1};
+  float rows[2 * kDim];
+  absl::Status committed;
+  for (uint64_t step = 1; step <= 1 + kWriteBound; ++step) {
+    ASSERT_TRUE(committed.ok()) << committed;
+    ASSERT_TRUE(trainer_->client().Pull(step, true, {{1, ids, rows}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(trainer_->client().Accumulate(step, 0, {{1, ids, gradients}}).Wait(Deadline()).ok());
+    committed = trainer_->client().Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
+  }
+  EXPECT_TRUE(absl::IsOutOfRange(committed)) << committed;
+  EXPECT_NE(committed.message().find("the gradients of id 8 are finite and their sum is not"), absl::string_view::npos) << committed;
+  EXPECT_EQ(trainer_->client().Pull(2 + kWriteBound, true, {{1, ids, rows}}).Wait(Deadline()).status(), committed);
+  EXPECT_EQ(trainer_->client().Commit({2 + kWriteBound, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status(), committed);
+  EXPECT_EQ(trainer_->client().Statistics().Wait(Deadline())->tables(0).rejected(), 1u);
+}
+
 // Servers see sums of what was left: what was kept out of them is told here.
 TEST(KeptGuardTest, GradientsThatAreKeptOutAreInTheStatistics) {
   for (const auto policy : {TableSpec::REJECT, TableSpec::SKIP, TableSpec::CLIP}) {

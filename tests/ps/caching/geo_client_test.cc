@@ -74,6 +74,12 @@ class GeoClientTest : public testing::TestWithParam<bool> {
         std::make_unique<GeoClient>(Plain(trainer, num_trainers, consistency), GeoClientOptions{num_trainers, geo_steps, trainer}), spec);
   }
 
+  void ExpectFailed(Trainer& trainer, const absl::Status& failure) {
+    std::vector<float> rows(kValues);
+    EXPECT_EQ(trainer.client().Pull(trainer.step(), true, {{1, ids_, rows.data()}}).Wait(Deadline()).status(), failure);
+    EXPECT_EQ(trainer.StartCommit(1).Wait(Deadline()).status(), failure);
+  }
+
   PsCluster cluster_{2, 1};
   TableHost host_{2};
   const std::vector<uint64_t> ids_ = MakeIds(1, kIds);
@@ -216,6 +222,29 @@ TEST_P(GeoClientTest, RefusedPushFailsItsCommitAndChangesNothing) {
   trainer.Push(ids_, ones_);
   trainer.Commit(1);
   EXPECT_NEAR(trainer.Pull(ids_)[0], first[0] - 1, 1e-6);
+}
+
+// A pull waits at the servers for the commit before it: one that they refuse would keep the trainer waiting.
+TEST_P(GeoClientTest, CopyThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
+  Trainer trainer = Geo(0, 1, 1, MakeTableSpec(1, kDim));
+  trainer.Pull(ids_);
+  trainer.Push(ids_, std::vector<float>(kValues, 2e38f));
+  const absl::Status committed = trainer.StartCommit(1e20f).Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsOutOfRange(committed)) << committed;
+  EXPECT_NE(committed.message().find("of trainer 0 up to step 1 is not finite"), absl::string_view::npos) << committed;
+  ExpectFailed(trainer, committed);
+}
+
+TEST_P(GeoClientTest, SumThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
+  Trainer trainer = Geo(0, 1, 9, MakeTableSpec(1, kDim));
+  trainer.Pull(ids_);
+  trainer.Commit(1);
+  trainer.Pull(ids_);
+  for (int part = 0; part < 2; ++part) trainer.Push(ids_, std::vector<float>(kValues, 2e38f));
+  const absl::Status committed = trainer.StartCommit(1).Wait(Deadline()).status();
+  EXPECT_TRUE(absl::IsOutOfRange(committed)) << committed;
+  EXPECT_NE(committed.message().find("their sum is not"), absl::string_view::npos) << committed;
+  ExpectFailed(trainer, committed);
 }
 
 TEST_P(GeoClientTest, GuardedGradientsAreInTheStatisticsOfTheTrainerThatHadThem) {

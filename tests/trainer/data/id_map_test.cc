@@ -47,6 +47,7 @@ TEST(MappedIdsTest, AnyTextIsAnId) {
   const auto pairs = ReadPairs(TempFile("u x\nv y\nu y\n").path(), 0, &pair_ids);
   ASSERT_TRUE(pairs.ok()) << pairs.status();
   EXPECT_EQ(Row(pairs->items, 0), (Ids{1, 2}));
+  EXPECT_EQ(pairs->num_items, 2u);
 }
 
 TEST(MappedIdsTest, ErrorsShowTheFilesIds) {

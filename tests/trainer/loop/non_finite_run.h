@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <sstream>
 #include <thread>
@@ -56,6 +57,8 @@ struct FaultyRun {
   Fault fault = {};
   Device device = {};
   bool poisoned_evaluations = false;  // rows that an evaluation pulls are NaN
+  // Makes the client that the job's consistency asks for around the one that speaks to the tables; null: none.
+  std::function<std::unique_ptr<ps::Client>(const Job&, std::unique_ptr<ps::Client>, int trainer, int trainers)> client_of_job = nullptr;
 };
 
 // The rows of evaluations arrive as NaN.
@@ -110,6 +113,7 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
         std::unique_ptr<ps::Client> client;
         if (run.servers == 0) client = std::make_unique<ps::LocalClient>(host, trainer, trainers, ConsistencyOf(*job));
         else client = cluster.MakeClient(trainer, trainers, {.timeout = absl::Seconds(30), .consistency = ConsistencyOf(*job)});
+        if (run.client_of_job) client = run.client_of_job(*job, std::move(client), rank, run.replicas);
         if (run.poisoned_evaluations) client = std::make_unique<PoisoningClient>(std::move(client));
         ReplicaEnvironment environment;
         environment.group = groups[rank].get();
