@@ -16,9 +16,9 @@ say "Building tandem (some minutes the first time)"
 if [[ -f build/build.ninja ]]; then
   cmake --preset default >/dev/null
 else
-  cuda=OFF
-  [[ -e /dev/nvidiactl ]] && cuda=AUTO
-  cmake --preset default -DTANDEM_TESTS=OFF -DTANDEM_CUDA=$cuda >/dev/null
+  cuda=(--preset default -DTANDEM_CUDA=OFF)
+  [[ -e /dev/nvidiactl ]] && cuda=(--preset cuda -DTANDEM_CUDA=AUTO)
+  cmake "${cuda[@]}" -DTANDEM_TESTS=OFF >/dev/null
 fi
 cmake --build --preset default --target tandem --parallel "$(nproc)"
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs, builds and runs every test that this machine can run; `tests/run.sh fast` runs the label fast only. Tests that need
+# Installs, builds and runs every test that this machine can run, but for those with many seeds (label stress, tests/acceptance);
+# `tests/run.sh fast` runs the label fast only. Tests that need
 # real data look for it in TANDEM_TEST_DATA (default: ../shared, where it exists) and are skipped without it.
 # Ends with ctest's summary and its exit code.
 set -euo pipefail
 
 usage="usage: tests/run.sh [fast]"
-selection=()
+selection=(--label-exclude '^stress$')
 case "${1:-}" in
   "") ;;
   fast) selection=(--label-regex '^fast$') ;;

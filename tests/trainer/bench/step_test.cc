@@ -8,7 +8,7 @@
 #include "tests/support/temp_folder.h"
 #include "trainer/cli/commands.h"
 
-namespace tandem::cli {
+namespace tandem::bench {
 namespace {
 
 class BenchStepTest : public testing::Test {
@@ -80,4 +80,4 @@ TEST_F(BenchStepTest, WhatCannotBeMeasuredIsRefusedBeforeAnythingIs) {
 }
 
 }  // namespace
-}  // namespace tandem::cli
+}  // namespace tandem::bench

@@ -39,7 +39,7 @@ train { batch_size: 8 max_steps: 11 eval_every_steps: 11 }
 struct Result {
   std::vector<double> losses;
   std::vector<int64_t> launched;  // steps whose passes were a graph, of replica 0
-  decltype(RunSummary::params_hash) params_hash = {};
+  decltype(report::RunSummary::params_hash) params_hash = {};
   std::map<std::string, double> metrics;
 };
 
@@ -60,10 +60,10 @@ class CudaReplicasTest : public ::testing::Test {
   Result Run(const char* text, const data::SyntheticOptions& users, int size, const std::vector<std::string>& sets) {
     const auto job = ParseJob(text, "job", sets, {.num_trainers = size});
     EXPECT_TRUE(job.ok()) << job.status();
-    const SequenceData data(data::Generate(users).log, nullptr, "log");
+    const tasks::SequenceData data(data::Generate(users).log, nullptr, "log");
     const support::TempFolder folder;
     testing::internal::CaptureStdout();
-    auto output = RunOutput::Create(folder / "out", LogFormat::JSON);
+    auto output = report::RunOutput::Create(folder / "out", report::LogFormat::JSON);
     ps::TableHost host(1);
     rpc::MemoryStore store;
     auto groups = comm::ThreadGroup::Create(size, "dp");
@@ -72,11 +72,11 @@ class CudaReplicasTest : public ::testing::Test {
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         ps::LocalClient client(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(size));
-        const auto place = DeviceOf(*job, rank, size);
+        const auto place = job::DeviceOf(*job, rank, size);
         ASSERT_TRUE(place.ok()) << place.status();
         comm::DeviceGroup device_group;
         if (place->device.is_cuda() && size > 1) {
-          auto made = MakeDeviceGroup(*job, *place, groups[rank].get(), &store);
+          auto made = job::MakeDeviceGroup(*job, *place, groups[rank].get(), &store);
           ASSERT_TRUE(made.ok()) << made.status();
           device_group = *std::move(made);
         }
@@ -86,7 +86,7 @@ class CudaReplicasTest : public ::testing::Test {
                                        .device = place->device,
                                        .device_group = device_group.group.get()};
         if (rank == 0) {
-          environment.on_step = [&](const StepRecord& record) {
+          environment.on_step = [&](const report::StepRecord& record) {
             result.losses.push_back(record.loss);
             if (record.launched_graph) result.launched.push_back(record.step);
           };

@@ -45,7 +45,7 @@ data::Text SmallText() {
   return text;
 }
 
-SequenceData SmallLog() {
+tasks::SequenceData SmallLog() {
   return {data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
 }
 
@@ -59,17 +59,17 @@ optimizer { kind: ADAM learning_rate: 1e-2 }
 train { batch_size: 8 max_steps: 22 eval_every_steps: 11 }
 )";
 
-SequenceData EvenLog() {
+tasks::SequenceData EvenLog() {
   return {data::Generate({.seed = 5, .users = 76, .items = 30, .min_length = 9, .max_length = 9}).log, nullptr, "log"};
 }
 
 struct Result {
-  RunSummary summary;
+  report::RunSummary summary;
   std::vector<double> losses;
   std::vector<int64_t> launched;        // steps whose passes were one graph
   std::vector<uint64_t> system_blocks;  // after each step
   std::string printed;
-  StepRecord last;
+  report::StepRecord last;
   RoleTrace trace;  // of the trainer
 
   auto params_hash() const { return summary.params_hash; }
@@ -82,21 +82,21 @@ class CudaRunTest : public ::testing::Test {
     if (info.num_devices == 0) GTEST_SKIP() << info.why_none;
   }
 
-  Result Run(const char* text, const JobData& data, std::vector<std::string> sets, const char* device) {
+  Result Run(const char* text, const tasks::JobData& data, std::vector<std::string> sets, const char* device) {
     const support::TempFolder folder;
     return RunIn(folder / "out", text, data, std::move(sets), device);
   }
 
   // Goes on from `resume`, if given; ends after `stop_after` steps of its own, if positive.
-  Result RunIn(const std::string& out, const char* text, const JobData& data, std::vector<std::string> sets, const char* device,
+  Result RunIn(const std::string& out, const char* text, const tasks::JobData& data, std::vector<std::string> sets, const char* device,
                const checkpoint::Checkpoint* resume = nullptr, int stop_after = 0) {
     sets.push_back(std::string("device=") + device);
     const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
     EXPECT_TRUE(job.ok()) << job.status();
-    const auto place = DeviceOf(*job, 0, 1);
+    const auto place = job::DeviceOf(*job, 0, 1);
     EXPECT_TRUE(place.ok()) << place.status();
     testing::internal::CaptureStdout();
-    auto output = RunOutput::Create(out, LogFormat::TEXT);
+    auto output = report::RunOutput::Create(out, report::LogFormat::TEXT);
     ps::TableHost host(1);
     ps::LocalClient client(host, 0, 1);
     const auto groups = comm::ThreadGroup::Create(1, "dp");
@@ -110,7 +110,7 @@ class CudaRunTest : public ::testing::Test {
     environment.client = &client;
     environment.output = output->get();
     if (!by_default_) environment.compute = bf16_.empty() ? DType::F32 : DType::BF16;
-    environment.on_step = [&](const StepRecord& record) {
+    environment.on_step = [&](const report::StepRecord& record) {
       result.losses.push_back(record.loss);
       result.last = record;
       if (record.launched_graph) result.launched.push_back(record.step);
@@ -125,7 +125,7 @@ class CudaRunTest : public ::testing::Test {
   }
 
   // The losses of every step, and the figures of the evaluation, within `tolerance` of the CPU's; two runs alike to the bit.
-  void ExpectLikeCpu(const char* text, const JobData& data, const std::vector<std::string>& sets, double tolerance) {
+  void ExpectLikeCpu(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets, double tolerance) {
     const Result cpu = Run(text, data, sets, "CPU"), cuda = Run(text, data, sets, "CUDA"), again = Run(text, data, sets, "CUDA");
     ASSERT_EQ(cuda.losses.size(), cpu.losses.size());
     for (size_t i = 0; i < cpu.losses.size(); ++i) EXPECT_NEAR(cuda.losses[i] / cpu.losses[i], 1, tolerance) << "step " << i + 1;
@@ -139,10 +139,10 @@ class CudaRunTest : public ::testing::Test {
   }
 
   // Stopped after two steps on one device, resumed on another.
-  Result RunBroken(const char* text, const JobData& data, const std::vector<std::string>& sets, const char* first, const char* then) {
+  Result RunBroken(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets, const char* first, const char* then) {
     const support::TempFolder folder;
     const Result begun = RunIn(folder / "out", text, data, sets, first, nullptr, 2);
-    EXPECT_EQ(begun.summary.status, kStopped);
+    EXPECT_EQ(begun.summary.status, report::kStopped);
     const auto saved = checkpoint::OpenCheckpoint(folder / "out/checkpoints", checkpoint::Choice::NEWEST);
     EXPECT_TRUE(saved.ok()) << saved.status();
     if (!saved.ok()) return begun;
@@ -153,7 +153,7 @@ class CudaRunTest : public ::testing::Test {
   }
 
   // To the bit where it was begun, to rounding on the other device.
-  void ExpectResumes(const char* text, const JobData& data, const std::vector<std::string>& sets) {
+  void ExpectResumes(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets) {
     const Result unbroken = Run(text, data, sets, "CUDA"), resumed = RunBroken(text, data, sets, "CUDA", "CUDA");
     EXPECT_EQ(resumed.losses, unbroken.losses);
     EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
@@ -166,7 +166,7 @@ class CudaRunTest : public ::testing::Test {
   }
 
   // The same losses, weights and figures with graphs and without, and the steps that were launched as graphs.
-  void ExpectGraphsChangeNothing(const char* text, const JobData& data, std::vector<std::string> sets,
+  void ExpectGraphsChangeNothing(const char* text, const tasks::JobData& data, std::vector<std::string> sets,
                                  const std::vector<int64_t>& launched) {
     const Result with = Run(text, data, sets, "CUDA");
     sets.push_back("runtime.cuda_graphs=false");
@@ -183,19 +183,19 @@ class CudaRunTest : public ::testing::Test {
   bool by_default_ = false;  // the loop chooses the precision
 };
 
-TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) { ExpectLikeCpu(kLanguageJob, TextData(SmallText()), {}, 2e-5); }
+TEST_F(CudaRunTest, LanguageModelTrainsAsOnTheCpu) { ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {}, 2e-5); }
 
 TEST_F(CudaRunTest, LanguageModelInBf16TrainsAsOnTheCpu) {
   bf16_ = "BF16";
   for (const char* activation : {"GELU", "GELU_TANH"}) {
     SCOPED_TRACE(activation);
-    ExpectLikeCpu(kLanguageJob, TextData(SmallText()),
+    ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()),
                   {"train.precision=BF16", std::string("model.gpt.activation=") + activation}, 2e-2);
   }
 }
 
 TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith) {
-  const TextData data(SmallText());
+  const tasks::TextData data(SmallText());
   bf16_ = "BF16";
   const Result bf16 = Run(kLanguageJob, data, {}, "CUDA");
   by_default_ = true;
@@ -213,11 +213,11 @@ TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith)
 }
 
 TEST_F(CudaRunTest, TokenRowsOnServersAndAccumulationTrainAsOnTheCpu) {
-  ExpectLikeCpu(kLanguageJob, TextData(SmallText()), {"placement=PS", "train.accumulate=3"}, 2e-5);
+  ExpectLikeCpu(kLanguageJob, tasks::TextData(SmallText()), {"placement=PS", "train.accumulate=3"}, 2e-5);
 }
 
 TEST_F(CudaRunTest, RecommenderTrainsAsOnTheCpuWithEveryLoss) {
-  const SequenceData data = SmallLog();
+  const tasks::SequenceData data = SmallLog();
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     for (const char* placement : {"PS", "REPLICATED"}) {
       SCOPED_TRACE(std::string(loss) + " " + placement);
@@ -227,13 +227,13 @@ TEST_F(CudaRunTest, RecommenderTrainsAsOnTheCpuWithEveryLoss) {
 }
 
 TEST_F(CudaRunTest, StoppedAndResumedIsTheUnbrokenRun) {
-  ExpectResumes(kLanguageJob, TextData(SmallText()), {"placement=REPLICATED", "train.accumulate=3"});
+  ExpectResumes(kLanguageJob, tasks::TextData(SmallText()), {"placement=REPLICATED", "train.accumulate=3"});
   ExpectResumes(kSequenceJob, SmallLog(), {"placement=PS"});
 }
 
 TEST_F(CudaRunTest, InBf16StoppedAndResumedIsTheUnbrokenRun) {
   bf16_ = "BF16";
-  const TextData data(SmallText());
+  const tasks::TextData data(SmallText());
   const std::vector<std::string> sets{"train.precision=BF16"};
   const Result unbroken = Run(kLanguageJob, data, sets, "CUDA"), resumed = RunBroken(kLanguageJob, data, sets, "CUDA", "CUDA");
   EXPECT_EQ(resumed.losses, unbroken.losses);
@@ -249,7 +249,7 @@ std::vector<std::string> LongRun(std::initializer_list<std::string> more) {
 const std::vector<int64_t> kLaunchedOfLongRun{9, 10, 11, 12, 13, 14};
 
 TEST_F(CudaRunTest, StepsLaunchedAsGraphsHaveTheBitsOfOthers) {
-  const TextData data(SmallText());
+  const tasks::TextData data(SmallText());
   ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({}), kLaunchedOfLongRun);
   ExpectGraphsChangeNothing(kLanguageJob, data, LongRun({"train.accumulate=2", "model.gpt.tied_embeddings=true"}),
                             kLaunchedOfLongRun);
@@ -258,7 +258,7 @@ TEST_F(CudaRunTest, StepsLaunchedAsGraphsHaveTheBitsOfOthers) {
 }
 
 TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphsAndEndTheGraph) {
-  const TextData data(SmallText());
+  const tasks::TextData data(SmallText());
   const std::vector<std::string> sets = LongRun({"trace.first_step=9", "train.eval_every_steps=14"});
   ExpectGraphsChangeNothing(kLanguageJob, data, sets, {7, 8, 11, 12, 13, 14});
   const std::vector<uint64_t> blocks = Run(kLanguageJob, data, sets, "CUDA").system_blocks;
@@ -275,7 +275,7 @@ TEST_F(CudaRunTest, AStepOfOtherShapesRunsBesideTheGraph) {
 }
 
 TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {
-  const TextData data(SmallText());
+  const tasks::TextData data(SmallText());
   const std::vector<std::string> sets = LongRun({"train.max_steps=24"});
   const Result unbroken = Run(kLanguageJob, data, sets, "CUDA");
   const support::TempFolder folder;
@@ -290,33 +290,33 @@ TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {
 }
 
 // A task whose forward pass looks at what the device has.
-class LookingTask : public Task {
+class LookingTask : public tasks::Task {
  public:
-  explicit LookingTask(std::unique_ptr<Task> task) : task_(std::move(task)) {}
+  explicit LookingTask(std::unique_ptr<tasks::Task> task) : task_(std::move(task)) {}
   int64_t steps_per_epoch() const override { return task_->steps_per_epoch(); }
-  std::unique_ptr<StepInput> Prepare(int64_t step) const override { return task_->Prepare(step); }
-  Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override {
+  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override { return task_->Prepare(step); }
+  Variable LossSum(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const override {
     const Variable loss = task_->LossSum(context, input, part, rows);
     loss.value().ToHost(context.stream());
     return loss;
   }
-  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override { return task_->Evaluate(split, args); }
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split, const tasks::EvaluationArgs& args) override { return task_->Evaluate(split, args); }
 
  private:
-  const std::unique_ptr<Task> task_;
+  const std::unique_ptr<tasks::Task> task_;
 };
 
-class LookingData : public JobData {
+class LookingData : public tasks::JobData {
  public:
   std::string Description() const override { return data_.Description(); }
   int64_t num_embeddings() const override { return data_.num_embeddings(); }
-  std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const override {
+  std::unique_ptr<tasks::Task> MakeTask(const Job& job, const tasks::TaskEnvironment& environment) const override {
     return std::make_unique<LookingTask>(data_.MakeTask(job, environment));
   }
-  std::vector<ReferenceColumn> References() const override { return data_.References(); }
+  std::vector<tasks::ReferenceColumn> References() const override { return data_.References(); }
 
  private:
-  const SequenceData data_ = EvenLog();
+  const tasks::SequenceData data_ = EvenLog();
 };
 
 TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
@@ -334,7 +334,7 @@ TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
 
 // The device's kernels lie in the phases of the traced step, on the device's own row; the host's waits are not among them.
 TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
-  const Result run = Run(kLanguageJob, TextData(SmallText()), {"placement=PS", "trace.first_step=2", "trace.steps=1"}, "CUDA");
+  const Result run = Run(kLanguageJob, tasks::TextData(SmallText()), {"placement=PS", "trace.first_step=2", "trace.steps=1"}, "CUDA");
   uint32_t row = 0;
   for (const TraceThread& thread : run.trace.threads()) {
     if (thread.name() == "cuda:0") row = thread.number();
@@ -380,14 +380,14 @@ TEST_F(CudaRunTest, ItsStepsSayWhereTheirTimeGoesAndWhatOfThePeakTheyReach) {
 TEST_F(CudaRunTest, GpusAreTheDefaultWhereThereAreEnoughAndAreSharedOnDemand) {
   const int num_devices = QueryCuda().num_devices;
   Job job;
-  EXPECT_EQ(DeviceOf(job, num_devices - 1, num_devices)->device, (Device{DeviceKind::CUDA, num_devices - 1}));
-  EXPECT_FALSE(DeviceOf(job, 0, num_devices)->shared);
-  EXPECT_FALSE(DeviceOf(job, 0, num_devices + 1)->device.is_cuda());
+  EXPECT_EQ(job::DeviceOf(job, num_devices - 1, num_devices)->device, (Device{DeviceKind::CUDA, num_devices - 1}));
+  EXPECT_FALSE(job::DeviceOf(job, 0, num_devices)->shared);
+  EXPECT_FALSE(job::DeviceOf(job, 0, num_devices + 1)->device.is_cuda());
   job.set_device(CUDA);
-  EXPECT_EQ(DeviceOf(job, num_devices, num_devices + 1)->device, (Device{DeviceKind::CUDA, 0}));
-  EXPECT_TRUE(DeviceOf(job, 0, num_devices + 1)->shared);
+  EXPECT_EQ(job::DeviceOf(job, num_devices, num_devices + 1)->device, (Device{DeviceKind::CUDA, 0}));
+  EXPECT_TRUE(job::DeviceOf(job, 0, num_devices + 1)->shared);
   job.set_device(CPU);
-  EXPECT_FALSE(DeviceOf(job, 0, 1)->device.is_cuda());
+  EXPECT_FALSE(job::DeviceOf(job, 0, 1)->device.is_cuda());
 }
 
 }  // namespace

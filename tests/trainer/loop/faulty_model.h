@@ -27,14 +27,14 @@ struct Fault {
   int rank = 0;      // whose loss; every replica evaluates alike
 };
 
-class FaultyTask : public Task {
+class FaultyTask : public tasks::Task {
  public:
-  FaultyTask(std::unique_ptr<Task> task, const Fault& fault, int rank) : task_(std::move(task)), fault_(fault), rank_(rank) {}
+  FaultyTask(std::unique_ptr<tasks::Task> task, const Fault& fault, int rank) : task_(std::move(task)), fault_(fault), rank_(rank) {}
 
   int64_t steps_per_epoch() const override { return task_->steps_per_epoch(); }
-  std::unique_ptr<StepInput> Prepare(int64_t step) const override { return task_->Prepare(step); }
+  std::unique_ptr<tasks::StepInput> Prepare(int64_t step) const override { return task_->Prepare(step); }
 
-  Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override {
+  Variable LossSum(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const override {
     const Variable loss = task_->LossSum(context, input, part, rows);
     if (static_cast<int64_t>(context.step()) != fault_.step || rank_ != fault_.rank) return loss;
     switch (fault_.kind) {
@@ -49,41 +49,41 @@ class FaultyTask : public Task {
     }
   }
 
-  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override {
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split, const tasks::EvaluationArgs& args) override {
     auto evaluation = task_->Evaluate(split, args);
     if (!evaluation.ok()) return evaluation;
-    evaluations_ += split == EvaluationSplit::VALID;
+    evaluations_ += split == tasks::EvaluationSplit::VALID;
     if (evaluations_ != fault_.step) return evaluation;
-    if (fault_.kind == FaultKind::VALID && split == EvaluationSplit::VALID) {
+    if (fault_.kind == FaultKind::VALID && split == tasks::EvaluationSplit::VALID) {
       evaluation->metrics["faulty"] = std::numeric_limits<double>::quiet_NaN();
     }
-    if (fault_.kind == FaultKind::TEST && split == EvaluationSplit::TEST) {
+    if (fault_.kind == FaultKind::TEST && split == tasks::EvaluationSplit::TEST) {
       evaluation->metrics["faulty"] = std::numeric_limits<double>::infinity();
     }
     return evaluation;
   }
 
  private:
-  const std::unique_ptr<Task> task_;
+  const std::unique_ptr<tasks::Task> task_;
   const Fault fault_;
   const int rank_;
   int64_t evaluations_ = 0;
 };
 
-class FaultyData : public JobData {
+class FaultyData : public tasks::JobData {
  public:
-  FaultyData(std::unique_ptr<JobData> data, const Fault& fault) : data_(std::move(data)), fault_(fault) {}
+  FaultyData(std::unique_ptr<tasks::JobData> data, const Fault& fault) : data_(std::move(data)), fault_(fault) {}
 
   std::string Description() const override { return data_->Description(); }
   std::string Symbols() const override { return data_->Symbols(); }
   int64_t num_embeddings() const override { return data_->num_embeddings(); }
-  std::vector<ReferenceColumn> References() const override { return data_->References(); }
-  std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const override {
+  std::vector<tasks::ReferenceColumn> References() const override { return data_->References(); }
+  std::unique_ptr<tasks::Task> MakeTask(const Job& job, const tasks::TaskEnvironment& environment) const override {
     return std::make_unique<FaultyTask>(data_->MakeTask(job, environment), fault_, environment.group->rank());
   }
 
  private:
-  const std::unique_ptr<JobData> data_;
+  const std::unique_ptr<tasks::JobData> data_;
   const Fault fault_;
 };
 

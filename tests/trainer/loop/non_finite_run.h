@@ -76,7 +76,7 @@ class PoisoningClient : public ps::ForwardingClient {
 
 struct FaultyResult {
   std::vector<absl::Status> ends;  // by rank
-  RunSummary summary;
+  report::RunSummary summary;
   std::vector<double> losses, learning_rates;
   std::vector<int64_t> skipped;       // steps
   std::string printed, evaluations;   // of rank 0
@@ -87,9 +87,9 @@ struct FaultyResult {
   }
 };
 
-inline std::unique_ptr<JobData> SmallDataOf(const Job& job) {
-  if (job.model().has_gpt()) return std::make_unique<TextData>(SmallText());
-  return std::make_unique<SequenceData>(
+inline std::unique_ptr<tasks::JobData> SmallDataOf(const Job& job) {
+  if (job.model().has_gpt()) return std::make_unique<tasks::TextData>(SmallText());
+  return std::make_unique<tasks::SequenceData>(
       data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 4, .max_length = 12}).log, nullptr, "log");
 }
 
@@ -101,7 +101,7 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
   testing::internal::CaptureStdout();
   FaultyResult result;
   {
-    const auto output = RunOutput::Create(folder / "out", LogFormat::TEXT).value();
+    const auto output = report::RunOutput::Create(folder / "out", report::LogFormat::TEXT).value();
     ps::TableHost host(2);
     ps::PsCluster cluster(run.servers, 2);
     const auto groups = comm::ThreadGroup::Create(run.replicas, "dp");
@@ -111,8 +111,8 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
       threads.emplace_back([&, rank] {
         const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(run.replicas);
         std::unique_ptr<ps::Client> client;
-        if (run.servers == 0) client = std::make_unique<ps::LocalClient>(host, trainer, trainers, ConsistencyOf(*job));
-        else client = cluster.MakeClient(trainer, trainers, {.timeout = absl::Seconds(30), .consistency = ConsistencyOf(*job)});
+        if (run.servers == 0) client = std::make_unique<ps::LocalClient>(host, trainer, trainers, job::ConsistencyOf(*job));
+        else client = cluster.MakeClient(trainer, trainers, {.timeout = absl::Seconds(30), .consistency = job::ConsistencyOf(*job)});
         if (run.client_of_job) client = run.client_of_job(*job, std::move(client), rank, run.replicas);
         if (run.poisoned_evaluations) client = std::make_unique<PoisoningClient>(std::move(client));
         ReplicaEnvironment environment;
@@ -122,7 +122,7 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
         environment.device = run.device;
         environment.compute = DType::F32;
         if (rank == 0) {
-          environment.on_step = [&](const StepRecord& record) {
+          environment.on_step = [&](const report::StepRecord& record) {
             result.losses.push_back(record.loss);
             result.learning_rates.push_back(record.learning_rate);
             if (record.skipped) result.skipped.push_back(record.step);

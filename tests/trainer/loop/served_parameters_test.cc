@@ -44,9 +44,9 @@ train { batch_size: 16 max_steps: 100 eval_every_steps: 50 }
 )";
 constexpr char kServed[] = "parameters { match: \"*\" placement: PS }\n";
 
-std::unique_ptr<JobData> DataOf(const Job& job) {
-  if (job.model().has_gpt()) return std::make_unique<TextData>(SmallText());
-  return std::make_unique<SequenceData>(
+std::unique_ptr<tasks::JobData> DataOf(const Job& job) {
+  if (job.model().has_gpt()) return std::make_unique<tasks::TextData>(SmallText());
+  return std::make_unique<tasks::SequenceData>(
       data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log");
 }
 
@@ -63,17 +63,17 @@ struct RunArgs {
 
 struct Result {
   absl::Status status;
-  RunSummary summary;
+  report::RunSummary summary;
   std::vector<double> losses, norms;
 };
 
 Result Train(const std::string& text, const RunArgs& args) {
   const auto job = ParseJob(text, "job", args.sets, {.num_trainers = args.replicas});
   EXPECT_TRUE(job.ok()) << job.status();
-  const std::unique_ptr<JobData> data = DataOf(*job);
+  const std::unique_ptr<tasks::JobData> data = DataOf(*job);
   const support::TempFolder folder;
   testing::internal::CaptureStdout();
-  std::unique_ptr<RunOutput> output = RunOutput::Create(args.out.empty() ? folder.path() : args.out, LogFormat::JSON).value();
+  std::unique_ptr<report::RunOutput> output = report::RunOutput::Create(args.out.empty() ? folder.path() : args.out, report::LogFormat::JSON).value();
   ps::TableHost host(2);
   ps::PsCluster cluster(args.servers, 2);
   const auto groups = comm::ThreadGroup::Create(args.replicas, "dp");
@@ -85,9 +85,9 @@ Result Train(const std::string& text, const RunArgs& args) {
       std::unique_ptr<ps::Client> client;
       const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(args.replicas);
       const ps::RemoteClientOptions options{
-          .timeout = absl::Seconds(30), .message_bytes = 10000, .consistency = ConsistencyOf(*job)};
+          .timeout = absl::Seconds(30), .message_bytes = 10000, .consistency = job::ConsistencyOf(*job)};
       if (args.servers > 0) client = cluster.MakeClient(trainer, trainers, options);
-      else client = std::make_unique<ps::LocalClient>(host, trainer, trainers, ConsistencyOf(*job));
+      else client = std::make_unique<ps::LocalClient>(host, trainer, trainers, job::ConsistencyOf(*job));
       int asked = 0;
       ReplicaEnvironment environment;
       environment.resume = args.resume;
@@ -97,7 +97,7 @@ Result Train(const std::string& text, const RunArgs& args) {
       environment.stop_requested = [&] { return ++asked == args.stop_after; };
       environment.compute = args.compute;
       if (rank == 0) {
-        environment.on_step = [&](const StepRecord& record) {
+        environment.on_step = [&](const report::StepRecord& record) {
           result.losses.push_back(record.loss);
           result.norms.push_back(record.grad_norm);
         };
@@ -207,7 +207,7 @@ TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
   Job job;
   job.add_parameters()->set_match("b");
   job.mutable_parameters(0)->set_placement(Job::PS);
-  ASSERT_TRUE(PlaceParameters(job, &parameters).ok());
+  ASSERT_TRUE(job::PlaceParameters(job, &parameters).ok());
   ThreadPool pool(1);
   Stream stream(&pool);
   const auto groups = comm::ThreadGroup::Create(1, "dp");
@@ -280,7 +280,7 @@ TEST(ParameterPlacementTest, StarsStandForAnyCharacters) {
                {"a.b", "a.bc", false},       {"a.*", "a.b.c", true},    {"*.c", "a.b.c", true},  {"*.b", "a.b.c", false},
                {"a*b*c", "a.b.b.c", true},   {"a*b*c", "a.b", false},   {"**c", "c", true},      {"a*", "a", true},
                {"*bias", "a.bias.bias", true}, {"*b.c", "a.b.b.c", true}};
-  for (const auto& c : cases) EXPECT_EQ(MatchesName(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
+  for (const auto& c : cases) EXPECT_EQ(job::MatchesName(c.pattern, c.name), c.matches) << c.pattern << " " << c.name;
 }
 
 }  // namespace

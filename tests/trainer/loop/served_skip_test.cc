@@ -35,34 +35,34 @@ runtime { timeout_seconds: 10 }
 using Weights = std::vector<double>;
 
 // The loss of a replica is matrix + vector. In step 2 the last replica scales its vector twice: f32 holds the loss, but not the gradient.
-class TwoParameters : public Task {
+class TwoParameters : public tasks::Task {
  public:
-  TwoParameters(const TaskEnvironment& environment, std::vector<Weights>* last)
+  TwoParameters(const tasks::TaskEnvironment& environment, std::vector<Weights>* last)
       : rank_(environment.group->rank()), parameters_(*environment.parameters), last_(*last) {
     matrix_ = parameters_.Normal("matrix", Shape{1, 4}, 1);
     vector_ = parameters_.Constant("vector", Shape{4}, 0);
   }
   int64_t steps_per_epoch() const override { return 1000; }
-  std::unique_ptr<StepInput> Prepare(int64_t) const override {
-    auto input = std::make_unique<StepInput>();
+  std::unique_ptr<tasks::StepInput> Prepare(int64_t) const override {
+    auto input = std::make_unique<tasks::StepInput>();
     input->global_samples = input->global_tokens = input->global_targets = kReplicas;
     return input;
   }
-  Variable LossSum(Context& context, const StepInput&, int, const Variable&) const override {
+  Variable LossSum(Context& context, const tasks::StepInput&, int, const Variable&) const override {
     const bool overflows = rank_ == kReplicas - 1 && context.step() == 2;
     const Variable scaled = ops::Scale(context, ops::Scale(context, vector_, overflows ? 1e38 : 1), overflows ? 100 : 1);
     const Variable loss = ops::Add(context, ops::Reshape(context, matrix_, Shape{4}), scaled);
     EXPECT_TRUE(std::isfinite(loss.value().At(0)));
     return loss;
   }
-  absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs&) override {
+  absl::StatusOr<tasks::Evaluation> Evaluate(tasks::EvaluationSplit split, const tasks::EvaluationArgs&) override {
     Weights& weights = last_[static_cast<size_t>(rank_)];
     weights.clear();
     for (const auto& parameter : parameters_.all()) {
       for (int64_t i = 0; i < 4; ++i) weights.push_back(parameter->variable.value().At(i));
     }
-    Evaluation evaluation;
-    if (split == EvaluationSplit::VALID) evaluation.metrics["loss"] = 1;
+    tasks::Evaluation evaluation;
+    if (split == tasks::EvaluationSplit::VALID) evaluation.metrics["loss"] = 1;
     return evaluation;
   }
 
@@ -73,15 +73,15 @@ class TwoParameters : public Task {
   Variable matrix_, vector_;
 };
 
-class TwoParametersData : public JobData {
+class TwoParametersData : public tasks::JobData {
  public:
   explicit TwoParametersData(std::vector<Weights>* last) : last_(last) {}
   std::string Description() const override { return "two parameters"; }
   int64_t num_embeddings() const override { return 1; }
-  std::unique_ptr<Task> MakeTask(const Job&, const TaskEnvironment& environment) const override {
+  std::unique_ptr<tasks::Task> MakeTask(const Job&, const tasks::TaskEnvironment& environment) const override {
     return std::make_unique<TwoParameters>(environment, last_);
   }
-  std::vector<ReferenceColumn> References() const override { return {}; }
+  std::vector<tasks::ReferenceColumn> References() const override { return {}; }
 
  private:
   std::vector<Weights>* const last_;
@@ -89,7 +89,7 @@ class TwoParametersData : public JobData {
 
 struct Result {
   absl::Status status;
-  decltype(RunSummary::params_hash) params_hash = {};
+  decltype(report::RunSummary::params_hash) params_hash = {};
   std::vector<Weights> weights = std::vector<Weights>(kReplicas);  // [replica], behind the last step
 };
 
@@ -101,7 +101,7 @@ Result Train(int steps, int servers) {
   const TwoParametersData data(&result.weights);
   const support::TempFolder folder;
   testing::internal::CaptureStdout();
-  const auto output = RunOutput::Create(folder.path(), LogFormat::JSON).value();
+  const auto output = report::RunOutput::Create(folder.path(), report::LogFormat::JSON).value();
   ps::TableHost host(2);
   ps::PsCluster cluster(servers, 1);
   const auto groups = comm::ThreadGroup::Create(kReplicas, "dp");

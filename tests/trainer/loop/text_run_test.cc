@@ -24,7 +24,7 @@ train { batch_size: 6 max_steps: 30 eval_every_steps: 30 }
 )";
 
 struct Result {
-  RunSummary summary;
+  report::RunSummary summary;
   std::vector<double> losses;
 };
 
@@ -39,9 +39,9 @@ struct RunArgs {
 Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
   const auto job = ParseJob(kJob, "job", sets, {.num_trainers = args.replicas});
   EXPECT_TRUE(job.ok()) << job.status();
-  const TextData data(SmallText());
-  std::unique_ptr<RunOutput> output;
-  if (!args.out.empty()) output = RunOutput::Create(args.out, LogFormat::JSON).value();
+  const tasks::TextData data(SmallText());
+  std::unique_ptr<report::RunOutput> output;
+  if (!args.out.empty()) output = report::RunOutput::Create(args.out, report::LogFormat::JSON).value();
   ps::TableHost host(1);
   const auto groups = comm::ThreadGroup::Create(args.replicas, "dp");
   Result result;
@@ -57,7 +57,7 @@ Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
       environment.output = rank == 0 ? output.get() : nullptr;
       environment.stop_requested = [&] { return ++asked == args.stop_after; };
       environment.compute = args.compute;
-      if (rank == 0) environment.on_step = [&](const StepRecord& record) { result.losses.push_back(record.loss); };
+      if (rank == 0) environment.on_step = [&](const report::StepRecord& record) { result.losses.push_back(record.loss); };
       const auto summary = RunReplica(*job, data, environment);
       ASSERT_TRUE(summary.ok()) << summary.status();
       if (rank == 0) result.summary = *summary;

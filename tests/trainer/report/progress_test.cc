@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tandem::loop {
+namespace tandem::report {
 namespace {
 
 TEST(FitLineTest, TakesTheMostImportantPartsThatFit) {
@@ -26,4 +26,4 @@ TEST(SmoothedRateTest, IsTheMeanOfTheLastSeconds) {
 }
 
 }  // namespace
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -16,7 +16,7 @@
 #include "trainer/comm/host/thread_group.h"
 #include "trainer/report/gather_traces.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 namespace {
 
 constexpr int kTrainers = 2;
@@ -228,4 +228,4 @@ TEST(GatherTracesTest, OneRankGetsItsOwn) {
 }
 
 }  // namespace
-}  // namespace tandem::loop
+}  // namespace tandem::report

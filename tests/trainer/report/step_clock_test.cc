@@ -5,7 +5,7 @@
 
 #include "absl/time/clock.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 namespace {
 
 TEST(StepClockTest, OfACpuTimeBelongsToThePartThatEndsIt) {
@@ -35,4 +35,4 @@ TEST(StepClockTest, OfACpuTimeBelongsToThePartThatEndsIt) {
 }
 
 }  // namespace
-}  // namespace tandem::loop
+}  // namespace tandem::report

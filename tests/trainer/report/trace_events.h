@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace tandem::loop {
+namespace tandem::report {
 
 struct TraceEvent {
   std::string phase, name, category;
@@ -116,4 +116,4 @@ inline void CheckTraceEvents(const std::vector<TraceEvent>& events) {
   }
 }
 
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -6,7 +6,7 @@
 #include "tests/support/temp_folder.h"
 #include "tests/trainer/report/trace_events.h"
 
-namespace tandem::loop {
+namespace tandem::report {
 namespace {
 
 struct Made {
@@ -144,4 +144,4 @@ TEST(TraceFileTest, AFolderThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace tandem::loop
+}  // namespace tandem::report

@@ -14,7 +14,7 @@
 #include "trainer/report/json.h"
 #include "trainer/loop/same_data.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 namespace {
 
 class JobDataTest : public testing::Test {
@@ -147,7 +147,7 @@ TEST_F(JobDataTest, TrainersThatReadOtherLogsAreToldWhat) {
     std::vector<absl::Status> results(replicas);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < replicas; ++rank) {
-      threads.emplace_back([&, rank] { results[rank] = VerifySameData(*data[rank], *groups[rank], absl::Now() + absl::Seconds(30)); });
+      threads.emplace_back([&, rank] { results[rank] = loop::VerifySameData(*data[rank], *groups[rank], absl::Now() + absl::Seconds(30)); });
     }
     for (std::thread& thread : threads) thread.join();
     for (int rank = 0; rank < replicas; ++rank) {
@@ -163,10 +163,10 @@ TEST_F(JobDataTest, TrainersThatReadOtherLogsAreToldWhat) {
 }
 
 TEST(JsonTest, StringsAreValidWhateverBytesTheyHold) {
-  EXPECT_EQ(JsonString("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\u000a\\u0001\"");
-  EXPECT_EQ(JsonString("caf\xC3\xA9"), "\"caf\xC3\xA9\"");
-  EXPECT_EQ(JsonString("caf\xE9!"), "\"caf\\ufffd!\"");
+  EXPECT_EQ(report::JsonString("a\"b\\c\n\x01"), "\"a\\\"b\\\\c\\u000a\\u0001\"");
+  EXPECT_EQ(report::JsonString("caf\xC3\xA9"), "\"caf\xC3\xA9\"");
+  EXPECT_EQ(report::JsonString("caf\xE9!"), "\"caf\\ufffd!\"");
 }
 
 }  // namespace
-}  // namespace tandem::loop
+}  // namespace tandem::tasks

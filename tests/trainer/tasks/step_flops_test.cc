@@ -10,7 +10,7 @@
 #include "trainer/tasks/sequence_data.h"
 #include "trainer/tasks/text_data.h"
 
-namespace tandem::loop {
+namespace tandem::tasks {
 namespace {
 
 constexpr char kLanguageJob[] = R"(
@@ -78,4 +78,4 @@ TEST(StepFlopsTest, OfSequencesOfManyLengths) {
 }
 
 }  // namespace
-}  // namespace tandem::loop
+}  // namespace tandem::tasks
