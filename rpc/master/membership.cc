@@ -189,6 +189,8 @@ void Membership::AnswerHeld(Entry& entry, std::optional<uint32_t> rank) {
   if (!entry.held_call.has_value()) return;
   actions_.push_back({*entry.held_call, absl::OkStatus(), rank});
   entry.held_call.reset();
+  // Who learns of a failure before the job ran was never a member, and has nothing to leave.
+  if (phase_ == Phase::FAILED && !ranked_) entry.left = true;
 }
 
 // ---- A started job
@@ -286,8 +288,7 @@ void Membership::TickStarted() {
                                                 now_ - silent->last_seen)));
   }
   if (phase_ == Phase::RUNNING) return;
-  const bool everybody_left = entries_.size() == options_.num_ps + options_.num_trainers + options_.num_workers &&
-                              std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.left; });
+  const bool everybody_left = std::all_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.left; });
   ended_ = everybody_left || now_ - ended_at_ >= options_.linger_seconds;
 }
 

@@ -73,7 +73,8 @@ class Membership {
   const absl::Status& failure() const { return failure_; }  // REQUIRES: phase FAILED
   // Parameter servers by rank, then trainers by rank, then workers by rank. REQUIRES: all have registered once.
   std::vector<Member> members() const;
-  // The job has ended and every member has left, or has had the time to.
+  // The job has ended and every member has left, or has had the time to. If the job failed before it ran: everybody who had registered has
+  // been told, or has had the time to call again.
   bool ended() const { return ended_; }
 
  private:
@@ -85,7 +86,7 @@ class Membership {
     std::optional<uint64_t> held_call;  // Register
     double held_since = 0;
     double last_seen = 0;
-    bool left = false;
+    bool left = false;  // or was told of a failure before the job ran
   };
 
   void On(const RegisterEvent& event);

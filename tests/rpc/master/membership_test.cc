@@ -260,6 +260,38 @@ TEST(MembershipTest, AFailedJobEndsAfterFiveSecondsEvenIfMembersHang) {
   EXPECT_EQ(script->failure(), absl::CancelledError("SIGTERM"));
 }
 
+// Whoever is stopped as well never leaves, and who has not come by now may never come.
+TEST(MembershipTest, AJobThatFailsBeforeItRanEndsWhenAllWhoRegisteredHaveBeenTold) {
+  Script script(1, 2);
+  const uint64_t held = script.Register(100, TRAINER, "a", 1);
+  const uint64_t answered = script.Register(100, TRAINER, "a", 2);
+  script.Tick(101);
+  script.Register(101.5, TRAINER, "a", 1);
+  script.Tick(102);
+  ASSERT_TRUE(script.Answered(answered)) << "it is told to call again";
+  script.Fail(102.1, absl::CancelledError("SIGTERM"));
+  EXPECT_TRUE(script.Answered(held));
+  script.Tick(102.2);
+  EXPECT_FALSE(script->ended()) << "the second is about to call again";
+  const uint64_t again = script.Register(102.3, TRAINER, "a", 2);
+  EXPECT_TRUE(script.Answered(again)) << "with the failure";
+  EXPECT_FALSE(script->ended()) << "the answers are on their way";
+  script.Tick(102.4);
+  EXPECT_TRUE(script->ended());
+  EXPECT_EQ(script->failure(), absl::CancelledError("SIGTERM"));
+}
+
+TEST(MembershipTest, AJobThatFailsBeforeItRanWaitsFiveSecondsForWhoDoesNotCallAgain) {
+  Script script(0, 2);
+  script.Register(100, TRAINER, "a", 1);
+  script.Tick(102);
+  script.Fail(102.1, absl::CancelledError("SIGTERM"));
+  script.Tick(107);
+  EXPECT_FALSE(script->ended());
+  script.Tick(107.1);
+  EXPECT_TRUE(script->ended());
+}
+
 TEST(MembershipTest, TheJobIsCompleteWhenEveryTrainerLeftWell) {
   Script script(1, 2);
   script.Register(100, PS, "a", 1);
