@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kSmallest = 64 << 10;
 
 // Of four sizes per doubling: batches differ in their numbers of rows.
-size_t BerthBytes(size_t num_bytes) {
+size_t BlockBytes(size_t num_bytes) {
   const size_t least = std::max(num_bytes, kSmallest), quarter = std::bit_floor(least) / 4;
   return (least + quarter - 1) / quarter * quarter;
 }
@@ -23,13 +23,13 @@ size_t BerthBytes(size_t num_bytes) {
 }  // namespace
 
 // Memory at both ends of the way.
-struct Upload::Berth {
-  Berth(Device device, size_t num_bytes)
+struct Upload::Block {
+  Block(Device device, size_t num_bytes)
       : num_bytes(num_bytes), pinned(cuda::AllocatePinnedMemory(num_bytes)), host(pinned != nullptr ? pinned : std::malloc(num_bytes)),
         device(Buffer::Allocate(num_bytes, device)), landed(device), used(device) {
     TANDEM_CHECK(host != nullptr) << "no memory for " << num_bytes << " bytes on their way to a device";
   }
-  ~Berth() {
+  ~Block() {
     if (pinned != nullptr) cuda::FreePinnedMemory(pinned);
     else std::free(host);
   }
@@ -49,27 +49,27 @@ Uploads::Uploads(Stream* stream) : stream_(stream), queue_(cuda::MakeQueue(strea
 Uploads::~Uploads() {
   cuda::WaitForQueue(queue_).IgnoreError();  // the kernels that read the copies ran on the stream, to which the memory returns
   cuda::DestroyQueue(queue_);
-  for (const auto& berth : berths_) TANDEM_CHECK(!berth->taken) << "an array outlives what brought it";
+  for (const auto& block : blocks_) TANDEM_CHECK(!block->taken) << "an array outlives what brought it";
 }
 
 std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
   last_sizes_[num_begun_++ % last_sizes_.size()] = num_bytes;
   const size_t largest = *std::max_element(last_sizes_.begin(), last_sizes_.end());
   // The host may write only where the last copy is over. A failed device never says so; the stream reports it.
-  const auto idle = [](const auto& berth) { return !berth->taken && berth->landed.Reached().value_or(false); };
+  const auto idle = [](const auto& block) { return !block->taken && block->landed.Reached().value_or(false); };
   // An evaluation may want all rows at once, a step a few.
-  std::erase_if(berths_, [&](const auto& berth) { return idle(berth) && berth->num_bytes > std::max(kSmallest, 2 * largest); });
-  std::shared_ptr<Upload::Berth> free;
-  for (const auto& berth : berths_) {
-    if (berth->num_bytes < num_bytes || !idle(berth)) continue;
-    if (free == nullptr || berth->num_bytes < free->num_bytes) free = berth;
+  std::erase_if(blocks_, [&](const auto& block) { return idle(block) && block->num_bytes > std::max(kSmallest, 2 * largest); });
+  std::shared_ptr<Upload::Block> free;
+  for (const auto& block : blocks_) {
+    if (block->num_bytes < num_bytes || !idle(block)) continue;
+    if (free == nullptr || block->num_bytes < free->num_bytes) free = block;
   }
   if (free == nullptr) {
-    std::erase_if(berths_, [&](const auto& berth) { return berth->num_bytes < num_bytes && idle(berth); });  // grown out of
-    free = std::make_shared<Upload::Berth>(stream_->device(), BerthBytes(num_bytes));
+    std::erase_if(blocks_, [&](const auto& block) { return block->num_bytes < num_bytes && idle(block); });  // grown out of
+    free = std::make_shared<Upload::Block>(stream_->device(), BlockBytes(num_bytes));
     // The device's block may still be read by what its last owner submitted.
     stream_->Fail(free->used.Record(stream_->queue()));
-    berths_.push_back(free);
+    blocks_.push_back(free);
   }
   stream_->Fail(free->used.HoldUp(queue_));
   free->taken = true;
@@ -77,26 +77,26 @@ std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
 }
 
 Upload::~Upload() {
-  if (berth_ != nullptr) berth_->taken = false;  // nobody received it
+  if (block_ != nullptr) block_->taken = false;  // nobody received it
 }
 
-void* Upload::host() const { return berth_->host; }
+void* Upload::host() const { return block_->host; }
 
 void Upload::Send() {
-  if (berth_->device->missing()) return;  // the stream knows that the device has no more memory
-  sent_ = cuda::CopyAsync(berth_->device->data(), berth_->host, num_bytes_, uploads_->queue_);
-  sent_.Update(berth_->landed.Record(uploads_->queue_));
+  if (block_->device->missing()) return;  // the stream knows that the device has no more memory
+  sent_ = cuda::CopyAsync(block_->device->data(), block_->host, num_bytes_, uploads_->queue_);
+  sent_.Update(block_->landed.Record(uploads_->queue_));
 }
 
 std::shared_ptr<Buffer> Upload::Receive() {
   Stream* const stream = uploads_->stream_;
   stream->Fail(sent_);
-  stream->Fail(berth_->landed.HoldUp(stream->queue()));
-  void* const data = berth_->device->data();
-  const Device device = berth_->device->device();
-  const auto release = [stream, berth = std::move(berth_)] {
-    stream->Fail(berth->used.Record(stream->queue()));  // what was given to the stream so far may read it
-    berth->taken = false;
+  stream->Fail(block_->landed.HoldUp(stream->queue()));
+  void* const data = block_->device->data();
+  const Device device = block_->device->device();
+  const auto release = [stream, block = std::move(block_)] {
+    stream->Fail(block->used.Record(stream->queue()));  // what was given to the stream so far may read it
+    block->taken = false;
   };
   return Buffer::Adopt(data, num_bytes_, release, device);
 }

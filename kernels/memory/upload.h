@@ -35,12 +35,12 @@ class Upload {
 
  private:
   friend class Uploads;
-  struct Berth;
-  Upload(Uploads* uploads, std::shared_ptr<Berth> berth, size_t num_bytes)
-      : uploads_(uploads), berth_(std::move(berth)), num_bytes_(num_bytes) {}
+  struct Block;
+  Upload(Uploads* uploads, std::shared_ptr<Block> block, size_t num_bytes)
+      : uploads_(uploads), block_(std::move(block)), num_bytes_(num_bytes) {}
 
   Uploads* const uploads_;
-  std::shared_ptr<Berth> berth_;  // null once it was received
+  std::shared_ptr<Block> block_;  // null once it was received
   const size_t num_bytes_;
   absl::Status sent_;
 };
@@ -56,14 +56,14 @@ class Uploads {
 
   std::unique_ptr<Upload> Begin(size_t num_bytes);
 
-  size_t num_berths() const { return berths_.size(); }
+  size_t num_blocks() const { return blocks_.size(); }
 
  private:
   friend class Upload;
   Stream* const stream_;
   void* const queue_;
-  std::vector<std::shared_ptr<Upload::Berth>> berths_;
-  std::array<size_t, 16> last_sizes_ = {};  // of arrays begun; a berth much larger than all of them goes
+  std::vector<std::shared_ptr<Upload::Block>> blocks_;
+  std::array<size_t, 16> last_sizes_ = {};  // of arrays begun; a block much larger than all of them goes
   size_t num_begun_ = 0;
 };
 

@@ -21,9 +21,9 @@ namespace {
 using rpc::Done;
 using rpc::Future;
 
-// A parcel is a header and blocks, each with ids u64[count] and gradients f32[count][dim] behind it, in the byte order of the host. All
+// A buffer of the all-to-all is a header and blocks, each with ids u64[count] and gradients f32[count][dim] behind it, in the byte order of the host. All
 // of it lies at multiples of kAlignment.
-struct ParcelHeader {
+struct BufferHeader {
   uint64_t step, sequence;
   uint32_t trainer, incarnation;
 };
@@ -34,14 +34,14 @@ struct BlockHeader {
 constexpr size_t kAlignment = 8;
 
 template <class T>
-void AppendTo(std::string* parcel, const T* values, size_t count) {
-  parcel->append(reinterpret_cast<const char*>(values), count * sizeof(T));
+void AppendTo(std::string* buffer, const T* values, size_t count) {
+  buffer->append(reinterpret_cast<const char*>(values), count * sizeof(T));
 }
 
-// Takes parts off the front of a parcel.
-class ParcelReader {
+// Takes parts off the front of a buffer.
+class BufferReader {
  public:
-  ParcelReader(const char* data, size_t bytes) : rest_(data, bytes) {}
+  BufferReader(const char* data, size_t bytes) : rest_(data, bytes) {}
 
   bool empty() const { return rest_.empty(); }
   template <class T>
@@ -88,7 +88,7 @@ MergedClient::MergedClient(std::unique_ptr<Client> client, std::unique_ptr<Train
       exchange_(std::move(exchange)),
       options_(options),
       router_(MergersOf(exchange_->size())),
-      parcels_(static_cast<size_t>(exchange_->size()), std::string(sizeof(ParcelHeader), '\0')) {
+      buffers_(static_cast<size_t>(exchange_->size()), std::string(sizeof(BufferHeader), '\0')) {
   TANDEM_CHECK_LE(exchange_->size(), static_cast<int>(rpc::kNumVirtualShards));
 }
 
@@ -133,7 +133,7 @@ void MergedClient::Pack(uint32_t slice, const PushSegment& segment, const Share&
   std::vector<uint64_t> ids;
   std::vector<size_t> places;
   std::vector<float> mended;
-  for (size_t rank = 0; rank < parcels_.size(); ++rank) {
+  for (size_t rank = 0; rank < buffers_.size(); ++rank) {
     const OwnedIds& owned = share.owned[rank];
     ids.clear();
     places.clear();
@@ -144,10 +144,10 @@ void MergedClient::Pack(uint32_t slice, const PushSegment& segment, const Share&
       places.push_back(place);
     }
     if (ids.empty()) continue;
-    std::string& parcel = parcels_[rank];
+    std::string& buffer = buffers_[rank];
     const BlockHeader header{segment.table, slice, ids.size()};
-    AppendTo(&parcel, &header, 1);
-    AppendTo(&parcel, ids.data(), ids.size());
+    AppendTo(&buffer, &header, 1);
+    AppendTo(&buffer, ids.data(), ids.size());
     for (const size_t place : places) {
       const float* gradient = segment.gradients + place * dim;
       if (!share.wrong.empty() && share.wrong[place]) {
@@ -155,9 +155,9 @@ void MergedClient::Pack(uint32_t slice, const PushSegment& segment, const Share&
         ZeroNonFinite(absl::MakeSpan(mended));
         gradient = mended.data();
       }
-      AppendTo(&parcel, gradient, dim);
+      AppendTo(&buffer, gradient, dim);
     }
-    parcel.resize((parcel.size() + kAlignment - 1) / kAlignment * kAlignment);
+    buffer.resize((buffer.size() + kAlignment - 1) / kAlignment * kAlignment);
   }
 }
 
@@ -210,7 +210,7 @@ absl::Status MergedClient::Flush(uint64_t step) {
     status = absl::InvalidArgumentError(absl::StrCat("step ", step, " ends, but pushes of step ", held_step_, " are waiting"));
   }
   if (status.ok()) status = ExchangeAndPush(step);
-  for (std::string& parcel : parcels_) parcel.resize(sizeof(ParcelHeader));
+  for (std::string& buffer : buffers_) buffer.resize(sizeof(BufferHeader));
   held_step_ = 0;
   flushed_step_ = step;
   if (status.ok()) return status;
@@ -219,32 +219,32 @@ absl::Status MergedClient::Flush(uint64_t step) {
   return failed_;
 }
 
-absl::StatusOr<Parcels> MergedClient::ExchangeParcels(uint64_t step, const PushName& own) {
-  const ParcelHeader header{step, own.sequence, own.trainer, own.incarnation};
-  const auto mine = static_cast<size_t>(exchange_->rank()), others = parcels_.size() - 1;
+absl::StatusOr<AllToAllBuffers> MergedClient::ExchangeBuffers(uint64_t step, const PushName& own) {
+  const BufferHeader header{step, own.sequence, own.trainer, own.incarnation};
+  const auto mine = static_cast<size_t>(exchange_->rank()), others = buffers_.size() - 1;
   std::vector<size_t> bytes;
-  for (size_t rank = 0; rank < parcels_.size(); ++rank) {
-    std::memcpy(parcels_[rank].data(), &header, sizeof(header));
-    bytes.push_back(rank == mine ? 0 : parcels_[rank].size());  // what this one merges of its own is here
+  for (size_t rank = 0; rank < buffers_.size(); ++rank) {
+    std::memcpy(buffers_[rank].data(), &header, sizeof(header));
+    bytes.push_back(rank == mine ? 0 : buffers_[rank].size());  // what this one merges of its own is here
   }
-  if (others == 1) return exchange_->Exchange(parcels_[1 - mine].data(), bytes);
+  if (others == 1) return exchange_->Exchange(buffers_[1 - mine].data(), bytes);
   const auto joined = Buffer::Allocate(std::accumulate(bytes.begin(), bytes.end(), size_t{0}));
   char* next = static_cast<char*>(joined->data());
-  for (size_t rank = 0; rank < parcels_.size(); ++rank) next = std::copy_n(parcels_[rank].data(), bytes[rank], next);
+  for (size_t rank = 0; rank < buffers_.size(); ++rank) next = std::copy_n(buffers_[rank].data(), bytes[rank], next);
   return exchange_->Exchange(static_cast<const char*>(joined->data()), bytes);
 }
 
 absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
   const ConcurrentSpan span = TraceCall(static_cast<uint32_t>(exchange_->rank()), SpanKind::PUSH, "merge_pushes", step);
   std::vector<PushName> names = {client().NamePush()};
-  absl::StatusOr<Parcels> incoming = ExchangeParcels(step, names[0]);
+  absl::StatusOr<AllToAllBuffers> incoming = ExchangeBuffers(step, names[0]);
   RETURN_IF_ERROR(incoming.status());
-  TANDEM_CHECK_EQ(incoming->bytes.size(), parcels_.size());
+  TANDEM_CHECK_EQ(incoming->bytes.size(), buffers_.size());
   std::vector<Block> blocks;
   const char* next = static_cast<const char*>(incoming->memory->data());
-  for (size_t rank = 0; rank < parcels_.size(); ++rank) {
+  for (size_t rank = 0; rank < buffers_.size(); ++rank) {
     const bool mine = rank == static_cast<size_t>(exchange_->rank());
-    absl::Status unpacked = mine ? Unpack(step, parcels_[rank].data(), parcels_[rank].size(), &blocks, nullptr)
+    absl::Status unpacked = mine ? Unpack(step, buffers_[rank].data(), buffers_[rank].size(), &blocks, nullptr)
                                  : Unpack(step, next, incoming->bytes[rank], &blocks, &names);
     if (!unpacked.ok()) return absl::Status(unpacked.code(), absl::StrCat("from rank ", rank, ": ", unpacked.message()));
     next += incoming->bytes[rank];
@@ -254,11 +254,11 @@ absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status MergedClient::Unpack(uint64_t step, const char* parcel, size_t bytes, std::vector<Block>* blocks,
+absl::Status MergedClient::Unpack(uint64_t step, const char* buffer, size_t bytes, std::vector<Block>* blocks,
                                   std::vector<PushName>* names) const {
   const absl::Status malformed = absl::InternalError("malformed pushes");
-  ParcelReader reader(parcel, bytes);
-  ParcelHeader header;
+  BufferReader reader(buffer, bytes);
+  BufferHeader header;
   if (!reader.Take(&header)) return malformed;
   if (header.step != step) {
     return absl::FailedPreconditionError(absl::StrCat("its step is ", header.step, ", ours ", step, ": trainers commit the same steps"));
@@ -295,7 +295,7 @@ void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
     bytes += CallBytes(merged->emplace_back(number, dim, std::move(of_table)).num_ids(), dim);
     rows_pushed_ += merged->back().num_ids();
   }
-  const auto rank = static_cast<size_t>(exchange_->rank()), size = parcels_.size();
+  const auto rank = static_cast<size_t>(exchange_->rank()), size = buffers_.size();
   const uint32_t first = FirstShard(rank, size), num_shards = FirstShard(rank + 1, size) - first;
   const size_t num_groups = std::clamp<size_t>((bytes + options_.push_bytes - 1) / options_.push_bytes, 1, num_shards);
   for (MergedRows& rows : *merged) {

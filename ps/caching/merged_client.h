@@ -45,7 +45,7 @@ class MergedClient : public ForwardingClient {
   std::vector<std::string> Report() const override;
 
  private:
-  struct Block;  // rows of one table and push, in a parcel
+  struct Block;  // rows of one table and push, in a buffer
 
   // One segment of a push, cut by who merges it, and its rows that are not finite.
   struct Share {
@@ -58,14 +58,14 @@ class MergedClient : public ForwardingClient {
 
   absl::StatusOr<Share> Cut(const PushSegment& segment) const;
   absl::Status CheckStep(uint64_t step) const;
-  // Adds a share's rows to the parcels of those who merge them.
+  // Adds a share's rows to the buffers of those who merge them.
   void Pack(uint32_t slice, const PushSegment& segment, const Share& share);
   // Hands the held pushes out, once for a step, and pushes what this trainer merges.
   absl::Status Flush(uint64_t step);
   absl::Status ExchangeAndPush(uint64_t step);
-  absl::StatusOr<Parcels> ExchangeParcels(uint64_t step, const PushName& own);
-  // The blocks of a parcel, which must be for this step; its sender's name goes to `names` if it has any.
-  absl::Status Unpack(uint64_t step, const char* parcel, size_t bytes, std::vector<Block>* blocks, std::vector<PushName>* names) const;
+  absl::StatusOr<AllToAllBuffers> ExchangeBuffers(uint64_t step, const PushName& own);
+  // The blocks of a buffer, which must be for this step; its sender's name goes to `names` if it has any.
+  absl::Status Unpack(uint64_t step, const char* buffer, size_t bytes, std::vector<Block>* blocks, std::vector<PushName>* names) const;
   // Adds the blocks up and pushes the sums.
   void PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<Block> blocks);
 
@@ -73,7 +73,7 @@ class MergedClient : public ForwardingClient {
   const MergeOptions options_;
   const Router router_;                 // to who merges a row
   std::map<uint32_t, TableSpec> specs_;  // by table number
-  std::vector<std::string> parcels_;    // by rank: the held pushes
+  std::vector<std::string> buffers_;    // by rank: the held pushes
   uint64_t held_step_ = 0;              // theirs; 0: there are none
   uint64_t flushed_step_ = 0;           // the last one
   absl::Status refused_push_;           // since then

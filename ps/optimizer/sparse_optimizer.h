@@ -1,7 +1,7 @@
 // The rule that turns a row's summed gradient into new weights. State lives in the row's slots, never here, so a row can
 // be saved or moved with everything it needs. Where dense parameters could have the rule too its formula is that of kernels/optimizer.h:
 // a table trained here equals a dense parameter trained there, row by row, as long as every row gets a gradient in every step. What
-// becomes of rows without one is MissedSteps' business; a rule only says what of it a gradient of zero would change.
+// becomes of rows without one is LazyCatchUp' business; a rule only says what of it a gradient of zero would change.
 // Thread rule: stateless after construction; any thread, different rows.
 #pragma once
 

@@ -1,6 +1,6 @@
 // Pushes of the modes that apply each trainer's commit by itself: checked and acknowledged, but kept from the tables until their
 // trainer commits, because gradients that lie in a table are one update. Which step a push belongs to, and that it comes once,
-// StepGate says.
+// ConsistencyController says.
 // Thread rule: one thread at a time; what it hands out is immutable, and workers read it.
 #pragma once
 

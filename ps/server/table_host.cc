@@ -110,12 +110,12 @@ absl::Status TableHost::CheckTrainers(uint32_t num_trainers, const ConsistencySp
     return absl::InvalidArgumentError(absl::StrCat("num_trainers is ", num_trainers, ", must be 1 to 2^24 - 1"));
   }
   RETURN_IF_ERROR(CheckConsistency(consistency));
-  if (gate_.num_trainers() == 0) return absl::OkStatus();
-  if (gate_.num_trainers() != num_trainers) {
+  if (controller_.num_trainers() == 0) return absl::OkStatus();
+  if (controller_.num_trainers() != num_trainers) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the job has ", gate_.num_trainers(), " trainers, this request says ", num_trainers));
+        absl::StrCat("the job has ", controller_.num_trainers(), " trainers, this request says ", num_trainers));
   }
-  const ConsistencySpec& known = gate_.consistency();
+  const ConsistencySpec& known = controller_.consistency();
   if (known.mode() == consistency.mode() && known.staleness() == consistency.staleness()) return absl::OkStatus();
   const auto describe = [](const ConsistencySpec& spec) {
     return absl::StrCat(ConsistencySpec::Mode_Name(spec.mode()), " with staleness ", spec.staleness());
@@ -132,7 +132,7 @@ void TableHost::CreateTables(const std::vector<TableSpec>& tables, uint32_t num_
     RETURN_IF_ERROR(CheckTrainers(num_trainers, consistency));
     RETURN_IF_ERROR(specs_.Check(tables));
     RETURN_IF_ERROR(CheckModes(tables, consistency));
-    gate_.SetTrainers(num_trainers, consistency);
+    controller_.SetTrainers(num_trainers, consistency);
     workers_.PostToAll(
         [created = specs_.Add(tables)](TableWorker& worker) {
           for (const auto& spec : created) worker.tables()[spec->number()] = std::make_unique<Table>(*spec);
@@ -181,13 +181,13 @@ void TableHost::Assign(uint32_t table, const void* ids, size_t count, const void
 absl::Status TableHost::AssignChecked(TableWorkers::Shares shares, const void* values, size_t width, Done done) {
   absl::MutexLock lock(&mutex_);
   RETURN_IF_ERROR(failed_);
-  if (!gate_.CheckLoad(gate_.applied()).ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("rows cannot be assigned: training has begun, ", gate_.applied(),
+  if (!controller_.CheckLoad(controller_.applied()).ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("rows cannot be assigned: training has begun, ", controller_.applied(),
                                                       " steps are applied; assign before any other call"));
   }
   workers_.PostToOwners(
       std::move(shares),
-      [values, width, step = gate_.applied()](Table& table, const TableWorkers::Share& share) {
+      [values, width, step = controller_.applied()](Table& table, const TableWorkers::Share& share) {
         ForEachValue(share, static_cast<const char*>(values), width * sizeof(float),
                      [&](uint64_t id, const char* row) { table.Assign(id, row, width, step); });
       },
@@ -267,8 +267,8 @@ void TableHost::Pull(const std::optional<Caller>& caller, uint64_t step, bool cr
     RETURN_IF_ERROR(CheckOwned(touched, pull.shares));
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    ASSIGN_OR_RETURN(const StepGate::PullVerdict verdict, gate_.AdmitPull(caller, step));
-    if (verdict == StepGate::PullVerdict::NOW) PostPull(std::move(pull), num_bytes <= kShortCallBytes ? &posted : nullptr);
+    ASSIGN_OR_RETURN(const ConsistencyController::PullVerdict verdict, controller_.AdmitPull(caller, step));
+    if (verdict == ConsistencyController::PullVerdict::NOW) PostPull(std::move(pull), num_bytes <= kShortCallBytes ? &posted : nullptr);
     else RETURN_IF_ERROR(Park(std::move(pull)));
     return absl::OkStatus();
   }();
@@ -291,9 +291,9 @@ absl::Status TableHost::Park(ParkedPull pull) {
 
 absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPlace& place, const ShardSet& shards) {
   // Counted is a push that would have been taken but for this: no stranger's, and none of another time, is the first offender. A copy
-  // of the gate says so, and takes no notice.
+  // of the controller says so, and takes no notice.
   const Caller caller{place.trainer, place.incarnation};
-  const bool counts = StepGate(gate_).AdmitPush(caller, place.step, place.sequence, shards, place.covered).ok();
+  const bool counts = ConsistencyController(controller_).AdmitPush(caller, place.step, place.sequence, shards, place.covered).ok();
   ValueGuardStatistics ignored;
   return (counts ? rejected_[spec.number()] : ignored).NoteRejected(spec.name(), {id, place.trainer, place.step});
 }
@@ -322,9 +322,9 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
   const Caller caller{place.trainer, place.incarnation};
   if (commit != nullptr) {
     RETURN_IF_ERROR(specs_.CheckRates(*commit));
-    RETURN_IF_ERROR(gate_.CheckCommit(caller, commit->step));
+    RETURN_IF_ERROR(controller_.CheckCommit(caller, commit->step));
   }
-  ASSIGN_OR_RETURN(const ShardSet fresh, gate_.AdmitPush(caller, place.step, place.sequence, touched, place.covered));
+  ASSIGN_OR_RETURN(const ShardSet fresh, controller_.AdmitPush(caller, place.step, place.sequence, touched, place.covered));
   const bool known = fresh.none();  // it was accumulated when it came first
   // A push without ids is new every time.
   ++(known && touched.any() ? counts_.repeated_pushes : counts_.pushes);
@@ -332,7 +332,7 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
   if (fresh != touched) TableWorkers::KeepShards(fresh, &shares);
   // Trainer and sequence share the 64 bits that order pushes within a slice.
   const uint64_t order = uint64_t{place.trainer} << kSequenceBits | place.sequence;
-  if (!gate_.sums_trainers()) {
+  if (!controller_.sums_trainers()) {
     held_.Add(place.trainer, place.step, {place.slice, order, std::move(shares), num_bytes, std::move(owner)});
     return true;
   }
@@ -373,12 +373,12 @@ void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done,
       answer = failed_;
       return true;
     }
-    const auto verdict = gate_.AdmitNorm(caller, step);
+    const auto verdict = controller_.AdmitNorm(caller, step);
     if (!verdict.ok()) {
       answer = verdict.status();
-    } else if (*verdict == StepGate::RoundVerdict::PAST) {
+    } else if (*verdict == ConsistencyController::RoundVerdict::PAST) {
       answer = absl::FailedPreconditionError(absl::StrCat("gradient norm of step ", step, ", which is applied"));
-    } else if (!gate_.sums_trainers()) {
+    } else if (!controller_.sums_trainers()) {
       PostNormOf(caller.trainer, step, done, trace_id);
       return false;
     } else if (norm_.has_value()) {
@@ -386,7 +386,7 @@ void TableHost::GradientNorm(const Caller& caller, uint64_t step, NormDone done,
     } else {
       waiting_norms_.push_back({step, done});
       if (trace_id != 0) norm_trace_id_ = trace_id;
-      if (*verdict == StepGate::RoundVerdict::COMPLETE) {
+      if (*verdict == ConsistencyController::RoundVerdict::COMPLETE) {
         norm_posted_ = true;
         PostNorm(step);
       }
@@ -427,7 +427,7 @@ void TableHost::FinishNorm(uint64_t step, absl::uint128 norm) {
   std::vector<NormDone> answered;
   {
     absl::MutexLock lock(&mutex_);
-    if (gate_.applied() + 1 == step) norm_ = norm;
+    if (controller_.applied() + 1 == step) norm_ = norm;
     std::vector<WaitingNorm> others;
     for (WaitingNorm& waiting : waiting_norms_) {
       if (waiting.step == step) answered.push_back(std::move(waiting.done));
@@ -446,23 +446,23 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
     absl::Status refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> absl::Status {
       RETURN_IF_ERROR(failed_);
       RETURN_IF_ERROR(specs_.CheckRates(args));
-      ASSIGN_OR_RETURN(const StepGate::RoundVerdict verdict, gate_.AdmitCommit(caller, args));
-      if (verdict == StepGate::RoundVerdict::PAST) {
+      ASSIGN_OR_RETURN(const ConsistencyController::RoundVerdict verdict, controller_.AdmitCommit(caller, args));
+      if (verdict == ConsistencyController::RoundVerdict::PAST) {
         // The answer to the first try was lost: wait until the workers are through, then say so again.
         workers_.PostToAll([](TableWorker&) {}, [done] { done(absl::OkStatus()); });
         return absl::OkStatus();
       }
-      if (!gate_.sums_trainers()) {
+      if (!controller_.sums_trainers()) {
         PostCommitOf(caller.trainer, args, done, trace_id, &posted);
         return absl::OkStatus();
       }
       waiting_commits_.push_back(done);
       if (trace_id != 0) commit_trace_id_ = trace_id;
-      if (verdict == StepGate::RoundVerdict::COMPLETE) PostCommit(args, &later, &posted);
+      if (verdict == ConsistencyController::RoundVerdict::COMPLETE) PostCommit(args, &later, &posted);
       return absl::OkStatus();
     }();
     if (!refused.ok()) later.push_back([done, refused] { done(refused); });
-    if (!gate_.has_commits() && !refused.ok()) {  // trainers disagree: nobody's commit can succeed
+    if (!controller_.has_commits() && !refused.ok()) {  // trainers disagree: nobody's commit can succeed
       for (Done& waiting : waiting_commits_) later.push_back([waiting, refused] { waiting(refused); });
       waiting_commits_.clear();
       commit_trace_id_ = 0;
@@ -526,7 +526,7 @@ void TableHost::PostParkedPulls() {
   std::vector<ParkedPull> parked = std::move(parked_pulls_);
   parked_pulls_.clear();
   for (ParkedPull& pull : parked) {
-    if (gate_.AdmitWaitingPull(pull.caller, pull.step)) PostPull(std::move(pull));
+    if (controller_.AdmitWaitingPull(pull.caller, pull.step)) PostPull(std::move(pull));
     else parked_pulls_.push_back(std::move(pull));
   }
 }
@@ -567,9 +567,9 @@ void TableHost::Statistics(std::function<void(absl::StatusOr<StatisticsReply>)> 
     common.set_pushes(counts_.pushes);
     common.set_repeated_pushes(counts_.repeated_pushes);
     common.set_commits(counts_.commits);
-    gate_.staleness().Save(common.mutable_staleness());
-    gate_.outstanding().Save(common.mutable_outstanding());
-    for (uint32_t trainer = 0; trainer < gate_.num_trainers(); ++trainer) common.add_clocks(gate_.clock(trainer));
+    controller_.staleness().Save(common.mutable_staleness());
+    controller_.outstanding().Save(common.mutable_outstanding());
+    for (uint32_t trainer = 0; trainer < controller_.num_trainers(); ++trainer) common.add_clocks(controller_.clock(trainer));
     for (const auto& [number, guard] : rejected_) {
       *common.add_tables() = GuardStatistics(**specs_.Find(number), guard);
     }
@@ -600,10 +600,10 @@ void TableHost::Save(uint64_t step, const std::string& folder, uint64_t job_epoc
   absl::Status refused = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    RETURN_IF_ERROR(gate_.CheckSave(step));
+    RETURN_IF_ERROR(controller_.CheckSave(step));
     auto results = std::make_shared<std::vector<absl::StatusOr<std::vector<SavedFile>>>>(
         workers_.size(), std::vector<SavedFile>());
-    const auto windows = std::make_shared<const SavedWindows>(SavedWindows{job_epoch, gate_.windows().Save()});
+    const auto windows = std::make_shared<const SavedWindows>(SavedWindows{job_epoch, controller_.windows().Save()});
     workers_.PostToAll(
         [results, windows, folder](TableWorker& worker) {
           (*results)[static_cast<size_t>(worker.number())] =
@@ -633,7 +633,7 @@ void TableHost::Load(const LoadArgs& args, Done done) {
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    RETURN_IF_ERROR(gate_.CheckLoad(args.step));
+    RETURN_IF_ERROR(controller_.CheckLoad(args.step));
     auto loaded = std::make_shared<std::vector<absl::StatusOr<LoadedTables>>>(workers_.size());
     workers_.PostToAll(
         [args, loaded](TableWorker& worker) {
@@ -656,8 +656,8 @@ void TableHost::FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::Stat
     }
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);  // after it nothing is posted: the workers may be ending
-    RETURN_IF_ERROR(gate_.CheckLoad(step));
-    RETURN_IF_ERROR(gate_.Load(step, windows));
+    RETURN_IF_ERROR(controller_.CheckLoad(step));
+    RETURN_IF_ERROR(controller_.Load(step, windows));
     workers_.PostToAll(
         [loaded](TableWorker& worker) {
           // A table that was created meanwhile stays.

@@ -1,6 +1,6 @@
 // The tables of one server process, on worker threads (TableWorkers). Calls are checked, cut by owner and posted to the
 // workers' mailboxes under one short lock; mailboxes are first in, first out, and that alone orders a step: whatever was
-// posted before a commit is part of it, and a pull posted after it sees it. Who waits for whom is StepGate's. In BSP a push goes to
+// posted before a commit is part of it, and a pull posted after it sees it. Who waits for whom is ConsistencyController's. In BSP a push goes to
 // the workers as it comes, in other modes when its trainer commits (HeldPushes).
 // Thread rule: any thread calls, without a lock that anybody's callbacks take; nothing blocks, but a short call may be worked on before it returns.
 // Every callback runs exactly once, on a worker's or on a caller's thread, and never under the host's lock. Refused input changes nothing.
@@ -22,7 +22,7 @@
 #include "kernels/trace/trace.h"
 #include "ps/wire/step.h"
 #include "ps/server/held_pushes.h"
-#include "ps/server/step_gate.h"
+#include "ps/server/consistency_controller.h"
 #include "ps/server/table_files.h"
 #include "ps/server/table_specs.h"
 #include "ps/server/table_workers.h"
@@ -121,7 +121,7 @@ class TableHost {
             std::function<void(absl::StatusOr<std::vector<SavedFile>>)> done, uint64_t trace_id = 0);
   // Replaces the tables' contents by saved rows and makes args.step the last one applied. Workers first read into new tables,
   // which take the place of the old ones when all have found everything in order. InvalidArgument or FailedPrecondition as
-  // CheckLoadArgs, LoadTables and StepGate::CheckLoad say. Repeatable until anything else comes.
+  // CheckLoadArgs, LoadTables and ConsistencyController::CheckLoad say. Repeatable until anything else comes.
   void Load(const LoadArgs& args, Done done);
   // Completes everything parked, and every later call, with `reason`. REQUIRES: !reason.ok().
   void Fail(absl::Status reason);
@@ -186,7 +186,7 @@ class TableHost {
   mutable absl::Mutex mutex_;
   absl::Status failed_ ABSL_GUARDED_BY(mutex_);
   TableSpecs specs_ ABSL_GUARDED_BY(mutex_);
-  StepGate gate_ ABSL_GUARDED_BY(mutex_);
+  ConsistencyController controller_ ABSL_GUARDED_BY(mutex_);
   HeldPushes held_ ABSL_GUARDED_BY(mutex_);  // empty in BSP
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   std::map<uint32_t, ValueGuardStatistics> rejected_ ABSL_GUARDED_BY(mutex_);  // by table number

@@ -125,7 +125,7 @@ void RowStore::CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_
   }
   CopyEach(
       numbers, offset, bytes, rows, positions,
-      [lines = LineFetch(stride_, offset, bytes)](const char* from) __attribute__((always_inline)) { lines.Into<kCache>(from); },
+      [lines = RecordPrefetch(stride_, offset, bytes)](const char* from) __attribute__((always_inline)) { lines.Into<kCache>(from); },
       [=](char* target, const char* source) __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
 }
 
@@ -135,8 +135,8 @@ void RowStore::CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_
 void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
                            absl::Span<const uint32_t> positions) const {
   if (numbers.empty()) return;
-  if (FetchesNear()) CopyInto<LineFetch::kFirstCache>(numbers, offset, bytes, rows, positions);
-  else CopyInto<LineFetch::kSecondCache>(numbers, offset, bytes, rows, positions);
+  if (FetchesNear()) CopyInto<RecordPrefetch::kFirstCache>(numbers, offset, bytes, rows, positions);
+  else CopyInto<RecordPrefetch::kSecondCache>(numbers, offset, bytes, rows, positions);
 }
 
 }  // namespace tandem::ps

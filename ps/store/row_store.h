@@ -11,7 +11,7 @@
 #include "kernels/memory/growing_memory.h"
 #include "kernels/cpu/vector/vectorise.h"
 #include "ps/store/id_index.h"
-#include "ps/store/line_fetch.h"
+#include "ps/store/record_prefetch.h"
 
 namespace tandem::ps {
 
@@ -101,11 +101,11 @@ class RowStore {
 template <class Visit>
 void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit, bool visits_fetch) {
   const bool near = FetchesNear();
-  kernels::Vectorised([=, this, lines = LineFetch(stride_, offset, bytes)](auto) {
+  kernels::Vectorised([=, this, lines = RecordPrefetch(stride_, offset, bytes)](auto) {
     const auto fetch = [&](uint64_t number) __attribute__((always_inline)) {
       const char* const from = records_.data() + (number == IdIndex::kNone ? 0 : number * stride_) + offset;
-      if (near) lines.Into<LineFetch::kFirstCache>(from);
-      else lines.Into<LineFetch::kSecondCache>(from);
+      if (near) lines.Into<RecordPrefetch::kFirstCache>(from);
+      else lines.Into<RecordPrefetch::kSecondCache>(from);
     };
     // Some at a time: where each fetch waits for a walk of pages, those in straight succession wait together. Into the first cache fewer
     // where they share its room with what visits fetch.

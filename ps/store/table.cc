@@ -271,9 +271,9 @@ inline const float* Table::Decode(const PendingGradients::Gradient& gradient, fl
   return values;
 }
 
-inline void Table::FetchGradients(size_t pending_row, const LineFetch& lines) const {
+inline void Table::FetchGradients(size_t pending_row, const RecordPrefetch& lines) const {
   for (const auto* gradient = &pending_.first(pending_row); gradient != nullptr; gradient = pending_.next(*gradient)) {
-    lines.Into<LineFetch::kFirstCache>(gradient->bytes);
+    lines.Into<RecordPrefetch::kFirstCache>(gradient->bytes);
   }
 }
 
@@ -475,7 +475,7 @@ void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) 
     // All pushes of a step have one format, as a rule.
     const WireFormat format = num_rows == 0 ? WIRE_F32 : pending_.FormatOf(pending_.first(0));
     const size_t bytes = WireBytes(format, spec_.dim());
-    rows_.ForEachNumber(pending_.numbers(), 0, layout_.stride(), [=, this, lines = LineFetch(bytes, 0, bytes)](size_t i, char* record) {
+    rows_.ForEachNumber(pending_.numbers(), 0, layout_.stride(), [=, this, lines = RecordPrefetch(bytes, 0, bytes)](size_t i, char* record) {
       if (i + kGradientsAhead < num_rows) FetchGradients(i + kGradientsAhead, lines);
       const PendingGradients::Gradient& gradient = pending_.first(i);
       if (!plain || record == nullptr || pending_.next(gradient) != nullptr) [[unlikely]] {

@@ -2,7 +2,7 @@
 // network and no threads. A push is kept as it came (its bytes stay in the receive buffer) and put
 // beside the other gradients of its row (PendingGradients); Commit adds them up in f32 in (slice, sequence, arrival) order and runs the
 // optimizer once per row. So neither the number of trainers nor the order of arrival nor who owns the row shows in the bits.
-// In modes other than LAZY the steps that a row missed reach it when it is next used (MissedSteps). Then, as everywhere, a row that was
+// In modes other than LAZY the steps that a row missed reach it when it is next used (LazyCatchUp). Then, as everywhere, a row that was
 // never committed is what its id and the table's seed make of it, whatever steps have passed.
 // Thread rule: one thread. Rows may move when one is created.
 #pragma once
@@ -18,10 +18,10 @@
 #include "absl/types/span.h"
 #include "proto/embedding.pb.h"
 #include "ps/wire/step.h"
-#include "ps/optimizer/missed_steps.h"
+#include "ps/optimizer/lazy_catch_up.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/store/pending_gradients.h"
-#include "ps/store/pulled_numbers.h"
+#include "ps/store/row_number_cache.h"
 #include "ps/wire/row_layout.h"
 #include "ps/store/row_store.h"
 #include "ps/store/shared_sums.h"
@@ -163,7 +163,7 @@ class Table {
   // A gradient as f32, in `values` [dim], which it returns.
   const float* Decode(const PendingGradients::Gradient& gradient, float* values) const;
   // Fetches what SumPending will read.
-  void FetchGradients(size_t pending_row, const LineFetch& lines) const;
+  void FetchGradients(size_t pending_row, const RecordPrefetch& lines) const;
   // Of the row that is so manieth among the pending ones: the sum of its gradients, in `sum` [dim].
   void SumPending(size_t pending_row, float* sum);
   // Like SumPending, but treats what is not finite as the table's policy says. Returns how many gradients were added; 0: the row has none.
@@ -178,12 +178,12 @@ class Table {
 
   const TableSpec spec_;
   const std::unique_ptr<SparseOptimizer> optimizer_;
-  MissedSteps missed_;
+  LazyCatchUp missed_;
   const RowLayout layout_;
   RowStore rows_;
 
   PendingGradients pending_;
-  PulledNumbers pulled_;           // since the last commit
+  RowNumberCache pulled_;           // since the last commit
   std::vector<uint64_t> numbers_;  // of a call's ids
   std::vector<uint32_t> places_;   // of a block's
   // Rows on their way to the optimizer: the first num_updates_.

@@ -90,7 +90,7 @@ PullPushClient::PullPushClient(const PullPushCase& bench, rpc::MasterClient& mas
       client_(MakeClient(bench, master, bench.wire())),
       raw_(std::make_unique<RawBytesClient>(ServerAddresses(master.assignment()), bench.path() == PullPushCase::SHM, master.credentials())) {}
 
-absl::Status PullPushClient::Meet() {
+absl::Status PullPushClient::Barrier() {
   const std::string key = absl::StrCat("meeting ", num_meetings_++);
   RETURN_IF_ERROR(master_.store().Add(key, 1).status());
   return master_.store().Wait(key, bench_.clients(), absl::Now() + kBenchTimeout);
@@ -315,7 +315,7 @@ absl::Status PullPushClient::MeasureRaw(PullPushRepetition* repetition) {
     for (const Direction direction : {Direction::PULL, Direction::PUSH}) {
       const bool pull = direction == Direction::PULL;
       if (bench_.mode() == (pull ? PullPushCase::PUSH : PullPushCase::PULL)) continue;
-      RETURN_IF_ERROR(Meet());
+      RETURN_IF_ERROR(Barrier());
       ASSIGN_OR_RETURN(const double rate, raw_->Measure(direction, window, kRawDuration));
       (pull ? repetition->mutable_raw_pull() : repetition->mutable_raw_push())->Add(rate);
     }
@@ -326,7 +326,7 @@ absl::Status PullPushClient::MeasureRaw(PullPushRepetition* repetition) {
 absl::StatusOr<PullPushRepetition> PullPushClient::Repeat(PullPushFigures* figures) {
   PullPushRepetition repetition;
   RETURN_IF_ERROR(MeasureRaw(&repetition));
-  RETURN_IF_ERROR(Meet());
+  RETURN_IF_ERROR(Barrier());
   Stopwatch watch;
   repetition.set_begin(MonotonicSeconds());
   for (uint64_t step = 0; step < figures->steps(); ++step) {
@@ -400,13 +400,13 @@ absl::StatusOr<PullPushFigures> PullPushClient::Run() {
   if (IsHybrid(bench_)) RETURN_IF_ERROR(MakeReplica());
   PullPushFigures figures;
   figures.set_ids_per_step(IdsPerStep(bench_));
-  RETURN_IF_ERROR(Meet());
+  RETURN_IF_ERROR(Barrier());
   ASSIGN_OR_RETURN(const uint64_t steps, ChooseSteps());
   figures.set_steps(steps);
   for (uint32_t i = 0; i < bench_.repetitions(); ++i) {
     ASSIGN_OR_RETURN(*figures.add_repetitions(), Repeat(&figures));
   }
-  RETURN_IF_ERROR(Meet());
+  RETURN_IF_ERROR(Barrier());
   ASSIGN_OR_RETURN(*figures.mutable_wrong(), IsHybrid(bench_) ? FindDifference() : FindWrongRow());
   return figures;
 }

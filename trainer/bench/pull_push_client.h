@@ -30,7 +30,7 @@ class PullPushClient {
 
  private:
   // Returns when every client has come as far.
-  absl::Status Meet();
+  absl::Status Barrier();
   absl::Status MakeRows();
   void MakeReadyGradients();
   absl::Status MakeReplica();

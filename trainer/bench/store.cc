@@ -16,7 +16,7 @@
 #include "kernels/memory/buffer.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/vector/vectorise.h"
-#include "ps/store/line_fetch.h"
+#include "ps/store/record_prefetch.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/store/table.h"
 #include "trainer/bench/figures.h"
@@ -138,10 +138,10 @@ class StoreBench {
         default: return body(fetch, size_t{dim_});
       }
     };
-    using ps::LineFetch;
-    const LineFetch lines(table_.layout().stride(), offset, bytes);
-    if (how.near) with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<LineFetch::kFirstCache>(at + offset); });
-    else with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<LineFetch::kSecondCache>(at + offset); });
+    using ps::RecordPrefetch;
+    const RecordPrefetch lines(table_.layout().stride(), offset, bytes);
+    if (how.near) with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<RecordPrefetch::kFirstCache>(at + offset); });
+    else with_dim([=](const char* at) __attribute__((always_inline)) { lines.Into<RecordPrefetch::kSecondCache>(at + offset); });
   }
 
   void GatherKnown(size_t call, const Known& how) {

@@ -71,7 +71,7 @@ void Host::State::Register() {
 void Host::State::Serve(Method method, rpc::Payload request, rpc::Reply reply) {
   Caller caller;
   absl::Status status = rpc::ReadFirstField(request, &caller);
-  if (status.ok()) status = Meet(caller);
+  if (status.ok()) status = AdmitCaller(caller);
   if (!status.ok()) return reply(status);
   (this->*method)(std::move(request), std::move(reply));
 }
@@ -96,7 +96,7 @@ void Host::State::Later(rpc::Reply reply, std::function<absl::StatusOr<rpc::Payl
   (*answer)(absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxTasks, " calls at a time")));
 }
 
-absl::Status Host::State::Meet(const Caller& caller) {
+absl::Status Host::State::AdmitCaller(const Caller& caller) {
   const RequestHeader& header = caller.header();
   if (header.protocol_version() != 1) {
     return absl::FailedPreconditionError(absl::StrCat("protocol version ", header.protocol_version(), ", this process speaks 1"));

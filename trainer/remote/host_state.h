@@ -69,7 +69,7 @@ struct Host::State {
   bool WaitsForOpen(Method method, rpc::Payload& request, rpc::Reply& reply) ABSL_LOCKS_EXCLUDED(mutex);
   // Runs a call of the job once its field 1 has said that its caller is of the job: nothing else of the message is read before.
   void Serve(Method method, rpc::Payload request, rpc::Reply reply);
-  absl::Status Meet(const Caller& caller);
+  absl::Status AdmitCaller(const Caller& caller);
   User& Renew(const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   // The caller is the first holder. Its lease begins anew: forgotten while the object was made, it would never be again.
   uint64_t Own(OwnedObject object, const Caller& caller, uint64_t sequence) ABSL_LOCKS_EXCLUDED(mutex);

@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<GroupExchange>> GroupExchange::Create(comm::Proce
   return std::unique_ptr<GroupExchange>(new GroupExchange(std::move(group), timeout));
 }
 
-absl::StatusOr<ps::Parcels> GroupExchange::Exchange(const char* outgoing, const std::vector<size_t>& bytes) {
+absl::StatusOr<ps::AllToAllBuffers> GroupExchange::Exchange(const char* outgoing, const std::vector<size_t>& bytes) {
   const absl::Time deadline = absl::Now() + 2 * timeout_ + kMargin;  // two operations
   const comm::CollectiveArgs args{.tag = StableHash("merge"), .timeout = timeout_};
   const auto ranks = static_cast<int64_t>(bytes.size());
@@ -32,7 +32,7 @@ absl::StatusOr<ps::Parcels> GroupExchange::Exchange(const char* outgoing, const 
                                                   DenseView(sent.data(), Shape{ranks}), one_each, args),
                                 deadline));
   const auto total = [](const std::vector<int64_t>& counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); };
-  ps::Parcels incoming{Buffer::Allocate(static_cast<size_t>(total(received))), {received.begin(), received.end()}};
+  ps::AllToAllBuffers incoming{Buffer::Allocate(static_cast<size_t>(total(received))), {received.begin(), received.end()}};
   RETURN_IF_ERROR(group_->Await(
       group_->AllToAllV(DenseView(static_cast<uint8_t*>(incoming.memory->data()), Shape{total(received)}), received,
                         DenseView(reinterpret_cast<const uint8_t*>(outgoing), Shape{total(sent)}), sent, args),

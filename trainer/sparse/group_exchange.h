@@ -19,7 +19,7 @@ class GroupExchange : public ps::TrainerExchange {
 
   int rank() const override { return group_->rank(); }
   int size() const override { return group_->size(); }
-  absl::StatusOr<ps::Parcels> Exchange(const char* outgoing, const std::vector<size_t>& bytes) override;
+  absl::StatusOr<ps::AllToAllBuffers> Exchange(const char* outgoing, const std::vector<size_t>& bytes) override;
   void Abort(absl::Status reason) override { group_->Abort(std::move(reason)); }
 
  private:

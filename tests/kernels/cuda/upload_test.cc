@@ -49,7 +49,7 @@ TEST_F(UploadTest, ArraysOfEverySizeArriveFromAnotherThread) {
 }
 
 // As a training run: the next array is on its way while the last is read, its owner goes before the kernels have run.
-TEST_F(UploadTest, ManyArraysShareAFewBerths) {
+TEST_F(UploadTest, ManyArraysShareAFewBlocks) {
   constexpr int kSteps = 60;
   constexpr int64_t kCount = 30000;
   Uploads uploads(&device());
@@ -73,25 +73,25 @@ TEST_F(UploadTest, ManyArraysShareAFewBerths) {
     const std::vector<float> numbers = Numbers(kCount, static_cast<size_t>(step));
     for (int64_t i = 0; i < kCount; i += 997) ASSERT_EQ(found.values[step * kCount + i], 5 * numbers[i]) << step << " " << i;
   }
-  EXPECT_LE(uploads.num_berths(), 16u);
+  EXPECT_LE(uploads.num_blocks(), 16u);
 }
 
-// As many berths as copies can be late: more of them where other processes have the card, so their number has to settle, somewhere.
+// As many blocks as copies can be late: more of them where other processes have the card, so their number has to settle, somewhere.
 TEST_F(UploadTest, WhatNobodyReceivesMakesRoom) {
   Uploads uploads(&device());
   size_t before = 0;
-  for (int round = 0; round < 100 && (round == 0 || uploads.num_berths() > before); ++round) {
-    before = uploads.num_berths();
+  for (int round = 0; round < 100 && (round == 0 || uploads.num_blocks() > before); ++round) {
+    before = uploads.num_blocks();
     for (int i = 0; i < 20; ++i) {
       const auto upload = Begin(uploads, Numbers(100, 1));
       if (i % 2 == 0) upload->Send();
       EXPECT_TRUE(device().Wait().ok());
     }
   }
-  EXPECT_EQ(uploads.num_berths(), before) << "of twenty arrays some still wanted new memory";
+  EXPECT_EQ(uploads.num_blocks(), before) << "of twenty arrays some still wanted new memory";
 }
 
-TEST_F(UploadTest, ABerthIsNotSharedByTwoArraysAtOnce) {
+TEST_F(UploadTest, ABlockIsNotSharedByTwoArraysAtOnce) {
   Uploads uploads(&device());
   const std::vector<float> first = Numbers(500, 1), second = Numbers(400, 2);
   const auto a = Begin(uploads, first);

@@ -1,5 +1,5 @@
 // Pushes that trainers of a host merge: that no bit changes, that servers hear of a row once, whom errors name, and what becomes of a step
-// whose merger is gone. exactly_once_test.cc has the bad network, step_gate_test.cc the rules.
+// whose merger is gone. exactly_once_test.cc has the bad network, consistency_controller_test.cc the rules.
 #include "ps/caching/merged_client.h"
 
 #include <algorithm>

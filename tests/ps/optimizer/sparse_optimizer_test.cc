@@ -281,7 +281,7 @@ TEST_P(SparseOptimizerTest, LearnsInEveryStorage) {
   }
 }
 
-// What MissedSteps relies on.
+// What LazyCatchUp relies on.
 TEST_P(SparseOptimizerTest, AGradientOfZeroDoesWhatTheOptimizerSays) {
   constexpr uint32_t kDim = 21;
   const auto optimizer = Make(kDim);

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
 #include "ps/local/local_client.h"
-#include "ps/server/step_gate.h"
+#include "ps/server/consistency_controller.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
 
@@ -73,14 +73,14 @@ struct Schedule {
 };
 
 // Trainers that pull as far ahead as a trainer may, push and commit, in an order drawn from `seed`. One of them gets
-// its turn rarely. `gate_spec` rules the gate, `model_spec` the model.
+// its turn rarely. `gate_spec` rules the controller, `model_spec` the model.
 Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const ConsistencySpec& model_spec) {
   constexpr uint64_t kSteps = 12;
   const uint64_t ahead = (gate_spec.mode() == ConsistencySpec::PERMIT ? gate_spec.staleness() : 1) + 1;
   uint64_t state = seed;
   const auto draw = [&state](uint64_t below) { return Fmix64(state += 0x9e3779b97f4a7c15) % below; };
   const uint32_t num_trainers = 2 + static_cast<uint32_t>(draw(3)), slow = static_cast<uint32_t>(draw(num_trainers));
-  StepGate gate;
+  ConsistencyController gate;
   gate.SetTrainers(num_trainers, gate_spec);
   Model model{model_spec, num_trainers, {}, {}};
   struct Trainer {
@@ -122,9 +122,9 @@ Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const Cons
       const uint64_t step = ++trainer.asked;
       const auto verdict = gate.AdmitPull(Caller{t}, step);
       EXPECT_TRUE(verdict.ok()) << verdict.status();
-      if (*verdict == StepGate::PullVerdict::NOW) note_pull(t, step);
+      if (*verdict == ConsistencyController::PullVerdict::NOW) note_pull(t, step);
       else trainer.waiting.insert(step);
-      result.wrongly_parked += *verdict == StepGate::PullVerdict::LATER && model.MayPull(t, step);
+      result.wrongly_parked += *verdict == ConsistencyController::PullVerdict::LATER && model.MayPull(t, step);
     } else if (!trainer.waits_for_commit && trainer.committed < kSteps && model.pulled[t].test(open)) {
       if (draw(2) == 0) {
         EXPECT_TRUE(gate.AdmitPush({t}, open, ++trainer.sequence, ShardSet().set(draw(1024))).ok());
@@ -132,7 +132,7 @@ Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const Cons
       }
       const auto committed = gate.AdmitCommit({t}, {open, {}, 1, false});
       EXPECT_TRUE(committed.ok()) << committed.status();
-      trainer.waits_for_commit = *committed == StepGate::RoundVerdict::WAIT;
+      trainer.waits_for_commit = *committed == ConsistencyController::RoundVerdict::WAIT;
       if (trainer.waits_for_commit) continue;
       for (uint32_t each = 0; each < num_trainers; ++each) {
         if (each != t && !trainers[each].waits_for_commit) continue;

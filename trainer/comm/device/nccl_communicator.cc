@@ -81,7 +81,7 @@ bool End(ncclResult_t (*end)(ncclComm_t), ncclComm_t comm, Device device) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Meet(const NcclGroupOptions& options, absl::Time deadline) {
+absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Connect(const NcclGroupOptions& options, absl::Time deadline) {
   ASSIGN_OR_RETURN(const NcclLibrary* const nccl, NcclLibrary::Get());
   ASSIGN_OR_RETURN(const ncclUniqueId id, AgreeOnId(*nccl, options, deadline));
   RETURN_IF_ERROR(options.store->Set(KeyOf(options, absl::StrCat("came", options.rank).c_str()), "1"));

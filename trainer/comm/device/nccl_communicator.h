@@ -20,7 +20,7 @@ namespace tandem::comm {
 class NcclCommunicator {
  public:
   // Collective over all ranks. DeadlineExceeded names those that did not come.
-  static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Meet(const NcclGroupOptions& options, absl::Time deadline);
+  static absl::StatusOr<std::unique_ptr<NcclCommunicator>> Connect(const NcclGroupOptions& options, absl::Time deadline);
   ~NcclCommunicator() { Abort(); }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;

@@ -337,7 +337,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptio
   TANDEM_CHECK(options.device.is_cuda());
   std::unique_ptr<NcclCommunicator> communicator;
   if (options.size > 1) {
-    ASSIGN_OR_RETURN(communicator, NcclCommunicator::Meet(options, deadline));
+    ASSIGN_OR_RETURN(communicator, NcclCommunicator::Connect(options, deadline));
   }
   return std::unique_ptr<ProcessGroup>(new NcclGroup(options, options.name, std::move(communicator)));
 }

@@ -49,10 +49,10 @@ struct CpuGroup::Segment {
 };
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Create(const CpuGroupOptions& options, absl::Time deadline) {
-  return Meet(options, options.name, deadline);
+  return Rendezvous(options, options.name, deadline);
 }
 
-absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Meet(const CpuGroupOptions& options, const std::string& name,
+absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Rendezvous(const CpuGroupOptions& options, const std::string& name,
                                                              absl::Time deadline) {
   std::unique_ptr<SharedBoard> board;
   if (options.size > 1) {
@@ -336,7 +336,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Split(int color, int key
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
   options.rank = plan.rank;
   options.size = plan.size;
-  return Meet(options, name, deadline);
+  return Rendezvous(options, name, deadline);
 }
 
 absl::StatusOr<std::shared_ptr<Buffer>> CpuGroup::Allocate(size_t num_bytes) {

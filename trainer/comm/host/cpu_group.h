@@ -44,7 +44,7 @@ class CpuGroup final : public QueuedGroup {
 
   CpuGroup(const CpuGroupOptions& options, std::string name, std::unique_ptr<SharedBoard> board);
   // `options.name` is unique in the store; `name` is what the group calls itself.
-  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Meet(const CpuGroupOptions& options, const std::string& name,
+  static absl::StatusOr<std::unique_ptr<ProcessGroup>> Rendezvous(const CpuGroupOptions& options, const std::string& name,
                                                             absl::Time deadline);
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   void AbortPeers(const absl::Status& reason) override;

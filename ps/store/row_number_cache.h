@@ -12,7 +12,7 @@
 
 namespace tandem::ps {
 
-class PulledNumbers {
+class RowNumberCache {
  public:
   // Room for the numbers of so many ids, to be filled before the next call; null if enough is remembered already.
   uint64_t* Add(absl::Span<const uint64_t> ids) {

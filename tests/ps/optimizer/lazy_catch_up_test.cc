@@ -1,6 +1,6 @@
 // Rows that miss steps: nothing, closed form, or bit for bit what an optimizer does that updates all rows in all steps. The first
 // of these costs users accuracy: apache/mxnet#17728 (Criteo, AUC 0.802 dense, 0.794 lazy), tensorflow/tensorflow#23668.
-#include "ps/optimizer/missed_steps.h"
+#include "ps/optimizer/lazy_catch_up.h"
 
 #include <algorithm>
 #include <bit>
@@ -368,10 +368,10 @@ TEST(CatchUpTest, OnlyWholeStepsAreMissed) {
   EXPECT_FLOAT_EQ(moment(), 0.9f * 0.9f * 0.9f * 0.9f);
 }
 
-TEST(MissedStepsTest, StepsBeforeItsBeginningAreNotReplayed) {
+TEST(LazyCatchUpTest, StepsBeforeItsBeginningAreNotReplayed) {
   const TableSpec spec = SpecOf(SPARSE_SGD, TableSpec::DENSE_EQUIVALENT, 1);
   const auto optimizer = MakeSparseOptimizer(spec);
-  MissedSteps missed(*optimizer, spec.mode(), 1);
+  LazyCatchUp missed(*optimizer, spec.mode(), 1);
   float weight = 1;
   missed.BeginAfter(10);
   missed.Add(11, 1, false);

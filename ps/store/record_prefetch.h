@@ -9,12 +9,12 @@ namespace tandem::ps {
 
 // What is alike for all records is settled before the first, and one jump, to the same place every time, leads to as many fetches as
 // there are lines. With a loop instead rows that caches held were copied a sixth slower (AMD, Zen 5).
-class LineFetch {
+class RecordPrefetch {
  public:
   static constexpr int kFirstCache = 3, kSecondCache = 2;
 
   // Of `bytes`, from `offset` on, of records of `stride` bytes, the first of which begins a line. REQUIRES: bytes > 0.
-  LineFetch(size_t stride, size_t offset, size_t bytes)
+  RecordPrefetch(size_t stride, size_t offset, size_t bytes)
       : lines_((bytes + kLine - 1) / kLine),
         last_(bytes - 1),
         may_end_in_another_(stride % kLine != 0 || offset % kLine + last_ % kLine >= kLine) {}

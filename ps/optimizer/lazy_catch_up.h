@@ -14,10 +14,10 @@
 
 namespace tandem::ps {
 
-class MissedSteps {
+class LazyCatchUp {
  public:
   // `optimizer` outlives this.
-  MissedSteps(const SparseOptimizer& optimizer, TableSpec::Mode mode, uint32_t dim);
+  LazyCatchUp(const SparseOptimizer& optimizer, TableSpec::Mode mode, uint32_t dim);
 
   // Whether missed steps change anything.
   bool matter() const { return matter_; }

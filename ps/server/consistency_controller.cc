@@ -1,4 +1,4 @@
-#include "ps/server/step_gate.h"
+#include "ps/server/consistency_controller.h"
 
 #include <algorithm>
 #include <bit>
@@ -59,25 +59,25 @@ absl::Status CheckConsistency(const ConsistencySpec& consistency) {
   }
 }
 
-void StepGate::SetTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) {
+void ConsistencyController::SetTrainers(uint32_t num_trainers, const ConsistencySpec& consistency) {
   trainers_.resize(num_trainers, {.clock = loaded_});
   windows_.SetTrainers(num_trainers);
   consistency_ = consistency;
 }
 
-uint64_t StepGate::applied() const {
+uint64_t ConsistencyController::applied() const {
   const auto slowest = std::min_element(trainers_.begin(), trainers_.end(),
                                         [](const Trainer& a, const Trainer& b) { return a.clock < b.clock; });
   return slowest == trainers_.end() ? loaded_ : slowest->clock;
 }
 
-absl::Status StepGate::CheckTrainer(const char* what, uint32_t trainer) const {
+absl::Status ConsistencyController::CheckTrainer(const char* what, uint32_t trainer) const {
   if (trainer < trainers_.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(what, " from trainer ", trainer, ", but this job has ", trainers_.size(), " trainers"));
 }
 
-absl::Status StepGate::CheckStep(const char* what, uint32_t trainer, uint64_t step, uint64_t ahead) const {
+absl::Status ConsistencyController::CheckStep(const char* what, uint32_t trainer, uint64_t step, uint64_t ahead) const {
   RETURN_IF_ERROR(CheckTrainer(what, trainer));
   if (step == 0 || step > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(what, " for step ", step, "; steps count from 1 to 2^32 - 1"));
@@ -90,7 +90,7 @@ absl::Status StepGate::CheckStep(const char* what, uint32_t trainer, uint64_t st
   return absl::OkStatus();
 }
 
-absl::Status StepGate::Meet(const char* what, const Caller& caller) {
+absl::Status ConsistencyController::NoteCaller(const char* what, const Caller& caller) {
   const uint32_t known = windows_.incarnation(caller.trainer);
   if (caller.incarnation == known) return absl::OkStatus();
   if (caller.incarnation < known) {
@@ -107,7 +107,7 @@ absl::Status StepGate::Meet(const char* what, const Caller& caller) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Caller>& caller, uint64_t step) {
+absl::StatusOr<ConsistencyController::PullVerdict> ConsistencyController::AdmitPull(const std::optional<Caller>& caller, uint64_t step) {
   if (caller.has_value()) RETURN_IF_ERROR(CheckTrainer("pull", caller->trainer));
   if (step > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat("pull for step ", step, "; steps count from 1 to 2^32 - 1"));
@@ -117,7 +117,7 @@ absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Ca
         "pull for step ", step, " from ", caller.has_value() ? absl::StrCat("trainer ", caller->trainer) : "no trainer", ", but only ",
         OwnClock(caller), " steps are applied: a pull may be one step ahead, which is step ", last));
   }
-  if (caller.has_value()) RETURN_IF_ERROR(Meet("pull", *caller));
+  if (caller.has_value()) RETURN_IF_ERROR(NoteCaller("pull", *caller));
   if (step == 0) return PullVerdict::NOW;
   if (step <= OwnClock(caller)) {
     return absl::FailedPreconditionError(
@@ -127,7 +127,7 @@ absl::StatusOr<StepGate::PullVerdict> StepGate::AdmitPull(const std::optional<Ca
   return AdmitWaitingPull(caller, step) ? PullVerdict::NOW : PullVerdict::LATER;
 }
 
-bool StepGate::AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step) {
+bool ConsistencyController::AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t step) {
   const uint64_t own = OwnClock(caller), slowest = applied();
   if (own + StepsUnderWay() < step) return false;
   if (consistency_.mode() == ConsistencySpec::SSP && slowest + consistency_.staleness() + 1 < step) return false;
@@ -136,7 +136,7 @@ bool StepGate::AdmitWaitingPull(const std::optional<Caller>& caller, uint64_t st
   return true;
 }
 
-absl::Status StepGate::CheckCovered(const PushName& own, const std::vector<PushName>& covered) const {
+absl::Status ConsistencyController::CheckCovered(const PushName& own, const std::vector<PushName>& covered) const {
   const auto refuse = [&](auto... why) {
     return absl::InvalidArgumentError(absl::StrCat("push ", own.sequence, " of trainer ", own.trainer, " covers ", why...));
   };
@@ -155,7 +155,7 @@ absl::Status StepGate::CheckCovered(const PushName& own, const std::vector<PushN
   return absl::OkStatus();
 }
 
-absl::StatusOr<ShardSet> StepGate::FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const {
+absl::StatusOr<ShardSet> ConsistencyController::FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const {
   ASSIGN_OR_RETURN(const PushWindows::Known known, windows_.Find(push.trainer, push.sequence, shards));
   const uint64_t applied = clock(push.trainer);
   if (step <= applied) {
@@ -168,7 +168,7 @@ absl::StatusOr<ShardSet> StepGate::FreshShards(const PushName& push, uint64_t st
   return shards & ~known.pending;
 }
 
-absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
+absl::StatusOr<ShardSet> ConsistencyController::AdmitPush(const Caller& caller, uint64_t step, uint64_t sequence, const ShardSet& shards,
                                              const std::vector<PushName>& covered) {
   const PushName own{caller.trainer, caller.incarnation, sequence};
   RETURN_IF_ERROR(CheckStep("push", own.trainer, step, StepsUnderWay()));
@@ -176,8 +176,8 @@ absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step
     return absl::InvalidArgumentError(absl::StrCat("push sequence ", sequence, " of trainer ", own.trainer, kSequenceRule));
   }
   RETURN_IF_ERROR(CheckCovered(own, covered));
-  RETURN_IF_ERROR(Meet("push", caller));
-  for (const PushName& push : covered) RETURN_IF_ERROR(Meet("covered push", {push.trainer, push.incarnation}));
+  RETURN_IF_ERROR(NoteCaller("push", caller));
+  for (const PushName& push : covered) RETURN_IF_ERROR(NoteCaller("covered push", {push.trainer, push.incarnation}));
   ASSIGN_OR_RETURN(const ShardSet fresh, FreshShards(own, step, shards));
   for (const PushName& push : covered) {
     ASSIGN_OR_RETURN(const ShardSet fresh_too, FreshShards(push, step, shards));
@@ -197,10 +197,10 @@ absl::StatusOr<ShardSet> StepGate::AdmitPush(const Caller& caller, uint64_t step
   return fresh;
 }
 
-absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(const Caller& caller, uint64_t step) {
+absl::StatusOr<ConsistencyController::RoundVerdict> ConsistencyController::AdmitNorm(const Caller& caller, uint64_t step) {
   const uint32_t trainer = caller.trainer;
   RETURN_IF_ERROR(CheckStep("gradient norm", trainer, step, 1));
-  RETURN_IF_ERROR(Meet("gradient norm", caller));
+  RETURN_IF_ERROR(NoteCaller("gradient norm", caller));
   begun_ = true;
   if (step <= clock(trainer)) return RoundVerdict::PAST;
   const bool repeated = trainers_[trainer].asked_norm;
@@ -210,16 +210,16 @@ absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitNorm(const Caller& caller,
   return all && !repeated ? RoundVerdict::COMPLETE : RoundVerdict::WAIT;
 }
 
-bool StepGate::has_commits() const {
+bool ConsistencyController::has_commits() const {
   return std::any_of(trainers_.begin(), trainers_.end(), [](const Trainer& t) { return t.commit.has_value(); });
 }
 
-absl::Status StepGate::CheckCommit(const Caller& caller, uint64_t step) const { return CheckStep("commit", caller.trainer, step, 1); }
+absl::Status ConsistencyController::CheckCommit(const Caller& caller, uint64_t step) const { return CheckStep("commit", caller.trainer, step, 1); }
 
-absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(const Caller& caller, const CommitArgs& args) {
+absl::StatusOr<ConsistencyController::RoundVerdict> ConsistencyController::AdmitCommit(const Caller& caller, const CommitArgs& args) {
   const uint32_t trainer = caller.trainer;
   RETURN_IF_ERROR(CheckCommit(caller, args.step));
-  RETURN_IF_ERROR(Meet("commit", caller));
+  RETURN_IF_ERROR(NoteCaller("commit", caller));
   begun_ = true;
   if (args.step <= clock(trainer)) return RoundVerdict::PAST;
   if (!sums_trainers()) {
@@ -245,7 +245,7 @@ absl::StatusOr<StepGate::RoundVerdict> StepGate::AdmitCommit(const Caller& calle
   return RoundVerdict::COMPLETE;
 }
 
-absl::Status StepGate::CheckSave(uint64_t step) const {
+absl::Status ConsistencyController::CheckSave(uint64_t step) const {
   for (uint32_t trainer = 0; trainer < num_trainers(); ++trainer) {
     if (clock(trainer) == step) continue;
     return absl::FailedPreconditionError(absl::StrCat("rows of step ", step, " cannot be saved: the last step applied",
@@ -255,7 +255,7 @@ absl::Status StepGate::CheckSave(uint64_t step) const {
   return absl::OkStatus();
 }
 
-absl::Status StepGate::CheckLoad(uint64_t step) const {
+absl::Status ConsistencyController::CheckLoad(uint64_t step) const {
   if (step > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat("load of step ", step, "; steps count from 1 to 2^32 - 1"));
   }
@@ -264,14 +264,14 @@ absl::Status StepGate::CheckLoad(uint64_t step) const {
                                                     " steps are applied; load before any other call"));
 }
 
-absl::Status StepGate::Load(uint64_t step, const std::vector<ShardWindow>& windows) {
+absl::Status ConsistencyController::Load(uint64_t step, const std::vector<ShardWindow>& windows) {
   RETURN_IF_ERROR(windows_.Restore(windows));
   loaded_ = step;
   for (Trainer& trainer : trainers_) trainer.clock = step;
   return absl::OkStatus();
 }
 
-void StepGate::Apply(uint32_t trainer) {
+void ConsistencyController::Apply(uint32_t trainer) {
   Trainer& of = trainers_[trainer];
   of = {.clock = of.clock + 1};
   windows_.Fold(trainer, of.clock);

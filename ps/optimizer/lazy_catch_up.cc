@@ -1,4 +1,4 @@
-#include "ps/optimizer/missed_steps.h"
+#include "ps/optimizer/lazy_catch_up.h"
 
 #include <algorithm>
 #include <bit>
@@ -36,7 +36,7 @@ inline void FadeBlock(float* x, size_t size, float factor, uint64_t count) {
 
 }  // namespace
 
-MissedSteps::MissedSteps(const SparseOptimizer& optimizer, TableSpec::Mode mode, uint32_t dim)
+LazyCatchUp::LazyCatchUp(const SparseOptimizer& optimizer, TableSpec::Mode mode, uint32_t dim)
     : optimizer_(optimizer), mode_(mode), dim_(dim) {
   if (mode == TableSpec::LAZY) return;
   for (size_t run = 0; run < optimizer.num_slot_values(dim) / dim; ++run) fading_.push_back(optimizer.slot_fading(run));
@@ -46,12 +46,12 @@ MissedSteps::MissedSteps(const SparseOptimizer& optimizer, TableSpec::Mode mode,
   if (matter_ && exact()) zero_.resize(dim);
 }
 
-void MissedSteps::BeginAfter(uint64_t step) {
+void LazyCatchUp::BeginAfter(uint64_t step) {
   runs_.clear();
   begin_ = last_step_ = step;
 }
 
-void MissedSteps::Add(uint64_t step, double learning_rate, bool skipped) {
+void LazyCatchUp::Add(uint64_t step, double learning_rate, bool skipped) {
   if (step <= last_step_) return;
   const bool follows = step == last_step_ + 1;
   last_step_ = step;
@@ -62,14 +62,14 @@ void MissedSteps::Add(uint64_t step, double learning_rate, bool skipped) {
   else runs_.push_back({static_cast<uint32_t>(step), static_cast<uint32_t>(step), learning_rate});
 }
 
-void MissedSteps::ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const {
+void LazyCatchUp::ForEachRun(uint64_t from, uint64_t to, absl::FunctionRef<bool(uint64_t, uint64_t, double)> visit) const {
   auto run = std::partition_point(runs_.begin(), runs_.end(), [=](const Run& each) { return each.last <= from; });
   for (; run != runs_.end() && run->first <= to; ++run) {
     if (!visit(std::max<uint64_t>(run->first, from + 1), std::min<uint64_t>(run->last, to), run->learning_rate)) return;
   }
 }
 
-float MissedSteps::WeightDecay(uint64_t from, uint64_t to) const {
+float LazyCatchUp::WeightDecay(uint64_t from, uint64_t to) const {
   double factor = 1;
   ForEachRun(from, to, [&](uint64_t first, uint64_t last, double rate) {
     const double once = 1.0 - rate * optimizer_.weight_decay();
@@ -79,7 +79,7 @@ float MissedSteps::WeightDecay(uint64_t from, uint64_t to) const {
   return static_cast<float>(factor);
 }
 
-void MissedSteps::CatchUp(float* weights, float* slots, uint64_t from, uint64_t to) const {
+void LazyCatchUp::CatchUp(float* weights, float* slots, uint64_t from, uint64_t to) const {
   if (from >= to) return;
   for (size_t run = 0; run < fading_.size(); ++run) {
     const float factor = static_cast<float>(std::pow(double{fading_[run]}, static_cast<double>(to - from)));
@@ -91,7 +91,7 @@ void MissedSteps::CatchUp(float* weights, float* slots, uint64_t from, uint64_t 
   for (uint32_t i = 0; i < dim_; ++i) weights[i] *= decay;
 }
 
-void MissedSteps::Replay(float* weights, float* slots, uint64_t from, uint64_t to,
+void LazyCatchUp::Replay(float* weights, float* slots, uint64_t from, uint64_t to,
                          absl::FunctionRef<void(uint64_t)> stepped) const {
   uint64_t left = 0;
   double highest_rate = 0;
@@ -113,7 +113,7 @@ void MissedSteps::Replay(float* weights, float* slots, uint64_t from, uint64_t t
   Fade(slots, left);
 }
 
-void MissedSteps::Fade(float* slots, uint64_t count) const {
+void LazyCatchUp::Fade(float* slots, uint64_t count) const {
   if (count == 0) return;
   for (size_t run = 0; run < fading_.size(); ++run) {
     const float factor = fading_[run];

@@ -33,7 +33,7 @@ struct Caller {
 // InvalidArgument unless it is a known mode, with a staleness that it has a meaning for.
 absl::Status CheckConsistency(const ConsistencySpec& consistency);
 
-class StepGate {
+class ConsistencyController {
  public:
   enum class PullVerdict { NOW, LATER };
   // WAIT: others are missing. COMPLETE: this call was the last one. PAST: the step is applied already.
@@ -96,7 +96,7 @@ class StepGate {
   // Those of `shards` for which the push was not known before.
   absl::StatusOr<ShardSet> FreshShards(const PushName& push, uint64_t step, const ShardSet& shards) const;
   // Takes notice of the caller's incarnation.
-  absl::Status Meet(const char* what, const Caller& caller);
+  absl::Status NoteCaller(const char* what, const Caller& caller);
   // Of one trainer, at a time.
   uint64_t StepsUnderWay() const { return consistency_.mode() == ConsistencySpec::PERMIT ? consistency_.staleness() : 1; }
   uint64_t OwnClock(const std::optional<Caller>& caller) const { return caller ? clock(caller->trainer) : applied(); }
