@@ -67,8 +67,8 @@ constexpr Room kRooms[] = {
     {"trainer/remote",
      "trainer/sparse trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor rpc proto kernels kernels/memory kernels/trace "
      "kernels/base"},
-    {"trainer/parallel", "trainer/comm trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
-    {"trainer/parallel/data_parallel", "trainer/parallel trainer/comm trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/parallel", "trainer/comm trainer/optim trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
+    {"trainer/parallel/data_parallel", "trainer/parallel trainer/comm trainer/optim trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/parallel/served",
      "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor ps/client ps/wire rpc proto kernels kernels/memory kernels/base"},
     {"trainer/data", "kernels/base"},

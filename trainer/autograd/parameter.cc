@@ -44,14 +44,6 @@ Variable ParameterSet::Constant(const std::string& name, Shape shape, double val
   return Add(name, tensor, /*decay=*/false);
 }
 
-std::vector<Parameter*> ParameterSet::Served(bool served) const {
-  std::vector<Parameter*> found;
-  for (const auto& parameter : parameters_) {
-    if (parameter->served == served) found.push_back(parameter.get());
-  }
-  return found;
-}
-
 int64_t ParameterSet::num_elements() const {
   int64_t n = 0;
   for (const auto& parameter : parameters_) n += parameter->shape.num_elements();

@@ -24,7 +24,6 @@ struct Parameter {
   Variable variable;
   uint32_t partial_over = kPartialOverDp;
   bool decay = true;  // weight decay applies (matrices; not biases and norms)
-  bool served = false;  // parameter servers sum its gradient and update it; its value here is a copy
 };
 
 class ParameterSet {
@@ -39,8 +38,6 @@ class ParameterSet {
 
   DType dtype() const { return dtype_; }
   const std::vector<std::unique_ptr<Parameter>>& all() const { return parameters_; }
-  // Those that are served, or those that are not, in order.
-  std::vector<Parameter*> Served(bool served) const;
   int64_t num_elements() const;
   Device device() const { return stream_ == nullptr ? Device{} : stream_->device(); }
   // The same elements where the parameters lie, and back in the host's memory.

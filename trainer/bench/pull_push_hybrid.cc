@@ -116,7 +116,8 @@ absl::Status HybridReplica::Commit(Context& context, sparse::StepPushes& autogra
 absl::Status HybridReplica::Step(bool another_follows, PullPushRepetition* times) {
   const uint64_t step = num_steps_ + 1;
   Context context({.stream = &stream_, .step = step, .deadline = absl::Now() + kBenchTimeout});
-  sparse::StepPushes autograd(client_, step, static_cast<uint32_t>(group_->rank()));
+  sparse::StepPushes autograd(client_, static_cast<uint32_t>(group_->rank()));
+  autograd.Begin(step);
   ddp_->BeginStep(1);
   ddp_->BeginPass(0);
   Stopwatch watch;

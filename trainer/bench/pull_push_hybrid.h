@@ -31,7 +31,7 @@ class HybridReplica {
   absl::Status Step(bool another_follows, PullPushRepetition* times);
   uint64_t num_steps() const { return num_steps_; }
   // Equal on all replicas.
-  absl::uint128 DenseHash() const { return dense_.Hash(); }
+  absl::uint128 DenseHash() const { return dense_.State().Hash(); }
 
  private:
   HybridReplica(const PullPushCase& bench, uint32_t table, ps::Client* client, comm::ProcessGroup* group);

@@ -127,9 +127,9 @@ absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& paramete
   return parameters.status();
 }
 
-absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer) {
+absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state) {
   ASSIGN_OR_RETURN(const TensorMap saved, ReadDense(checkpoint));
-  const std::vector<std::string> slots = optimizer.slot_names();
+  const std::vector<std::string>& slots = state.slot_names;
   std::set<std::string> saved_slots;
   for (const auto& [name, tensor] : saved) saved_slots.insert(SlotOf(name));
   saved_slots.erase("");
@@ -138,11 +138,12 @@ absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, o
                  OptimizerKind_Name(checkpoint.manifest.job().optimizer().kind()), ", the job's optimizer has {",
                  absl::StrJoin(slots, ", "), "}; resume with optimizer.kind as it was");
   }
-  TensorMap targets = ParametersByName(parameters);
-  for (size_t i = 0; i < parameters.all().size(); ++i) {
-    for (size_t s = 0; s < slots.size(); ++s) {
-      targets[absl::StrCat(parameters.all()[i]->name, "#", slots[s])] = optimizer.slots(i)[s];
-    }
+  const ParameterSet& parameters = *state.parameters;
+  TensorMap targets;
+  for (size_t i = 0; i < state.entries.size(); ++i) {
+    const std::string& name = parameters.all()[i]->name;
+    targets[name] = state.entries[i].value;
+    for (size_t s = 0; s < slots.size(); ++s) targets[absl::StrCat(name, "#", slots[s])] = state.entries[i].slots[s];
   }
   RETURN_IF_ERROR(CheckSame(checkpoint, saved, targets));
   RETURN_IF_ERROR(CheckFinite(checkpoint, saved));

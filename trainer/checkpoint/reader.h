@@ -12,7 +12,7 @@
 #include "proto/checkpoint.pb.h"
 #include "ps/client/client.h"
 #include "trainer/autograd/parameter.h"
-#include "trainer/optim/dense_optimizer.h"
+#include "trainer/optim/dense_state.h"
 
 namespace tandem::checkpoint {
 
@@ -35,8 +35,8 @@ absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint);
 // Overwrites the values of all parameters. Each must be there with its name, type, shape and finite numbers; all else but optimizer
 // slots is an error, and then nothing has changed. Shadows of values are the caller's to refresh.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);
-// The same with the optimizer's slots, which must be those of its kind. `optimizer` is that of `parameters`.
-absl::Status LoadState(const Checkpoint& checkpoint, ParameterSet& parameters, optim::DenseOptimizer& optimizer);
+// The same with the optimizer's slots, which must be those of its kind, into the entries of `state`, which has those of all parameters.
+absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state);
 // Puts the rows back into tables that `client` has created (ps::Client::Load) and makes the checkpoint's step the last one applied.
 absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Time deadline);
 

@@ -23,15 +23,16 @@ constexpr char kDenseFile[] = "dense.safetensors", kItemsFile[] = "items.txt";
 absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {
   Safetensors content;
   content.metadata = {{"format", "tandem"}, {"step", absl::StrCat(args.manifest.step())}};
-  const std::vector<std::string> slot_names = args.optimizer->slot_names();
-  const auto& parameters = args.parameters->all();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    content.tensors.push_back({parameters[i]->name, args.parameters->ToHost(parameters[i]->variable.value())});
-    for (size_t s = 0; s < slot_names.size(); ++s) {
-      content.tensors.push_back({absl::StrCat(parameters[i]->name, "#", slot_names[s]), args.parameters->ToHost(args.optimizer->slots(i)[s])});
+  const ParameterSet& parameters = *args.state->parameters;
+  for (size_t i = 0; i < args.state->entries.size(); ++i) {
+    const optim::DenseState::Entry& entry = args.state->entries[i];
+    const std::string& name = parameters.all()[i]->name;
+    content.tensors.push_back({name, parameters.ToHost(entry.value)});
+    for (size_t s = 0; s < entry.slots.size(); ++s) {
+      content.tensors.push_back({absl::StrCat(name, "#", args.state->slot_names[s]), parameters.ToHost(entry.slots[s])});
     }
   }
-  RETURN_IF_ERROR(args.parameters->status());
+  RETURN_IF_ERROR(parameters.status());
   for (const NamedTensor& named : content.tensors) {
     if (IsFinite(named.tensor)) continue;
     return absl::OutOfRangeError(absl::StrCat("parameter ", named.name, " is not finite (NaN or infinity)"));

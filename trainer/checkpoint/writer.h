@@ -10,15 +10,14 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "ps/client/client.h"
-#include "trainer/optim/dense_optimizer.h"
+#include "trainer/optim/dense_state.h"
 
 namespace tandem::checkpoint {
 
 struct WriteArgs {
   std::string folder;           // holds the checkpoints; made if missing
   CheckpointManifest manifest;  // without files
-  const ParameterSet* parameters = nullptr;
-  const optim::DenseOptimizer* optimizer = nullptr;
+  const optim::DenseState* state = nullptr;  // with the entries of all parameters
   ps::Client* client = nullptr;
   std::string item_ids = {};  // of mapped items, one a line; empty: none
   int keep = 1;  // how many checkpoints stay, newest first; the best one stays besides

@@ -32,32 +32,35 @@ bool ServesParameters(const Job& job) {
                      [](const Parameters& entry) { return entry.placement() == Job::PS; });
 }
 
-absl::Status PlaceParameters(const Job& job, ParameterSet* parameters) {
+absl::StatusOr<parallel::Placements> PlacementsOf(const Job& job, const ParameterSet& parameters) {
+  parallel::Placements placements;
   std::vector<bool> matches(static_cast<size_t>(job.parameters_size()));
-  for (const auto& parameter : parameters->all()) {
+  for (const auto& parameter : parameters.all()) {
+    parallel::Placement& placement = placements.emplace_back(parallel::Placement::REPLICATED);
     bool decided = false;
     for (int i = 0; i < job.parameters_size(); ++i) {
       if (!MatchesName(job.parameters(i).match(), parameter->name)) continue;
       matches[static_cast<size_t>(i)] = true;
-      if (!decided) parameter->served = job.parameters(i).placement() == Job::PS;
+      if (!decided && job.parameters(i).placement() == Job::PS) placement = parallel::Placement::SERVED;
       decided = true;
     }
   }
   const auto unused = std::find(matches.begin(), matches.end(), false);
-  if (unused == matches.end()) return absl::OkStatus();
+  if (unused == matches.end()) return placements;
   const auto i = unused - matches.begin();
   std::string names;
-  for (const auto& parameter : parameters->all()) absl::StrAppend(&names, names.empty() ? "" : ", ", parameter->name);
+  for (const auto& parameter : parameters.all()) absl::StrAppend(&names, names.empty() ? "" : ", ", parameter->name);
   return absl::InvalidArgumentError(absl::StrCat("parameters[", i, "].match is \"", job.parameters(static_cast<int>(i)).match(),
                                                  "\", which no parameter of the model is; it has ", names));
 }
 
-std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters) {
+std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters,
+                                                            const parallel::Placements& placements) {
   std::vector<parallel::ServedParameters::Part> parts;
   for (const TableSpec& spec : DenseTableSpecsOf(job)) {
     parallel::ServedParameters::Part& part = parts.emplace_back();
     part.table = spec.number();
-    for (Parameter* parameter : parameters.Served(true)) {
+    for (Parameter* parameter : PlacedAs(parameters, placements, parallel::Placement::SERVED)) {
       const bool decays = job.optimizer().weight_decay() > 0 && (parameter->decay || job.optimizer().decay_all());
       if (decays == (spec.weight_decay() > 0)) part.parameters.push_back(parameter);
     }

@@ -5,8 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "trainer/parallel/placement.h"
 #include "trainer/parallel/served/served_parameters.h"
 
 namespace tandem::job {
@@ -15,9 +16,10 @@ namespace tandem::job {
 bool MatchesName(std::string_view pattern, std::string_view name);
 // Whether an entry of the job sends parameters to servers.
 bool ServesParameters(const Job& job);
-// Marks the parameters that are served. InvalidArgument names an entry that matches none.
-absl::Status PlaceParameters(const Job& job, ParameterSet* parameters);
-// What lies in which dense table. REQUIRES: PlaceParameters.
-std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters);
+// Where each parameter lives. InvalidArgument names an entry of the job that matches none.
+absl::StatusOr<parallel::Placements> PlacementsOf(const Job& job, const ParameterSet& parameters);
+// What lies in which dense table.
+std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters,
+                                                            const parallel::Placements& placements);
 
 }  // namespace tandem::job

@@ -47,12 +47,10 @@ std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input, c
 }
 
 std::vector<Tensor> StepPasses::RunEach(Context& context, const tasks::StepInput& input, const Variable& rows) {
-  options_.ddp->BeginStep(options_.num_parts);
-  if (options_.served != nullptr) options_.served->BeginStep(options_.num_parts);
+  options_.sync->BeginStep(options_.num_parts);
   std::vector<Tensor> losses;
   for (int part = 0; part < options_.num_parts; ++part) {
-    options_.ddp->BeginPass(part);
-    if (options_.served != nullptr) options_.served->BeginPass(part);
+    options_.sync->BeginPass(part);
     const Variable loss = Forward(context, input, part, rows);
     losses.push_back(loss.value());
     const KernelSpan span(context.stream(), SpanKind::PHASE, "backward");
@@ -77,12 +75,12 @@ bool StepPasses::IsSettled(const Shapes& shapes) {
 void StepPasses::Record(Context& context, tasks::StepInput& input) {
   context.stream().StepOnDevice(context.step());  // told now: a recording cannot
   if (!context.stream().status().ok()) return;
-  parallel::Ddp& ddp = *options_.ddp;
+  parallel::GradientSync& sync = *options_.sync;
   absl::StatusOr<std::unique_ptr<Graph>> graph = Graph::Record(context.stream(), [&](Graph::Recording& recording) {
-    ddp.set_on_complete([&](size_t bucket) { recording.DoOnHost([&ddp, bucket] { ddp.Reduce(bucket); }); });
+    sync.OnBucket([&](size_t bucket) { recording.DoOnHost([&sync, bucket] { sync.Reduce(bucket); }); });
     losses_ = RunEach(context, input, Variable());
-    ddp.Finish(context);  // gradients that no loss reaches are zeros
-    ddp.set_on_complete(nullptr);
+    sync.Finish(context);  // gradients that no loss reaches are zeros
+    sync.OnBucket(nullptr);
   });
   if (context.failed()) return Forget();
   if (!graph.ok()) {
@@ -107,8 +105,8 @@ void StepPasses::Forget() {
 
 const std::vector<Tensor>& StepPasses::Launch(Context& context) {
   context.stream().StepOnDevice(context.step());
-  options_.ddp->BeginStep(options_.num_parts);
-  options_.ddp->AcceptGradients();
+  options_.sync->BeginStep(options_.num_parts);
+  options_.sync->Replay();
   graph_->Launch();
   return losses_;
 }

@@ -1,4 +1,4 @@
-// The forward and backward passes of a training step: the loss of its parts, and gradients in DDP's buckets. Where a step is nothing but
+// The forward and backward passes of a training step: the loss of its parts, and gradients handed to GradientSync. Where a step is nothing but
 // kernels on a CUDA device, those of the next step of the same shapes differ by what they read alone: its batch and its number. So after
 // some such steps one is recorded as a graph (kernels/memory/graph.h), and from then on launched: the host then has next to nothing to do.
 // A step of other shapes, or a traced one, runs operation by operation as ever, and has the same bits; after a trace a step is recorded
@@ -14,15 +14,13 @@
 
 #include "kernels/memory/graph.h"
 #include "trainer/tasks/task.h"
-#include "trainer/parallel/data_parallel/ddp.h"
-#include "trainer/parallel/served/served_parameters.h"
+#include "trainer/parallel/gradient_sync.h"
 
 namespace tandem::loop {
 
 struct StepPassesOptions {
   const tasks::Task* task = nullptr;
-  parallel::Ddp* ddp = nullptr;
-  parallel::ServedParameters* served = nullptr;  // null: no parameters are
+  parallel::GradientSync* sync = nullptr;
   int num_parts = 1;
   bool may_record = false;  // REQUIRES: a CUDA device, no rows of a table
   std::function<void(const std::string&)> note = nullptr;
@@ -33,8 +31,7 @@ class StepPasses {
   explicit StepPasses(StepPassesOptions options) : options_(std::move(options)) {}
 
   // The summed loss of every part, where the stream computes; the next call may overwrite them. The input's arrays may lie there, too,
-  // afterwards. Buckets are all-reduced, and row gradients and served parameters'
-  // pushed on the way; Finish of the latter two is the caller's.
+  // afterwards. Gradients leave for their owners on the way; GradientSync::Finish is the caller's.
   std::vector<Tensor> Run(Context& context, tasks::StepInput& input, const Variable& rows);
   // Before work beside the steps that needs a device's memory: gives a graph up, to be recorded anew, that leaves too little.
   void MakeRoom();

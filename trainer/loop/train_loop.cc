@@ -10,6 +10,7 @@
 #include "kernels/base/status_macros.h"
 #include "trainer/checkpoint/writer.h"
 #include "trainer/loop/divergence.h"
+#include "trainer/loop/make_gradient_sync.h"
 #include "trainer/tasks/embedding_table.h"
 #include "trainer/job/job_options.h"
 #include "trainer/job/parameter_placement.h"
@@ -25,7 +26,6 @@
 #include "trainer/parallel/data_parallel/ddp.h"
 #include "trainer/sparse/step_pushes.h"
 #include "trainer/sparse/step_optimizer.h"
-#include "trainer/parallel/served/served_parameters.h"
 
 namespace tandem::loop {
 
@@ -48,8 +48,9 @@ class Replica {
         parameters_(job.seed(), DType::F32, &stream_),
         table_(tasks::MakeEmbeddingTable(job, environment.client, &stream_)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
-        placed_(job::PlaceParameters(job, &parameters_)),
-        dense_(job::DenseOptionsOf(job), &parameters_),
+        placements_(job::PlacementsOf(job, parameters_)),
+        dense_(job::DenseOptionsOf(job), &parameters_, PlacedAs(parameters_, placements_.value_or(parallel::Placements()), parallel::Placement::REPLICATED)),
+        pushes_(environment.client, static_cast<uint32_t>(environment.group->rank())),
         total_steps_(job::TotalSteps(job, task_->steps_per_epoch())),
         optimizer_(job::DistOptionsOf(job, total_steps_), &dense_, environment.client),
         state_(job.train()),
@@ -64,12 +65,12 @@ class Replica {
   };
 
   absl::Status Prepare();
-  // Served parameters have their first values on the servers, or, after a checkpoint, what they had then.
-  absl::Status FillServers(absl::Duration timeout, bool with_slots);
+  // Owners elsewhere get their first state, those of a checkpoint or, with null, the first values. Collective.
+  absl::Status FillOwners(const optim::DenseState* restored, absl::Duration timeout);
   absl::Status Restore(const checkpoint::Checkpoint& saved);
   absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
-  absl::Status ForwardBackward(Context& context, sparse::StepPushes& autograd, report::StepRecord& record);
+  absl::Status ForwardBackward(Context& context, report::StepRecord& record);
   // Sums the loss over replicas, and learns whether one of them is to stop or could not push what it had. A step that is not finite ends
   // the run or is marked as skipped, by all replicas alike.
   absl::Status ShareLoss(double loss_sum, absl::Time deadline, report::StepRecord& record);
@@ -79,8 +80,8 @@ class Replica {
   absl::Status Ended(int64_t step, const std::string& what) const;
   // Ok if all weights and optimizer slots that this replica holds are finite.
   absl::Status CheckWeights(int64_t step);
-  absl::Status Commit(Context& context, sparse::StepPushes& autograd, bool want_norm, report::StepRecord& record);
-  // AwaitCommits, and served parameters are here as it left them.
+  absl::Status Commit(Context& context, bool want_norm, report::StepRecord& record);
+  // AwaitCommits, and parameters with an owner elsewhere are here as the commits left them.
   absl::Status AwaitWeights();
   // Collective. Learns whether a replica is to stop.
   absl::StatusOr<bool> StopAgreed();
@@ -103,8 +104,8 @@ class Replica {
   absl::Status MakeUpEvaluation();
   // Collective.
   absl::Status SaveCheckpoint();
-  // Rank 0's optimizer then holds what the servers have of served parameters.
-  absl::Status ReadServed(absl::Time deadline);
+  // The state of all parameters, wherever their owners are.
+  absl::StatusOr<optim::DenseState> WholeState(absl::Time deadline) const;
   void FillTimes(report::StepRecord& record);
   // Prepares the first step that is not yet under way, if there is one, and sets its rows on their way.
   void PullNext();
@@ -131,7 +132,7 @@ class Replica {
   ParameterSet parameters_;
   const std::unique_ptr<sparse::RemoteEmbedding> table_;  // null: the embedding is a dense parameter
   const std::unique_ptr<tasks::Task> task_;
-  const absl::Status placed_;  // which parameters are served; before anybody takes them for its own
+  const absl::StatusOr<parallel::Placements> placements_;
   optim::DenseOptimizer dense_;
   const int64_t total_steps_;
   sparse::StepOptimizer optimizer_;
@@ -139,8 +140,8 @@ class Replica {
   DType compute_ = DType::F32;  // of the training steps
   double peak_flops_ = 0;       // with them, of a device whose peak is known
   report::StepClock clock_{&stream_};
-  std::unique_ptr<parallel::Ddp> ddp_;
-  std::unique_ptr<parallel::ServedParameters> served_;  // null: no parameters are
+  sparse::StepPushes pushes_;  // of the step
+  std::unique_ptr<parallel::GradientSync> sync_;
   std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<report::RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
@@ -157,26 +158,23 @@ class Replica {
 };
 
 absl::Status Replica::Prepare() {
-  RETURN_IF_ERROR(placed_);
+  RETURN_IF_ERROR(placements_.status());
   RETURN_IF_ERROR(VerifySameData(data_, *environment_.group, Deadline()));
   std::vector<TableSpec> tables = job::TableSpecsOf(job_);
   const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job_);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
   RETURN_IF_ERROR(environment_.client->CreateTables(tables, Timeout()));
   comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
-  ASSIGN_OR_RETURN(ddp_, parallel::Ddp::Create(&parameters_, gradients, &stream_, {}));
-  if (!dense_tables.empty()) {
-    ASSIGN_OR_RETURN(served_, parallel::ServedParameters::Create(environment_.client, &parameters_,
-                                                               job::ServedPartsOf(job_, parameters_), &stream_));
-  }
+  ASSIGN_OR_RETURN(sync_, MakeGradientSync(job_, {.parameters = &parameters_,
+                                                  .placements = *placements_,
+                                                  .group = gradients,
+                                                  .client = environment_.client,
+                                                  .pushes = &pushes_,
+                                                  .stream = &stream_}));
   passes_ = MakePasses();
-  if (environment_.resume != nullptr) {
-    RETURN_IF_ERROR(Restore(*environment_.resume));
-  } else if (served_) {
-    RETURN_IF_ERROR(FillServers(Timeout(), /*with_slots=*/false));
-  }
+  RETURN_IF_ERROR(environment_.resume != nullptr ? Restore(*environment_.resume) : FillOwners(nullptr, Timeout()));
   RETURN_IF_ERROR(SetPrecision());
-  const absl::uint128 dense_hash = dense_.Hash();
+  const absl::uint128 dense_hash = dense_.State().Hash();
   RETURN_IF_ERROR(stream_.status());  // or the hash means nothing
   RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "initial weights", Deadline()));
   if (environment_.output == nullptr) return absl::OkStatus();
@@ -200,27 +198,25 @@ absl::Status Replica::SetPrecision() {
 }
 
 absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
-  dense_.HoldServedSlots();
-  RETURN_IF_ERROR(checkpoint::LoadState(saved, parameters_, dense_));
+  optim::DenseState state = dense_.State();
+  sync_->AddEntries(&state);
+  RETURN_IF_ERROR(checkpoint::LoadState(saved, state));
   state_.Restore(saved.manifest);
   saved_step_ = state_.step();
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
   if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, deadline));
-  RETURN_IF_ERROR(served_ ? FillServers(CheckpointTimeout(), /*with_slots=*/true) : Barrier("loaded", CheckpointTimeout()));
-  dense_.DropServedSlots();
-  return absl::OkStatus();
+  return FillOwners(&state, CheckpointTimeout());
 }
 
-absl::Status Replica::FillServers(absl::Duration timeout, bool with_slots) {
-  if (environment_.group->rank() == 0) RETURN_IF_ERROR(served_->Assign(with_slots ? &dense_ : nullptr, absl::Now() + timeout));
+absl::Status Replica::FillOwners(const optim::DenseState* restored, absl::Duration timeout) {
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(sync_->WriteState(restored, absl::Now() + timeout));
   return Barrier("assigned", timeout);  // nobody pulls before
 }
 
 std::unique_ptr<StepPasses> Replica::MakePasses() {
   return std::make_unique<StepPasses>(StepPassesOptions{
       .task = task_.get(),
-      .ddp = ddp_.get(),
-      .served = served_.get(),
+      .sync = sync_.get(),
       .num_parts = job_.train().accumulate(),
       // A table's rows are of another number in every step.
       .may_record = stream_.on_cuda() && table_ == nullptr && job_.runtime().cuda_graphs(),
@@ -274,10 +270,10 @@ absl::Status Replica::AwaitCommits() {
   return IsBsp() ? absl::OkStatus() : Barrier("commits", Timeout());
 }
 
-absl::Status Replica::ForwardBackward(Context& context, sparse::StepPushes& autograd, report::StepRecord& record) {
+absl::Status Replica::ForwardBackward(Context& context, report::StepRecord& record) {
   Variable rows;
-  if (table_) rows = table_->Enter(context, *pending_.front().rows, autograd, job_.train().accumulate() - 1);
-  if (served_) served_->Enter(context, autograd);
+  if (table_) rows = table_->Enter(context, *pending_.front().rows, pushes_, job_.train().accumulate() - 1);
+  context.Fail(sync_->AwaitWeights(context.deadline()));
   clock_.Mark(report::StepClock::PULL);
   if (context.failed()) return context.status();
   const std::vector<Tensor> losses = passes_->Run(context, *pending_.front().input, rows);
@@ -285,8 +281,7 @@ absl::Status Replica::ForwardBackward(Context& context, sparse::StepPushes& auto
   clock_.Mark(report::StepClock::COMPUTE);
   double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
   for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
-  if (served_) served_->Finish(context);
-  ddp_->Finish(context);
+  sync_->Finish(context);
   context.Fail(stream_.status());
   if (context.failed()) return context.status();
   RETURN_IF_ERROR(ShareLoss(loss_sum, context.deadline(), record));
@@ -296,7 +291,8 @@ absl::Status Replica::ForwardBackward(Context& context, sparse::StepPushes& auto
 
 absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, report::StepRecord& record) {
   const bool stop = environment_.stop_requested && environment_.stop_requested();
-  double shared[3] = {loss_sum, stop ? 1.0 : 0.0, served_ && !served_->finite() ? 1.0 : 0.0};
+  const std::optional<std::string> mine = sync_->KeptBack();
+  double shared[3] = {loss_sum, stop ? 1.0 : 0.0, mine ? 1.0 : 0.0};
   comm::ProcessGroup& group = *environment_.group;
   const comm::CollectiveArgs args{.stream = &stream_, .tag = StableHash("loss")};
   RETURN_IF_ERROR(group.Await(group.AllReduce(DenseView(shared, Shape{3}), args), deadline));
@@ -306,8 +302,7 @@ absl::Status Replica::ShareLoss(double loss_sum, absl::Time deadline, report::St
   record.skipped = kept_back || !std::isfinite(record.loss);
   if (!record.skipped) return absl::OkStatus();
   if (!std::isfinite(record.loss)) return NotFinite(record.step, absl::StrCat("loss is ", NonFiniteText(record.loss)));
-  const std::string mine = served_->finite() ? "" : served_->FirstNonFinite();
-  return NotFinite(record.step, absl::StrCat("the gradient of ", mine.empty() ? "a served parameter" : mine, " is not finite"));
+  return NotFinite(record.step, absl::StrCat("the gradient of ", mine.value_or("a served parameter"), " is not finite"));
 }
 
 absl::Status Replica::NotFinite(int64_t step, const std::string& what) {
@@ -329,10 +324,9 @@ absl::Status Replica::CheckWeights(int64_t step) {
   return wrong.empty() ? absl::OkStatus() : Ended(step, absl::StrCat("parameter ", wrong, " is not finite"));
 }
 
-absl::Status Replica::Commit(Context& context, sparse::StepPushes& autograd, bool want_norm,
-                             report::StepRecord& record) {
+absl::Status Replica::Commit(Context& context, bool want_norm, report::StepRecord& record) {
   const KernelSpan span(stream_, SpanKind::PHASE, "commit");
-  optimizer_.AwaitPushes(context, autograd);
+  optimizer_.AwaitPushes(context, pushes_);
   clock_.Mark(report::StepClock::PUSH);
   const auto on_non_finite = [&] {
     return NotFinite(record.step, absl::StrCat("the gradient of ", dense_.FirstNonFiniteGradient(stream_), " is not finite"));
@@ -366,21 +360,16 @@ absl::Status Replica::TrainStep(int64_t step) {
                    .training = true,
                    .compute = compute_,
                    .deadline = Deadline()});
-  sparse::StepPushes autograd(environment_.client, context.step(),
-                                       static_cast<uint32_t>(environment_.group->rank()));
-  absl::Status status = ForwardBackward(context, autograd, record);
-  if (status.ok()) status = Commit(context, autograd, /*want_norm=*/log, record);
-  if (!status.ok()) {
-    environment_.client->Abort(status);  // completes the pushes that `autograd` still waits for
-    return status;
-  }
+  pushes_.Begin(context.step());
+  RETURN_IF_ERROR(ForwardBackward(context, record));
+  RETURN_IF_ERROR(Commit(context, /*want_norm=*/log, record));
   const tasks::StepInput& input = *pending_.front().input;
   const int64_t samples = input.global_samples, tokens = input.global_tokens;
   const double flops = input.flops;
   pending_.pop_front();
   // Pulls follow the commit to the servers and wait there for it to be applied. Weights are also evaluated and saved: they are wanted
   // behind the last step too.
-  if (served_) served_->Pull(static_cast<uint64_t>(step) + 1);
+  sync_->PullWeights(static_cast<uint64_t>(step) + 1);
   PullNext();
   if (watch_staleness) {
     ASSIGN_OR_RETURN(record.staleness, servers_.TakeStaleness(Deadline()));
@@ -409,11 +398,10 @@ void Replica::FillTimes(report::StepRecord& record) {
 
 absl::Status Replica::AwaitWeights() {
   RETURN_IF_ERROR(AwaitCommits());
-  if (!served_) return absl::OkStatus();
-  RETURN_IF_ERROR(served_->AwaitWeights(Deadline()));
+  RETURN_IF_ERROR(sync_->AwaitWeights(Deadline()));
   if (IsBsp()) return absl::OkStatus();
-  served_->Pull(0);  // what was pulled for the next step may lack what others have committed since
-  return served_->AwaitWeights(Deadline());
+  sync_->PullWeights(0);  // what was pulled for the next step may lack what others have committed since
+  return sync_->AwaitWeights(Deadline());
 }
 
 absl::StatusOr<bool> Replica::StopAgreed() {
@@ -485,20 +473,21 @@ absl::Status Replica::SaveCheckpoint() {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
   // No server answers a pull while it writes: the next steps' weights and rows come first, everybody's. The barrier also tells that everybody's
   // commits are applied.
-  if (served_) RETURN_IF_ERROR(served_->AwaitWeights(Deadline()));
+  RETURN_IF_ERROR(sync_->AwaitWeights(Deadline()));
   for (PendingStep& next : pending_) {
     if (next.rows) RETURN_IF_ERROR(next.rows->Await(Deadline()).status());
   }
   RETURN_IF_ERROR(Barrier("rows", Timeout()));
   if (environment_.output != nullptr) {
+    const absl::Time deadline = absl::Now() + CheckpointTimeout();
+    ASSIGN_OR_RETURN(const optim::DenseState state, WholeState(deadline));
     checkpoint::WriteArgs args{.folder = environment_.output->folder() + "/checkpoints",
                                .manifest = {},
-                               .parameters = &parameters_,
-                               .optimizer = &dense_,
+                               .state = &state,
                                .client = environment_.client,
                                .item_ids = data_.ItemIds(),
                                .keep = job_.checkpoint().keep(),
-                               .deadline = absl::Now() + CheckpointTimeout()};
+                               .deadline = deadline};
     *args.manifest.mutable_job() = job_;
     state_.Save(&args.manifest);
     args.manifest.set_epoch(static_cast<uint64_t>(EpochOf(state_.step())));
@@ -508,12 +497,9 @@ absl::Status Replica::SaveCheckpoint() {
     for (const SavedFile& file : data_.Files()) *args.manifest.add_data() = file;
     SavePrecision(job_, compute_, &args.manifest);
     for (const TableSpec& spec : job::TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
-    if (served_) RETURN_IF_ERROR(ReadServed(args.deadline));
     const absl::Status written = checkpoint::WriteCheckpoint(args);
     if (absl::IsOutOfRange(written)) return Ended(state_.step(), std::string(written.message()));
     RETURN_IF_ERROR(written);
-    dense_.DropServedSlots();
-    if (served_ && !pending_.empty()) served_->ShowWeights();  // the next step's, as other ranks have them
   }
   // No server may apply a commit of the next step before it has written; waiting here also keeps the writing out of that step's deadline.
   RETURN_IF_ERROR(Barrier("checkpoint", CheckpointTimeout()));
@@ -521,15 +507,17 @@ absl::Status Replica::SaveCheckpoint() {
   return absl::OkStatus();
 }
 
-absl::Status Replica::ReadServed(absl::Time deadline) {
-  dense_.HoldServedSlots();
-  return served_->Read(dense_, deadline);
+absl::StatusOr<optim::DenseState> Replica::WholeState(absl::Time deadline) const {
+  optim::DenseState state = dense_.State();
+  sync_->AddEntries(&state);
+  RETURN_IF_ERROR(sync_->ReadState(&state, deadline));
+  return state;
 }
 
 absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status) {
   RETURN_IF_ERROR(AwaitWeights());
   TakeNote(trace_->Finish(Deadline()));
-  const absl::uint128 dense_hash = dense_.Hash();
+  const absl::uint128 dense_hash = dense_.State().Hash();
   RETURN_IF_ERROR(stream_.status());
   RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "weights", Deadline()));
   report::RunSummary summary;
@@ -550,8 +538,8 @@ absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status)
                    report::GatherStatistics(*environment_.group, environment_.client->OwnStatistics(), Deadline()));
   if (environment_.output != nullptr) {
     ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.client->Hash().Wait(Deadline()));
-    if (served_) RETURN_IF_ERROR(ReadServed(Deadline()));
-    summary.params_hash = (served_ ? dense_.Hash() : dense_hash) + sparse.hash;
+    ASSIGN_OR_RETURN(const optim::DenseState state, WholeState(Deadline()));
+    summary.params_hash = state.Hash() + sparse.hash;
     summary.sparse_rows = sparse.num_rows;
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their loss or gradients were not finite"));
@@ -572,7 +560,7 @@ absl::StatusOr<report::RunSummary> Replica::Run() {
   const int64_t first = state_.step() + 1;
   trace_ = MakeTrace(first);
   loader_ = std::make_unique<StepLoader>(task_.get(), first, total_steps_);
-  if (served_) served_->Pull(static_cast<uint64_t>(first));
+  sync_->PullWeights(static_cast<uint64_t>(first));
   last_pending_ = state_.step();
   const int32_t under_way = table_ && job_.ps().consistency() == PERMIT ? job_.ps().staleness() : 1;
   for (int32_t i = 0; i < under_way; ++i) PullNext();

@@ -29,39 +29,42 @@ std::vector<std::string> DenseOptimizer::slot_names() const {
   return {};
 }
 
+namespace {
+
+std::vector<Parameter*> All(const ParameterSet& parameters) {
+  std::vector<Parameter*> all;
+  for (const auto& parameter : parameters.all()) all.push_back(parameter.get());
+  return all;
+}
+
+}  // namespace
+
 DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters)
+    : DenseOptimizer(options, parameters, All(*parameters)) {}
+
+DenseOptimizer::DenseOptimizer(const DenseOptions& options, ParameterSet* parameters, const std::vector<Parameter*>& updated)
     : options_(options), parameters_(parameters) {
+  const size_t num_slots = slot_names().size();
   for (size_t p = 0; p < parameters_->all().size(); ++p) {
-    const Shape& shape = parameters_->all()[p]->shape;
+    Parameter* const parameter = parameters_->all()[p].get();
     slots_.emplace_back();
-    if (parameters_->all()[p]->served) continue;
-    slots_.back() = NewSlots(shape);
-    num_elements_ += shape.num_elements();
-    for (int64_t begin = 0; begin < shape.num_elements(); begin += kernels::kSumBlock) {
-      runs_.push_back({p, begin, std::min(kernels::kSumBlock, shape.num_elements() - begin)});
+    updated_.push_back(std::find(updated.begin(), updated.end(), parameter) != updated.end());
+    if (!updated_.back()) continue;
+    const int64_t size = parameter->shape.num_elements();
+    for (size_t s = 0; s < num_slots; ++s) slots_.back().push_back(parameters_->Place(Tensor::Zeros(parameter->shape, parameters_->dtype())));
+    num_elements_ += size;
+    for (int64_t begin = 0; begin < size; begin += kernels::kSumBlock) {
+      runs_.push_back({p, begin, std::min(kernels::kSumBlock, size - begin)});
     }
   }
 }
 
-std::vector<Tensor> DenseOptimizer::NewSlots(const Shape& shape) const {
-  std::vector<Tensor> slots;
-  for (size_t i = 0; i < slot_names().size(); ++i) slots.push_back(parameters_->Place(Tensor::Zeros(shape, parameters_->dtype())));
-  return slots;
-}
-
-void DenseOptimizer::HoldServedSlots() {
-  holds_served_ = true;
+DenseState DenseOptimizer::State() const {
+  DenseState state{parameters_, slot_names(), std::vector<DenseState::Entry>(slots_.size())};
   for (size_t p = 0; p < slots_.size(); ++p) {
-    const Parameter& parameter = *parameters_->all()[p];
-    if (parameter.served) slots_[p] = NewSlots(parameter.shape);
+    if (updated_[p]) state.entries[p] = {parameters_->all()[p]->variable.value(), slots_[p]};
   }
-}
-
-void DenseOptimizer::DropServedSlots() {
-  holds_served_ = false;
-  for (size_t p = 0; p < slots_.size(); ++p) {
-    if (parameters_->all()[p]->served) slots_[p].clear();
-  }
+  return state;
 }
 
 template <class T>
@@ -100,7 +103,7 @@ std::vector<kernels::OptimizerRun> DenseOptimizer::DeviceRuns() const {
   for (size_t p = 0; p < slots_.size(); ++p) {
     const Parameter& parameter = *parameters_->all()[p];
     const LeafNode& leaf = parameter.variable.leaf();
-    if (parameter.served || !leaf.has_gradient()) continue;
+    if (!updated_[p] || !leaf.has_gradient()) continue;
     kernels::OptimizerRun& run = runs.emplace_back();
     run.weight = parameter.variable.value().data<float>();
     for (size_t s = 0; s < slots_[p].size(); ++s) run.slots[s] = slots_[p][s].data<float>();
@@ -181,24 +184,12 @@ std::string DenseOptimizer::FirstNonFinite(Stream& stream) const {
 }
 
 std::string DenseOptimizer::FirstNonFiniteGradient(Stream& stream) const {
-  for (const auto& parameter : parameters_->all()) {
-    const LeafNode& leaf = parameter->variable.leaf();
-    if (!parameter->served && leaf.has_gradient() && !IsFinite(leaf.gradient(), stream)) return parameter->name;
+  for (size_t p = 0; p < slots_.size(); ++p) {
+    const Parameter& parameter = *parameters_->all()[p];
+    const LeafNode& leaf = parameter.variable.leaf();
+    if (updated_[p] && leaf.has_gradient() && !IsFinite(leaf.gradient(), stream)) return parameter.name;
   }
   return "";
-}
-
-absl::uint128 DenseOptimizer::Hash() const {
-  absl::uint128 sum = 0;
-  const auto& all = parameters_->all();
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (all[i]->served && !holds_served_) continue;
-    sum += HashTensor(all[i]->name, 0, parameters_->ToHost(all[i]->variable.value()));
-    for (size_t s = 0; s < slots_[i].size(); ++s) {
-      sum += HashTensor(all[i]->name, static_cast<uint32_t>(s) + 1, parameters_->ToHost(slots_[i][s]));
-    }
-  }
-  return sum;
 }
 
 }  // namespace tandem::optim

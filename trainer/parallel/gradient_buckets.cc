@@ -3,7 +3,7 @@
 #include "kernels/base/status_macros.h"
 #include "kernels/elementwise.h"
 
-namespace tandem {
+namespace tandem::parallel {
 
 namespace {
 
@@ -101,4 +101,4 @@ void GradientBuckets::Finish(Context& context) {
   }
 }
 
-}  // namespace tandem
+}  // namespace tandem::parallel

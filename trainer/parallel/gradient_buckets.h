@@ -1,6 +1,6 @@
 // Gradients of parameters side by side in a few large pieces of memory, so that many travel as one. Buckets follow the reverse order
 // of the parameters, in which a backward pass completes them; of several passes in a step (gradient accumulation) only the last one
-// completes any. What becomes of a complete bucket is the owner's: an all-reduce (parallel/ddp), a push (remote/remote_parameters).
+// completes any. What becomes of a complete bucket is the owner's: an all-reduce (Ddp), a push (ServedParameters).
 // Thread rule: the step's thread.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/autograd/parameter.h"
 
-namespace tandem {
+namespace tandem::parallel {
 
 struct GradientBucketOptions {
   size_t bucket_bytes = 25 << 20;
@@ -65,4 +65,4 @@ class GradientBuckets {
   bool last_pass_ = true;
 };
 
-}  // namespace tandem
+}  // namespace tandem::parallel

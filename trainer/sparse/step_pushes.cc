@@ -1,10 +1,17 @@
 #include "trainer/sparse/step_pushes.h"
 
+#include "kernels/base/check.h"
+
 namespace tandem::sparse {
 
 StepPushes::~StepPushes() {
   // A client reads the buffers until its futures complete; after a failure they complete as soon as it is aborted.
   for (Pushed& pushed : pushes_) pushed.done.Wait(absl::InfiniteFuture()).IgnoreError();
+}
+
+void StepPushes::Begin(uint64_t step) {
+  TANDEM_CHECK(pushes_.empty());
+  step_ = step;
 }
 
 void StepPushes::Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays) {
@@ -23,6 +30,7 @@ void StepPushes::AwaitPushes(Context& context) {
     context.Fail(pushed.done.Wait(context.deadline()).status());
     if (context.failed()) return;
   }
+  pushes_.clear();
 }
 
 }  // namespace tandem::sparse

@@ -14,10 +14,12 @@ namespace tandem::sparse {
 
 class StepPushes {
  public:
-  // `slice` is this trainer's place in the step's summation order.
-  StepPushes(ps::Client* client, uint64_t step, uint32_t slice)
-      : client_(client), step_(step), slice_(slice) {}
+  // `slice` is this trainer's place in the summation order of each step.
+  StepPushes(ps::Client* client, uint32_t slice) : client_(client), slice_(slice) {}
   ~StepPushes();
+
+  // Begins step `step`. REQUIRES: the pushes of the step before have been awaited.
+  void Begin(uint64_t step);
 
   uint64_t step() const { return step_; }
   // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged. `stays`: nobody writes to the gradients' memory
@@ -25,7 +27,7 @@ class StepPushes {
   void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays);
   // Sends gradients [bags, dim] of bags whose arrays `owner` keeps alive.
   void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
-  // Waits until every push is acknowledged; the first failure fails the context.
+  // Waits until every push is acknowledged, and lets go of its arrays. The first failure fails the context.
   void AwaitPushes(Context& context);
 
  private:
@@ -35,8 +37,8 @@ class StepPushes {
     rpc::Future<rpc::Done> done;
   };
   ps::Client* client_;
-  const uint64_t step_;
   const uint32_t slice_;
+  uint64_t step_ = 0;
   std::vector<Pushed> pushes_;
 };
 

@@ -33,10 +33,10 @@ class CountingRun {
   }
 
   absl::Status Write(const std::string& folder, uint64_t step, uint64_t best_step) {
+    const optim::DenseState state = optimizer_.State();
     WriteArgs args{.folder = folder,
                    .manifest = {},
-                   .parameters = &parameters_,
-                   .optimizer = &optimizer_,
+                   .state = &state,
                    .client = &client_,
                    .keep = kKeep,
                    .deadline = Deadline()};
@@ -49,7 +49,7 @@ class CountingRun {
   // Loads, and checks that all is of one step.
   absl::StatusOr<CheckpointManifest> Restore(const std::string& folder, Choice choice) {
     ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(folder, choice));
-    RETURN_IF_ERROR(LoadState(checkpoint, parameters_, optimizer_));
+    RETURN_IF_ERROR(LoadState(checkpoint, optimizer_.State()));
     RETURN_IF_ERROR(LoadRows(checkpoint, client_, Deadline()));
     const float step = static_cast<float>(checkpoint.manifest.step());
     std::vector<float> rows(ids_.size());

@@ -42,10 +42,10 @@ TEST_F(InspectTest, LongAndHostileNamesAreShortenedAndEscaped) {
   parameters.Constant(long_name, Shape{1000000}, 0);
   parameters.Constant("red\x1b[31m", Shape{1}, 0);
   const optim::DenseOptimizer optimizer({}, &parameters);
+  const optim::DenseState state = optimizer.State();
   WriteArgs args{.folder = folder_.path(),
                  .manifest = {},
-                 .parameters = &parameters,
-                 .optimizer = &optimizer,
+                 .state = &state,
                  .client = &run_.client(),
                  .keep = 1,
                  .deadline = absl::Now() + absl::Seconds(30)};
@@ -62,10 +62,10 @@ TEST_F(InspectTest, LongAndHostileNamesAreShortenedAndEscaped) {
 
 TEST_F(InspectTest, SymbolsOfATextAreEscapedAndCut) {
   const auto write = [&](const std::string& symbols) {
+    const optim::DenseState state = run_.optimizer().State();
     WriteArgs args{.folder = folder_.path(),
                    .manifest = {},
-                   .parameters = &run_.parameters(),
-                   .optimizer = &run_.optimizer(),
+                   .state = &state,
                    .client = &run_.client(),
                    .keep = 1,
                    .deadline = absl::Now() + absl::Seconds(30)};

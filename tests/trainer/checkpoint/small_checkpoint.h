@@ -75,10 +75,10 @@ class SmallRun {
 
   // `best_step` is what the run knows then.
   absl::Status Write(const std::string& folder, uint64_t step, int keep = 1, uint64_t best_step = 0) {
+    const optim::DenseState state = optimizer_->State();
     WriteArgs args{.folder = folder,
                    .manifest = {},
-                   .parameters = &parameters_,
-                   .optimizer = optimizer_.get(),
+                   .state = &state,
                    .client = &client_,
                    .keep = keep,
                    .deadline = absl::Now() + absl::Seconds(30)};
@@ -93,7 +93,7 @@ class SmallRun {
 
   // params_hash.
   absl::uint128 Hash() {
-    return optimizer_->Hash() + client_.Hash().Wait(absl::Now() + absl::Seconds(30)).value().hash;
+    return optimizer_->State().Hash() + client_.Hash().Wait(absl::Now() + absl::Seconds(30)).value().hash;
   }
 
   ParameterSet& parameters() { return parameters_; }

@@ -20,15 +20,15 @@ class StateTest : public CheckpointTest {
   // Loading into `model` is refused with `word` and leaves it as it is.
   void ExpectRefused(ParameterSet& model, const char* word, optim::Kind kind = optim::Kind::ADAM) {
     optim::DenseOptimizer optimizer({.kind = kind}, &model);
-    const absl::uint128 before = optimizer.Hash();
+    const absl::uint128 before = optimizer.State().Hash();
     for (bool state : {false, true}) {
       if (!state && kind != optim::Kind::ADAM) continue;  // parameters do not care
-      const absl::Status status = state ? LoadState(Open(), model, optimizer) : LoadParameters(Open(), model);
+      const absl::Status status = state ? LoadState(Open(), optimizer.State()) : LoadParameters(Open(), model);
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
       EXPECT_NE(status.message().find(word), absl::string_view::npos) << status << "\nwanted: " << word;
       EXPECT_NE(status.message().find("step-00000002/dense.safetensors"), absl::string_view::npos) << status;
     }
-    EXPECT_EQ(optimizer.Hash(), before);
+    EXPECT_EQ(optimizer.State().Hash(), before);
   }
 };
 
@@ -38,7 +38,7 @@ TEST_F(StateTest, RunGoesOnBitForBit) {
   for (int num_workers : {1, 3}) {
     SmallRun resumed(num_workers, /*seed=*/99);
     EXPECT_NE(resumed.Hash(), saved);
-    ASSERT_TRUE(LoadState(Open(), resumed.parameters(), resumed.optimizer()).ok());
+    ASSERT_TRUE(LoadState(Open(), resumed.optimizer().State()).ok());
     const absl::Status rows = LoadRows(Open(), resumed.client(), absl::Now() + absl::Seconds(30));
     ASSERT_TRUE(rows.ok()) << rows;
     EXPECT_EQ(resumed.Hash(), saved);
@@ -136,7 +136,7 @@ TEST_F(StateTest, ASlotThatIsNotFiniteIsRefusedOnlyWhereSlotsAreLoaded) {
   SpoilTensor(folder_ / "step-00000002", "layer.bias#m");
   SmallRun other(1, /*seed=*/99);
   EXPECT_TRUE(LoadParameters(Open(), other.parameters()).ok());
-  const absl::Status state = LoadState(Open(), other.parameters(), other.optimizer());
+  const absl::Status state = LoadState(Open(), other.optimizer().State());
   EXPECT_TRUE(absl::IsFailedPrecondition(state)) << state;
   EXPECT_NE(state.message().find("parameter layer.bias#m is not finite"), absl::string_view::npos) << state;
 }

@@ -207,11 +207,13 @@ TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
   Job job;
   job.add_parameters()->set_match("b");
   job.mutable_parameters(0)->set_placement(Job::PS);
-  ASSERT_TRUE(job::PlaceParameters(job, &parameters).ok());
+  const auto placements = job::PlacementsOf(job, parameters);
+  ASSERT_TRUE(placements.ok());
   ThreadPool pool(1);
   Stream stream(&pool);
   const auto groups = comm::ThreadGroup::Create(1, "dp");
-  const auto ddp = parallel::Ddp::Create(&parameters, groups[0].get(), &stream, {});
+  const auto replicated = PlacedAs(parameters, *placements, parallel::Placement::REPLICATED);
+  const auto ddp = parallel::Ddp::Create(&parameters, replicated, groups[0].get(), &stream, {});
   ASSERT_TRUE(ddp.ok());
   (*ddp)->BeginStep(1);
   Context context({.stream = &stream});

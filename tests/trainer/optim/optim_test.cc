@@ -110,7 +110,7 @@ class CutParameters {
       norm_ = optimizer.GradientSquaredNorm(fixture_.stream());
       optimizer.Update(step, 0.1, 0.5, fixture_.stream());
     }
-    hash_ = optimizer.Hash();
+    hash_ = optimizer.State().Hash();
   }
 
   const ParameterSet& set() const { return set_; }
@@ -168,14 +168,14 @@ TEST(DenseOptimizerTest, HashCoversWeightsAndSlots) {
   ParameterSet parameters(1, DType::F32);
   parameters.Normal("w", Shape{2, 2}, 1);
   optim::DenseOptimizer adam({.kind = optim::Kind::ADAM}, &parameters);
-  const absl::uint128 before = adam.Hash();
+  const absl::uint128 before = adam.State().Hash();
   adam.slots(0)[1].Set(3, 1);
-  const absl::uint128 slot_changed = adam.Hash();
+  const absl::uint128 slot_changed = adam.State().Hash();
   EXPECT_NE(before, slot_changed);
   adam.slots(0)[1].Set(3, 0);
-  EXPECT_EQ(before, adam.Hash());
+  EXPECT_EQ(before, adam.State().Hash());
   parameters.all()[0]->variable.value().Set(0, 9);
-  EXPECT_NE(before, adam.Hash());
+  EXPECT_NE(before, adam.State().Hash());
 }
 
 TEST(DenseOptimizerTest, SquaredNormSumsOverAllParameters) {

@@ -46,7 +46,8 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
     Context context(fixture.Options(1));
     const sparse::BagIds bags{{9, 4, 9, 2}, {0, 3, 3, 4}, {0.5f, 2, -1, 3}};
     {
-      sparse::StepPushes autograd(&client, 1, 0);
+      sparse::StepPushes autograd(&client, 0);
+      autograd.Begin(1);
       sparse::PooledEmbedding pooled(&client, 1, kDim, pooling);
       const auto pulled = pooled.Pull(1, true, bags);
       const Variable there = pooled.Enter(context, *pulled, autograd);
@@ -83,7 +84,8 @@ class ServedBagModule : public remote::Module {
       sparse::StepPushes pushes;
       std::unique_ptr<sparse::PulledBags> pulled;
     };
-    const auto call = std::make_shared<Call>(Call{sparse::StepPushes(client_, 1, 0), nullptr});
+    const auto call = std::make_shared<Call>(Call{sparse::StepPushes(client_, 0), nullptr});
+    call->pushes.Begin(1);
     sparse::BagIds bags;
     for (int64_t i = 0; i < inputs[0].value().num_elements(); ++i) bags.ids.push_back(static_cast<uint64_t>(inputs[0].value().At(i)));
     bags.offsets = {0, bags.ids.size()};
@@ -132,7 +134,8 @@ TEST(PooledEmbeddingTest, AFailedPullFailsTheContext) {
   ps::LocalClient client(host, 0, 1);
   StepFixture fixture;
   Context context(fixture.Options(1));
-  sparse::StepPushes autograd(&client, 1, 0);
+  sparse::StepPushes autograd(&client, 0);
+  autograd.Begin(1);
   sparse::PooledEmbedding pooled(&client, 1, kDim, Pooling::SUM);
   const auto pulled = pooled.Pull(1, true, {{9, 4}, {0, 3}, {}});
   pooled.Enter(context, *pulled, autograd);

@@ -3,16 +3,23 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status_macros.h"
+#include "trainer/parallel/placement.h"
 
 namespace tandem::parallel {
 
-absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters, comm::ProcessGroup* group,
-                                                 Stream* stream, const DdpOptions& options) {
+absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters, comm::ProcessGroup* group, Stream* stream,
+                                                 const DdpOptions& options) {
+  const Placements all(parameters->all().size(), Placement::REPLICATED);
+  return Create(parameters, PlacedAs(*parameters, all, Placement::REPLICATED), group, stream, options);
+}
+
+absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters, const std::vector<Parameter*>& members,
+                                                 comm::ProcessGroup* group, Stream* stream, const DdpOptions& options) {
   std::unique_ptr<Ddp> ddp(new Ddp(group, stream));
   GradientBucketOptions buckets{.bucket_bytes = options.bucket_bytes, .first_bucket_bytes = options.first_bucket_bytes};
   if (group->size() > 1) buckets.allocate = [group](size_t bytes) { return group->Allocate(bytes); };
   const auto launch = [ddp = ddp.get()](Context&, size_t) { ddp->LaunchReady(); };
-  ASSIGN_OR_RETURN(ddp->gradients_, GradientBuckets::Create(*parameters, parameters->Served(false), stream, buckets, launch));
+  ASSIGN_OR_RETURN(ddp->gradients_, GradientBuckets::Create(*parameters, members, stream, buckets, launch));
   return ddp;
 }
 
@@ -29,7 +36,7 @@ void Ddp::BeginStep(int num_passes) {
   gradients_->BeginStep(num_passes);
 }
 
-void Ddp::AcceptGradients() {
+void Ddp::Replay() {
   gradients_->AcceptGradients();
   next_bucket_ = gradients_->buckets().size();
 }
@@ -38,7 +45,7 @@ void Ddp::LaunchReady() {
   const auto& buckets = gradients_->buckets();
   while (next_bucket_ < buckets.size() && buckets[next_bucket_].missing == 0) {
     if (group_->size() > 1) {  // the gradients of one replica are the sum
-      if (on_complete_) on_complete_(next_bucket_);
+      if (on_bucket_) on_bucket_(next_bucket_);
       else Reduce(next_bucket_);
     }
     ++next_bucket_;

@@ -6,10 +6,12 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "trainer/parallel/gradient_buckets.h"
+#include "trainer/parallel/gradient_sync.h"
 #include "trainer/comm/process_group.h"
 
 namespace tandem::parallel {
@@ -19,28 +21,24 @@ struct DdpOptions {
   size_t first_bucket_bytes = GradientBucketOptions().first_bucket_bytes;
 };
 
-class Ddp {
+class Ddp final : public GradientSync {
  public:
-  // Places the gradients of all parameters that are not served in buckets of the group's memory. Collective over `group`, whose arrays
+  // Places the gradients of all parameters, or of `members` alone, in buckets of the group's memory. Collective over `group`, whose arrays
   // lie where the parameters do if it has several ranks.
-  static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, comm::ProcessGroup* group,
-                                                     Stream* stream, const DdpOptions& options);
-  ~Ddp();
+  static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, comm::ProcessGroup* group, Stream* stream,
+                                                     const DdpOptions& options);
+  static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, const std::vector<Parameter*>& members,
+                                                     comm::ProcessGroup* group, Stream* stream, const DdpOptions& options);
+  ~Ddp() override;
 
-  // Clears gradients. `num_passes` backward passes make this step: only the last one reduces.
-  void BeginStep(int num_passes);
-  // Called before each pass, 0 .. num_passes - 1.
-  void BeginPass(int pass) { gradients_->BeginPass(pass); }
-  // What is told in place of the sum over replicas where passes are recorded: a bucket of several replicas is complete. Null: none is.
-  void set_on_complete(std::function<void(size_t bucket)> on_complete) { on_complete_ = std::move(on_complete); }
-  // In place of the passes: what an earlier step's gave the stream is run again, and fills the buckets. The caller says when each is
-  // full, in their order (Reduce), unless there is one replica.
-  void AcceptGradients();
-  // Launches the bucket's all-reduce behind what the stream was given so far.
-  void Reduce(size_t bucket);
-  // After the last pass: launches what no gradient reached (as zeros), waits for every bucket, fails the context if one
-  // fails. Afterwards all gradients are sums over replicas.
-  void Finish(Context& context);
+  void BeginStep(int num_passes) override;
+  void BeginPass(int pass) override { gradients_->BeginPass(pass); }
+  // Waits for every bucket. Afterwards all gradients are sums over replicas.
+  void Finish(Context& context) override;
+  // Told of buckets of several replicas alone: the gradients of one are the sum.
+  void OnBucket(std::function<void(size_t bucket)> on_bucket) override { on_bucket_ = std::move(on_bucket); }
+  void Replay() override;
+  void Reduce(size_t bucket) override;
 
  private:
   Ddp(comm::ProcessGroup* group, Stream* stream) : group_(group), stream_(stream) {}
@@ -49,7 +47,7 @@ class Ddp {
   comm::ProcessGroup* group_;
   Stream* stream_;
   std::unique_ptr<GradientBuckets> gradients_;
-  std::function<void(size_t)> on_complete_;
+  std::function<void(size_t)> on_bucket_;
   size_t next_bucket_ = 0;        // the first not launched
   std::vector<comm::Work> work_;  // of this step
 };

@@ -31,9 +31,10 @@ void ForEachRun(const GradientBuckets::Member& member, const Visit& visit) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(ps::Client* client, ParameterSet* parameters,
-                                                                           const std::vector<Part>& parts, Stream* stream) {
+                                                                           const std::vector<Part>& parts, sparse::StepPushes* pushes,
+                                                                           Stream* stream) {
   TANDEM_CHECK(parameters->dtype() == DType::F32 && !parameters->device().is_cuda());
-  std::unique_ptr<ServedParameters> made(new ServedParameters(client, stream));
+  std::unique_ptr<ServedParameters> made(new ServedParameters(client, pushes, stream));
   made->parameters_ = parameters;
   for (const Part& part : parts) {
     Table& table = *made->tables_.emplace_back(std::make_unique<Table>());
@@ -70,22 +71,38 @@ absl::Status ServedParameters::ForEachBucket(const Visit& visit) const {
   return absl::OkStatus();
 }
 
-std::vector<float*> ServedParameters::ArraysOf(const Parameter* parameter, const optim::DenseOptimizer* optimizer) const {
-  std::vector<float*> arrays = {parameter->variable.value().data<float>()};
-  if (optimizer == nullptr) return arrays;
-  const auto& all = parameters_->all();
-  const auto place = std::find_if(all.begin(), all.end(), [=](const auto& other) { return other.get() == parameter; });
-  for (const Tensor& slot : optimizer->slots(static_cast<size_t>(place - all.begin()))) arrays.push_back(slot.data<float>());
+std::vector<float*> ServedParameters::ArraysOf(const optim::DenseState::Entry& entry) {
+  std::vector<float*> arrays = {entry.value.data<float>()};
+  for (const Tensor& slot : entry.slots) arrays.push_back(slot.data<float>());
   return arrays;
 }
 
-absl::Status ServedParameters::Assign(const optim::DenseOptimizer* optimizer, absl::Time deadline) const {
-  const size_t width = kChunk * (1 + (optimizer == nullptr ? 0 : optimizer->slot_names().size()));
+size_t ServedParameters::PlaceOf(const Parameter* parameter) const {
+  const auto& all = parameters_->all();
+  const auto place = std::find_if(all.begin(), all.end(), [=](const auto& other) { return other.get() == parameter; });
+  return static_cast<size_t>(place - all.begin());
+}
+
+void ServedParameters::AddEntries(optim::DenseState* state) const {
+  for (const auto& table : tables_) {
+    for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
+      for (const GradientBuckets::Member& member : bucket.members) {
+        optim::DenseState::Entry& entry = state->entries[PlaceOf(member.parameter)];
+        entry = {Tensor::Zeros(member.parameter->shape, DType::F32), {}};
+        for (size_t s = 0; s < state->slot_names.size(); ++s) entry.slots.push_back(Tensor::Zeros(member.parameter->shape, DType::F32));
+      }
+    }
+  }
+}
+
+absl::Status ServedParameters::WriteState(const optim::DenseState* state, absl::Time deadline) const {
+  const size_t width = kChunk * (1 + (state == nullptr ? 0 : state->slot_names.size()));
   return ForEachBucket([&](const Table& table, size_t b) {
     const std::vector<uint64_t>& ids = *table.bucket_ids[b];
     std::vector<float> rows(ids.size() * width);
     for (const GradientBuckets::Member& member : table.gradients->buckets()[b].members) {
-      const std::vector<float*> arrays = ArraysOf(member.parameter, optimizer);
+      const std::vector<float*> arrays =
+          ArraysOf(state == nullptr ? optim::DenseState::Entry{member.parameter->variable.value(), {}} : state->entries[PlaceOf(member.parameter)]);
       ForEachRun(member, [&](size_t chunk, size_t column, size_t element, size_t count) {
         for (size_t a = 0; a < arrays.size(); ++a) {
           std::memcpy(&rows[chunk * width + a * kChunk + column], arrays[a] + element, count * sizeof(float));
@@ -96,14 +113,14 @@ absl::Status ServedParameters::Assign(const optim::DenseOptimizer* optimizer, ab
   });
 }
 
-absl::Status ServedParameters::Read(optim::DenseOptimizer& optimizer, absl::Time deadline) const {
-  const size_t width = kChunk * (1 + optimizer.slot_names().size());
-  RETURN_IF_ERROR(ForEachBucket([&](const Table& table, size_t b) {
+absl::Status ServedParameters::ReadState(optim::DenseState* state, absl::Time deadline) const {
+  const size_t width = kChunk * (1 + state->slot_names.size());
+  return ForEachBucket([&](const Table& table, size_t b) {
     const std::vector<uint64_t>& ids = *table.bucket_ids[b];
     std::vector<float> rows(ids.size() * width);
     RETURN_IF_ERROR(client_->Read({table.number, ids, width, rows.data()}, deadline));
     for (const GradientBuckets::Member& member : table.gradients->buckets()[b].members) {
-      const std::vector<float*> arrays = ArraysOf(member.parameter, &optimizer);
+      const std::vector<float*> arrays = ArraysOf(state->entries[PlaceOf(member.parameter)]);
       ForEachRun(member, [&](size_t chunk, size_t column, size_t element, size_t count) {
         for (size_t a = 0; a < arrays.size(); ++a) {
           std::memcpy(arrays[a] + element, &rows[chunk * width + a * kChunk + column], count * sizeof(float));
@@ -111,12 +128,10 @@ absl::Status ServedParameters::Read(optim::DenseOptimizer& optimizer, absl::Time
       });
     }
     return absl::OkStatus();
-  }));
-  parameters_->RefreshShadows(*stream_);
-  return absl::OkStatus();
+  });
 }
 
-void ServedParameters::Pull(uint64_t step) {
+void ServedParameters::PullWeights(uint64_t step) {
   std::vector<ps::PullSegment> segments;
   for (const auto& table : tables_) segments.push_back({table->number, table->ids, static_cast<float*>(table->weights->data())});
   pulled_ = client_->Pull(step, /*create=*/false, std::move(segments));
@@ -146,11 +161,6 @@ void ServedParameters::ShowWeights() {
   }
 }
 
-void ServedParameters::Enter(Context& context, sparse::StepPushes& autograd) {
-  context.Fail(AwaitWeights(context.deadline()));
-  autograd_ = &autograd;
-}
-
 void ServedParameters::BeginStep(int num_passes) {
   finite_ = true;
   for (const auto& table : tables_) table->gradients->BeginStep(num_passes);
@@ -170,10 +180,11 @@ void ServedParameters::Push(Context& context, const Table& table, size_t bucket)
     finite_ = false;
     return;
   }
-  autograd_->Push(table.number, ids, gradients, /*stays=*/false);  // the next step fills the bucket again
+  pushes_->Push(table.number, ids, gradients, /*stays=*/false);  // the next step fills the bucket again
 }
 
-std::string ServedParameters::FirstNonFinite() const {
+std::optional<std::string> ServedParameters::KeptBack() const {
+  if (finite_) return std::nullopt;
   for (const auto& table : tables_) {
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "ps/client/client.h"
+#include "kernels/base/check.h"
+#include "trainer/optim/dense_state.h"
 #include "trainer/parallel/gradient_buckets.h"
-#include "trainer/optim/dense_optimizer.h"
+#include "trainer/parallel/gradient_sync.h"
 #include "trainer/sparse/step_pushes.h"
 
 namespace tandem::parallel {
@@ -21,41 +23,33 @@ namespace tandem::parallel {
 // Large enough that ids and row headers are 2 % of a chunk and its record, small enough that a small model's spread over servers.
 inline constexpr uint32_t kChunk = 1024;
 
-class ServedParameters {
+class ServedParameters final : public GradientSync {
  public:
   // One dense table and what lies in it, in order.
   struct Part {
     uint32_t table = 0;
     std::vector<Parameter*> parameters;
   };
-  // `parameters` has those of all parts. Client, parameters and stream outlive it.
+  // `parameters` has those of all parts. Pushes go where `pushes` collects those of the step. All pointers outlive the object.
   static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(ps::Client* client, ParameterSet* parameters,
-                                                                  const std::vector<Part>& parts, Stream* stream);
-  ~ServedParameters();  // waits for a pull, which writes into its memory
+                                                                  const std::vector<Part>& parts, sparse::StepPushes* pushes, Stream* stream);
+  ~ServedParameters() override;  // waits for a pull, which writes into its memory
 
-  // Gives the servers this replica's values; `optimizer`, if not null, holds the slots to go with them, else they begin anew.
-  absl::Status Assign(const optim::DenseOptimizer* optimizer, absl::Time deadline) const;
-  // Takes values, shadows included, and slots from the servers, as they are now. REQUIRES: `optimizer` holds the slots.
-  absl::Status Read(optim::DenseOptimizer& optimizer, absl::Time deadline) const;
+  void BeginStep(int num_passes) override;
+  void BeginPass(int pass) override;
+  void Finish(Context& context) override;
+  std::optional<std::string> KeptBack() const override;
+  // Passes with served parameters are not recorded.
+  void OnBucket(std::function<void(size_t)> on_bucket) override { TANDEM_CHECK(on_bucket == nullptr); }
+  void Replay() override { TANDEM_CHECK(false); }
+  void Reduce(size_t) override { TANDEM_CHECK(false); }
 
-  // Asks for the weights that step `step` will use.
-  void Pull(uint64_t step);
-  // Waits for what Pull asked for, and makes it the parameters' values, shadows included.
-  absl::Status AwaitWeights(absl::Time deadline);
-  // Likewise once more, after a Read, whose values have not been rounded on the wire. REQUIRES: AwaitWeights.
-  void ShowWeights();
+  void PullWeights(uint64_t step) override;
+  absl::Status AwaitWeights(absl::Time deadline) override;
 
-  // A step: its weights are there and its gradients go where `autograd` collects pushes.
-  void Enter(Context& context, sparse::StepPushes& autograd);
-  // As GradientBuckets.
-  void BeginStep(int num_passes);
-  void BeginPass(int pass);
-  // After the last pass: the rest is pushed.
-  void Finish(Context& context);
-  // False if gradients of this step are not finite: such a bucket stays here, and no replica may apply the step.
-  bool finite() const { return finite_; }
-  // Names a parameter whose gradient on this replica is not finite. REQUIRES: finite() is false.
-  std::string FirstNonFinite() const;
+  void AddEntries(optim::DenseState* state) const override;
+  absl::Status ReadState(optim::DenseState* state, absl::Time deadline) const override;
+  absl::Status WriteState(const optim::DenseState* state, absl::Time deadline) const override;
 
  private:
   struct Table {
@@ -66,21 +60,25 @@ class ServedParameters {
     std::shared_ptr<Buffer> weights;  // [ids, kChunk], as they arrive
   };
 
-  ServedParameters(ps::Client* client, Stream* stream) : client_(client), stream_(stream) {}
+  ServedParameters(ps::Client* client, sparse::StepPushes* pushes, Stream* stream) : client_(client), pushes_(pushes), stream_(stream) {}
   void Push(Context& context, const Table& table, size_t bucket);
   // Calls visit(table, bucket number) for all buckets, up to the first error.
   template <class Visit>
   absl::Status ForEachBucket(const Visit& visit) const;
-  // A parameter's value and slots, in the order of a row's numbers.
-  std::vector<float*> ArraysOf(const Parameter* parameter, const optim::DenseOptimizer* optimizer) const;
+  // The value and the slots of an entry, in the order of a row's numbers.
+  static std::vector<float*> ArraysOf(const optim::DenseState::Entry& entry);
+  // The place of a parameter in the set.
+  size_t PlaceOf(const Parameter* parameter) const;
+  // Makes the weights that have arrived the parameters' values, shadows included.
+  void ShowWeights();
 
   ps::Client* const client_;
+  sparse::StepPushes* const pushes_;
   Stream* const stream_;
   ParameterSet* parameters_ = nullptr;
   std::vector<std::unique_ptr<Table>> tables_;
   rpc::Future<rpc::Done> pulled_;
-  sparse::StepPushes* autograd_ = nullptr;  // of the step
-  bool finite_ = true;
+  bool finite_ = true;  // of all gradients of this step
 };
 
 }  // namespace tandem::parallel

@@ -1,0 +1,26 @@
+#include "trainer/loop/make_gradient_sync.h"
+
+#include <utility>
+#include <vector>
+
+#include "kernels/base/status_macros.h"
+#include "trainer/job/parameter_placement.h"
+#include "trainer/parallel/combined_sync.h"
+#include "trainer/parallel/data_parallel/ddp.h"
+#include "trainer/parallel/served/served_parameters.h"
+
+namespace tandem::loop {
+
+absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(const Job& job, const GradientSyncArgs& args) {
+  const std::vector<Parameter*> replicated = PlacedAs(*args.parameters, args.placements, parallel::Placement::REPLICATED);
+  std::vector<std::unique_ptr<parallel::GradientSync>> parts;
+  if (job::ServesParameters(job)) {  // first: the rest of the pushes leaves before all-reduces are awaited
+    ASSIGN_OR_RETURN(parts.emplace_back(), parallel::ServedParameters::Create(args.client, args.parameters,
+                                                                  job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes,
+                                                                  args.stream));
+  }
+  ASSIGN_OR_RETURN(parts.emplace_back(), parallel::Ddp::Create(args.parameters, replicated, args.group, args.stream, {}));
+  return std::make_unique<parallel::CombinedSync>(std::move(parts));
+}
+
+}  // namespace tandem::loop

@@ -1,0 +1,36 @@
+// Several GradientSyncs as one, each with parameters of its own. Calls go to all of them, in order.
+// Thread rule: the step's thread.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/parallel/gradient_sync.h"
+
+namespace tandem::parallel {
+
+class CombinedSync final : public GradientSync {
+ public:
+  explicit CombinedSync(std::vector<std::unique_ptr<GradientSync>> parts) : parts_(std::move(parts)) {}
+
+  void BeginStep(int num_passes) override;
+  void BeginPass(int pass) override;
+  void Finish(Context& context) override;
+  std::optional<std::string> KeptBack() const override;
+  // Passes are recorded with one part alone, because a bucket is known by its number in its part.
+  void OnBucket(std::function<void(size_t bucket)> on_bucket) override;
+  void Replay() override;
+  void Reduce(size_t bucket) override;
+  void PullWeights(uint64_t step) override;
+  absl::Status AwaitWeights(absl::Time deadline) override;
+  void AddEntries(optim::DenseState* state) const override;
+  absl::Status ReadState(optim::DenseState* state, absl::Time deadline) const override;
+  absl::Status WriteState(const optim::DenseState* state, absl::Time deadline) const override;
+
+ private:
+  GradientSync& only() const;
+
+  const std::vector<std::unique_ptr<GradientSync>> parts_;
+};
+
+}  // namespace tandem::parallel
