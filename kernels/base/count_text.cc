@@ -5,9 +5,13 @@
 namespace tandem {
 
 std::string CountText(double value) {
-  std::string digits = absl::StrFormat("%.0f", value);
-  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(static_cast<size_t>(i), ",");
-  return digits;
+  const std::string digits = absl::StrFormat("%.0f", value);
+  std::string text;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) text += ',';
+    text += digits[i];
+  }
+  return text;
 }
 
 }  // namespace tandem

@@ -134,13 +134,13 @@ class Replica {
   const std::unique_ptr<tasks::Task> task_;
   const absl::StatusOr<parallel::Placements> placements_;
   optim::DenseOptimizer dense_;
+  sparse::StepPushes pushes_;  // of the step
   const int64_t total_steps_;
   sparse::StepOptimizer optimizer_;
   RunState state_;
   DType compute_ = DType::F32;  // of the training steps
   double peak_flops_ = 0;       // with them, of a device whose peak is known
   report::StepClock clock_{&stream_};
-  sparse::StepPushes pushes_;  // of the step
   std::unique_ptr<parallel::GradientSync> sync_;
   std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<report::RunTrace> trace_;
