@@ -27,8 +27,7 @@ namespace tandem::ps {
 // a product (Lemire, "Fast Random Integer Generation in an Interval", 2019). An id lies in its home
 // line or soon after. A slot holds the id's number in the column and the hash bits that the
 // position does not imply. So eight bytes tell ids apart exactly (Cleary, "Compact hash tables
-// using bidirectional linear probing", 1984). The n-th id of column c has the number n * 1,024 + c,
-// for good.
+// using bidirectional linear probing", 1984).
 class IdIndex {
  public:
   static constexpr uint64_t kNone = ~uint64_t{0};
