@@ -1,5 +1,5 @@
-// Loops over updated rows. The widest vectors are chosen once for all rows of a call, because
-// choosing once for each row takes as long as a short row's update.
+// Loops over updated rows. The loops choose the widest vectors once for all rows of a call.
+// Choosing once for each row would take as long as a short row's update.
 // Thread rule: functions of their arguments.
 #pragma once
 

@@ -60,7 +60,8 @@ class SparseOptimizer {
 
 // The optimizer's name in a job: "ROWWISE_ADAGRAD".
 std::string NameOf(tandem::SparseOptimizer optimizer);
-// InvalidArgument, naming the table and the field, unless the optimizer, its numbers and its mode make sense.
+// InvalidArgument, naming the table and the field, unless the optimizer, its numbers and its mode
+// make sense.
 absl::Status CheckOptimizer(const TableSpec& spec);
 // REQUIRES: CheckOptimizer(spec).ok().
 std::unique_ptr<SparseOptimizer> MakeSparseOptimizer(const TableSpec& spec);
