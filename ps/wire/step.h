@@ -32,7 +32,7 @@ struct CommitArgs {
   std::vector<TableRateValue> rates;
   float gradient_scale = 1;
   bool skip = false;
-  // The tables are about to be read. A client that keeps gradients back (client_cached, client_geo)
+  // The tables are about to be read. A client that keeps gradients back (CachedClient, GeoClient)
   // pushes all of them in this step.
   bool flush = false;
 
