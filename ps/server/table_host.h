@@ -41,8 +41,8 @@ struct PullPart {
   uint32_t* versions = nullptr;  // like PullSegment's; read and written before the callback
   uint32_t read_bound = 0;
   WireFormat format = WIRE_F32;  // format of the rows
-  // u32[count], ascending, or null. If not null, the pull sums rows: rows[row_of[i]] += weights[i]
-  // * row(ids[i]), in the order of the ids. Then `rows` are f32 and zero, and ids may repeat.
+  // u32[count], ascending, or null. If not null, the pull adds weights[i] * row(ids[i]) to
+  // rows[row_of[i]], in the order of the ids. Then `rows` are f32 and zero, and ids may repeat.
   // `row_of` and `weights` are read before the callback.
   const uint32_t* row_of = nullptr;
   const void* weights = nullptr;  // f32[count] at any alignment; null: all 1

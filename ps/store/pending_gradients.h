@@ -20,7 +20,7 @@ namespace tandem::ps {
 
 class PendingGradients {
  public:
-  // the number of a row that is not in the table
+  // The number of a row that is not in the table.
   static constexpr uint64_t kAbsent = IdIndex::kNone;
   // One gradient row of a push.
   struct Gradient {

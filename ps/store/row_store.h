@@ -78,10 +78,10 @@ class RowStore {
   void CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
                    absl::Span<const uint32_t> positions = {}) const;
   // True if memory is prefetched into the first cache, where this processor is faster that way.
-  // Lines in flight to the first cache hold one of its few buffers, and visits wait for a free
-  // buffer. An Intel core of 2024 has 16 buffers. On that core, prefetching into the first cache
-  // made a gather of 10M rows a quarter slower. On AMD Zen 5, prefetching into the second cache
-  // makes the gather a quarter slower.
+  // Each line in flight to the first cache holds one of the cache's few buffers, and visits wait
+  // for a free buffer. An Intel core of 2024 has 16 buffers. On that core, prefetching into the
+  // first cache made a gather of 10M rows a quarter slower. On AMD Zen 5, prefetching into the
+  // second cache makes the gather a quarter slower.
   static bool FetchesNear() { return fetches_near; }
   // Lets tests run the code for other processors. Call before other threads have a store.
   static void SetFetchesNear(bool near) { fetches_near = near; }
@@ -91,7 +91,7 @@ class RowStore {
   static bool fetches_near;
   static const size_t near_bytes_ahead;
 
-  // at most Away::kMaxIds ids
+  // Finds at most Away::kMaxIds ids.
   size_t FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
   // CopyPresent with copy(target, source). fetch(source) prefetches records ahead.
   template <class Fetch, class Copy>

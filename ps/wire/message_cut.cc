@@ -11,8 +11,7 @@ namespace {
 size_t MessageBytes(size_t row_bytes) { return sizeof(uint64_t) + row_bytes; }
 
 // The size at which all messages of a server are about equal. A short last message would cost as
-// much as a whole one. And while a server receives one of two messages, the client can make the
-// other.
+// much as a whole one. With two equal messages, one can be received while the other is made.
 size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
                  size_t max_bytes) {
   size_t total = 0, widest = 0;
