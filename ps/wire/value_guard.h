@@ -27,6 +27,7 @@ struct ValueGuardStatistics {
   };
 
   // A row's sum that overflows counts as one row gradient.
+
   // Messages refused for a row gradient that was not finite, and sums that overflowed.
   uint64_t rejected = 0;
   uint64_t skipped = 0;   // row gradients dropped because they were not finite
