@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From nothing to a trained recommender: installs what is missing, builds `tandem`, generates an interaction log and trains
-# on it with one master, two parameter servers and two trainers on this machine.
+# Trains a recommender from nothing: installs missing packages, builds `tandem`, generates an
+# interaction log, and trains on this machine with one master, two parameter servers and two trainers.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,7 +12,8 @@ say "Installing what is missing"
 deploy/install_deps.sh
 
 say "Building tandem (some minutes the first time)"
-# A configured folder keeps its choices, so that a developer's build stays complete. CUDA's kernels take minutes: only for a GPU.
+# A configured folder keeps its choices, so that a developer's build stays complete. CUDA kernels
+# take minutes to build, so they are built only for a GPU.
 if [[ -f build/build.ninja ]]; then
   cmake --preset default >/dev/null
 else
@@ -24,7 +25,7 @@ cmake --build --preset default --target tandem --parallel "$(nproc)"
 
 say "Generating an interaction log"
 mkdir -p out
-# Small enough to train in a minute, with more in it than counting transitions can find.
+# The log trains in a minute, and has structure that counting transitions cannot find.
 build/tandem synthesize --out "$log" --users 16000 --items 200 --min-length 6 --max-length 14
 
 say "Training: 1 master, 2 parameter servers, 2 trainers"

@@ -1,5 +1,6 @@
-// A hybrid model in one file: an embedding bag on a worker, called remotely; dense layers on two trainers under DDP; one distributed
-// autograd context per step; a distributed optimizer for the bag. `hybrid_rpc` runs it all on this machine.
+// A hybrid model in one file: an embedding bag on a worker, called remotely, and dense layers on
+// two trainers under DDP. Each step has one distributed autograd context. A distributed optimizer
+// updates the bag. `hybrid_rpc` runs all processes on this machine.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@ constexpr int kTrainers = 2, kSteps = 300, kBatch = 16, kIdsOfBag = 6, kIds = 10
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
 
-// Bags of ids of which most have the label's remainder.
+// Bags of ids. Most ids of a bag equal its label modulo kClasses.
 struct Batch {
   Tensor ids = Tensor::Empty(Shape{kBatch * kIdsOfBag}, DType::I64), offsets = Tensor::Empty(Shape{kBatch + 1}, DType::I64);
   Tensor labels = Tensor::Empty(Shape{kBatch}, DType::I64);
@@ -49,7 +50,7 @@ Batch MakeBatch(uint64_t step, uint32_t rank) {
   return batch;
 }
 
-// The first trainer makes the bag at the worker and tells the others which object it is.
+// Trainer 0 makes the bag at the worker and tells the others its object number.
 absl::StatusOr<remote::RemoteModule> EmbeddingBag(remote::Host& host, rpc::MasterClient& master) {
   const std::string worker = master.assignment().MembersOf(WORKER)[0].address;
   if (master.assignment().rank == 0) {
@@ -127,7 +128,8 @@ absl::Status RunRole(Role role, const std::string& master_address) {
   return status;
 }
 
-// What a child reads on its standard input: no command line and no environment shows the job's secret.
+// Returns a pipe with the secret, for a child's standard input. So no command line and no
+// environment shows the job's secret.
 absl::StatusOr<int> PipeWith(const rpc::Secret& secret) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::UnavailableError("no pipe");
@@ -136,7 +138,7 @@ absl::StatusOr<int> PipeWith(const rpc::Secret& secret) {
   return ends[0];
 }
 
-// The master, here, and the others as processes of their own.
+// Runs the master in this process, and the other roles as processes of their own.
 absl::Status Launch() {
   ASSIGN_OR_RETURN(const rpc::Secret secret, rpc::Secret::Draw());
   rpc::MembershipOptions members;

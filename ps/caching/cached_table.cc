@@ -57,7 +57,7 @@ void CachedTable::AddGradients(uint64_t step, absl::Span<const uint64_t> ids, co
   for (size_t i = 0; i < ids.size(); ++i) {
     if (options_.write_bound == 0 && rows_.Find(ids[i]) == RowCache::kNone) continue;
     const float* gradient = gradients + i * dim_;
-    // What the servers would do, before it spoils a sum.
+    // Applies the servers' policy before the gradient spoils a sum.
     if (spec_.non_finite() != TableSpec::REJECT && !AllFinite(absl::MakeConstSpan(gradient, dim_))) {
       const bool skip = spec_.non_finite() == TableSpec::SKIP;
       if (options_.write_bound > 0) {
@@ -82,7 +82,7 @@ double CachedTable::GradientSquaredNorm() const {
 }
 
 void CachedTable::Show(uint32_t place, const float* gradient, const CommitArgs& args) {
-  // A push that they refuse.
+  // Servers refuse this push.
   if (!AllFinite(absl::MakeConstSpan(gradient, dim_))) return;
   optimizer_->Apply(weights(place), slots(place), gradient, spec_.dim(), args.step, args.RateOf(spec_.number()), args.gradient_scale);
 }

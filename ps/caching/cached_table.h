@@ -1,5 +1,6 @@
-// The rows that a trainer keeps of one table (RowCache), with their versions, this trainer's updates of them and, with a write bound,
-// gradients that are kept back. What a row promises: client_cached.h. A row with gradients kept back stays until they are pushed.
+// The rows of one table that a trainer caches (RowCache). Keeps their versions, this trainer's
+// updates and, with a write bound, gradients kept back. cached_client.h states what a row
+// guarantees. A row with gradients kept back stays in the cache until they are pushed.
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -23,9 +24,9 @@ struct CacheOptions {
   size_t rows_per_table = 0;
   uint32_t read_bound = 0;
   uint32_t write_bound = 0;
-  uint32_t trainer = 0;  // this one
+  uint32_t trainer = 0;  // the rank of this trainer
 
-  // Whether this trainer's updates show in rows that lack them.
+  // True if this trainer's updates show in rows that lack them.
   bool shows_own() const { return read_bound > 0 || write_bound > 0; }
 };
 
@@ -37,41 +38,49 @@ class CachedTable {
   size_t dim() const { return dim_; }
   bool keeps_back() const { return !kept_rows_.empty(); }
 
-  // Writes the rows that are here; versions as in PullSegment.
+  // Writes the cached rows to `rows`, and versions like PullSegment::versions.
   void Lookup(absl::Span<const uint64_t> ids, float* rows, uint32_t* versions);
-  // A row as the servers sent it; `row` becomes what the trainer is to see, which is kept, if there is room.
+  // Takes a row as the servers sent it. `row` becomes the row that the trainer is to see, which is
+  // cached if there is room.
   void Take(uint64_t id, uint32_t version, float* row);
-  // InvalidArgument unless ids are distinct, and the gradients finite or the table mends them.
+  // InvalidArgument unless ids are distinct. OutOfRange if a gradient is not finite and the table
+  // rejects such gradients.
   absl::Status CheckPush(uint64_t step, const PushSegment& segment);
-  // Adds to the open step's gradients; without a write bound of rows only that are here. REQUIRES: CheckPush, or no write bound.
+  // Adds to the open step's gradients. Without a write bound, only gradients of cached rows are
+  // added.
+  // REQUIRES: CheckPush was Ok, or there is no write bound.
   void AddGradients(uint64_t step, absl::Span<const uint64_t> ids, const float* gradients);
-  // Of gradients that go no further, with a write bound: without one servers get them too, and count.
+  // With a write bound: statistics of gradients that this client dropped or mended. Without a write
+  // bound servers get these gradients and count them.
   const ValueGuardStatistics& guarded() const { return guarded_; }
-  // Of the open step's.
+  // The squared norm of the open step's gradients.
   double GradientSquaredNorm() const;
   void DropGradients() { gradients_.Clear(); }
-  // The step is committed: its gradients show in rows that are here.
+  // After the step's commit: shows the step's gradients in cached rows.
   void ShowGradients(const CommitArgs& args);
-  // Likewise; gradients of rows that are here are kept back. What is to be pushed, scaled, is added to `ids` and `due`: gradients of other
-  // rows, and what has been kept for long enough.
+  // After the step's commit, with a write bound: shows and keeps back gradients of cached rows.
+  // Adds the gradients to be pushed, scaled, to `ids` and `due`. These are gradients of other rows,
+  // and gradients kept back for write_bound steps.
   void KeepGradients(const CommitArgs& args, std::vector<uint64_t>* ids, std::vector<float>* due);
   // OutOfRange, naming a row, if servers would refuse one of these sums.
   absl::Status CheckDue(const CommitArgs& args, const std::vector<uint64_t>& ids, const std::vector<float>& due);
-  // All rows but those with gradients kept back.
+  // Forgets all rows except rows with gradients kept back.
   void ForgetRows() { rows_.Clear(); }
 
  private:
   struct KeptRow {
-    uint64_t step;  // of the first gradient kept back
+    uint64_t step;  // step of the first gradient kept back
     uint32_t place;
   };
 
-  // What lies where in a row's values: slots only if own updates show, the other two only with a write bound.
+  // The layout of a row's values: weights, slots (only if own updates show), kept gradients and
+  // shown changes (only with a write bound).
   float* weights(uint32_t place) { return rows_.values(place); }
   float* slots(uint32_t place) { return weights(place) + dim_; }
-  float* kept(uint32_t place) { return slots(place) + num_slots_; }  // gradients, scaled
-  float* shown(uint32_t place) { return kept(place) + dim_; }        // what they added to the weights
-  // One update, as the servers will make it.
+  float* kept(uint32_t place) { return slots(place) + num_slots_; }  // gradients kept back, scaled
+  // What these gradients added to the weights.
+  float* shown(uint32_t place) { return kept(place) + dim_; }
+  // Applies one update, as the servers will.
   void Show(uint32_t place, const float* gradient, const CommitArgs& args);
   void Keep(uint32_t place, const float* gradient, const CommitArgs& args);
 

@@ -38,7 +38,8 @@ MissingRows CopiedTable::Read(uint64_t step, const PullSegment& segment) {
 }
 
 void CopiedTable::Enter(uint64_t step, MissingRows& fetched) {
-  std::vector<float> first_weights(fetched.rows.size());  // which make the copies, with their slots, and are not used
+  // Unused: the pull creates the copies and their slots.
+  std::vector<float> first_weights(fetched.rows.size());
   table_.Pull(/*step=*/0, fetched.ids, /*create=*/true, first_weights.data());
   for (size_t i = 0; i < fetched.ids.size(); ++i) {
     if (!window_.FindOrInsert(fetched.ids[i], ids_.size()).second) continue;
@@ -93,7 +94,7 @@ absl::Status CopiedTable::TakeDeltas(const CommitArgs& args, uint32_t trainer, u
   for (size_t place = 0; place < ids_.size(); ++place) {
     if (updated_[place]) ids->push_back(ids_[place]);
   }
-  std::sort(ids->begin(), ids->end());  // which makes them short on the wire
+  std::sort(ids->begin(), ids->end());  // ascending ids are short on the wire
   absl::Status wrong;
   for (const uint64_t id : *ids) {
     const float* const first = first_values_.data() + window_.Find(id) * dim();

@@ -1,6 +1,7 @@
-// A trainer's copies of one table's rows, and the window in which they are trained (client_geo.h): which rows are in use, what they were
-// when they came from the servers, and which were updated since. Copies are rows of a Table, in f32, with the job's optimizer; those of
-// earlier windows stay for their optimizer's state.
+// A trainer's copies of one table's rows, and the window in which they are trained (geo_client.h).
+// The window knows its rows, their first values from the servers, and which rows were updated.
+// Copies are f32 rows of a Table with the job's optimizer. Rows of earlier windows stay, because
+// the copy keeps their optimizer state.
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -15,11 +16,11 @@
 
 namespace tandem::ps {
 
-// Rows of a pull that the window lacks.
+// Rows of a pull that are not in the window.
 struct MissingRows {
   std::vector<uint64_t> ids;
-  std::vector<uint32_t> places;  // in the pull's segment
-  std::vector<float> rows;       // as servers have them
+  std::vector<uint32_t> places;  // places in the pull's segment
+  std::vector<float> rows;       // [ids, dim], as servers have them
 };
 
 class CopiedTable {
@@ -32,28 +33,33 @@ class CopiedTable {
   size_t memory_bytes() const { return table_.memory_bytes(); }
   ValueGuardStatistics guarded() const;
 
-  // Writes the rows that the window has, for step `step`. Of the others memory for rows is made.
+  // Writes the rows in the window, for step `step`. Returns the other rows, with memory for their
+  // values.
   MissingRows Read(uint64_t step, const PullSegment& segment);
-  // Rows as the servers have them. One that the window has already stays as it is, and its row in `fetched` becomes that.
+  // Adds rows as the servers have them to the window. A row that is in the window already stays as
+  // it is. The rows in `fetched` become the rows of the window.
   void Enter(uint64_t step, MissingRows& fetched);
-  // InvalidArgument unless the window has these distinct rows, and the gradients are finite or the table mends them.
+  // InvalidArgument unless ids are distinct and in the window. OutOfRange if a gradient is not
+  // finite and the table rejects such gradients.
   absl::Status CheckPush(uint32_t trainer, uint64_t step, const PushSegment& segment);
-  // Copies the gradients; `order` as Table's `sequence`. REQUIRES: CheckPush.
+  // Adds a copy of the gradients. `order` is the `sequence` of Table::Accumulate.
+  // REQUIRES: CheckPush was Ok.
   void Accumulate(uint32_t slice, uint64_t order, const PushSegment& segment);
   absl::uint128 GradientNorm() { return table_.GradientNorm(); }
-  // Whether a row was updated.
+  // Returns true if a row was updated.
   bool Commit(const CommitArgs& args);
-  // As Table's.
+  // Table::overflow of the copies.
   const absl::Status& overflow() const { return table_.overflow(); }
-  // Adds ids, ascending, and (first value - value) / num_trainers of the rows that were updated: the gradient that makes servers' rows,
-  // plain SGD at rate 1, follow. The window ends. OutOfRange, naming a row, if one of these numbers is not finite.
+  // Ends the window. Adds the ids of updated rows, ascending, and their gradients (first value -
+  // value) / num_trainers. With these gradients, plain SGD at rate 1 makes the servers' rows follow
+  // the copies. OutOfRange, naming a row, if a number is not finite.
   absl::Status TakeDeltas(const CommitArgs& args, uint32_t trainer, uint32_t num_trainers, std::vector<uint64_t>* ids,
                           std::vector<float>* gradients);
 
  private:
   Table table_;
   ValueGuardStatistics rejected_;
-  RowIndex window_;  // id -> place in the three below
+  RowIndex window_;  // id -> place in the three vectors below
   std::vector<uint64_t> ids_;
   std::vector<float> first_values_;  // [ids, dim]
   std::vector<bool> updated_;

@@ -13,7 +13,7 @@
 namespace tandem::ps {
 namespace {
 
-// So many ids ahead the index is fetched into the cache.
+// How many ids ahead the index is prefetched.
 constexpr size_t kLookAhead = 8;
 
 uint64_t IdAt(const RowBlock& block, size_t i) {

@@ -1,6 +1,7 @@
-// Gradients of one table's rows from several trainers, added up per id in the order of the blocks in which they came, and laid out as they
-// are pushed: by group of virtual shards, in a group by id, so that ids travel as differences.
-// Thread rule: one thread at a time; what the blocks point to stays until Sum returns.
+// Sums of gradients of one table's rows from several trainers. Gradients of an id are added in the
+// order of the blocks. Sums are laid out as they are pushed: by group of virtual shards, within a
+// group by id, so ids travel as differences.
+// Thread rule: one thread at a time. The memory that blocks point to must live until Sum returns.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,7 @@
 
 namespace tandem::ps {
 
-// Rows of one push.
+// Gradient rows of one push.
 struct RowBlock {
   size_t count = 0;
   const char* ids = nullptr;         // u64[count], distinct, none 0, at any alignment
@@ -23,14 +24,14 @@ struct RowBlock {
 
 class MergedRows {
  public:
-  // Finds which ids there are.
+  // Collects the distinct ids of the blocks.
   MergedRows(uint32_t table, size_t dim, std::vector<RowBlock> blocks);
 
   uint32_t table() const { return table_; }
   size_t num_ids() const { return ids_.size(); }
-  // Adds up. Once.
+  // Adds up the gradients. Call once.
   void Sum(size_t num_groups, absl::FunctionRef<size_t(uint32_t shard)> group_of);
-  // Of a group, after Sum: ids ascend, gradients are [ids, dim].
+  // The ids, ascending, and the gradients [ids, dim] of a group. Call after Sum.
   absl::Span<const uint64_t> ids(size_t group) const {
     return absl::MakeConstSpan(ids_).subspan(begins_[group], begins_[group + 1] - begins_[group]);
   }
@@ -40,9 +41,11 @@ class MergedRows {
   const uint32_t table_;
   const size_t dim_;
   const std::vector<RowBlock> blocks_;
-  std::vector<uint32_t> numbers_;  // of every row of all blocks: its id's place in `ids_`, as it was before Sum
-  std::vector<uint64_t> ids_;      // in order of first arrival; after Sum in that of the groups
-  std::vector<size_t> begins_;     // of each group, and the end
+  // For every row of all blocks: the index of its id in `ids_` before Sum.
+  std::vector<uint32_t> numbers_;
+  // In order of first arrival; after Sum in the order of the groups.
+  std::vector<uint64_t> ids_;
+  std::vector<size_t> begins_;     // first index of each group, and the end
   std::shared_ptr<Buffer> sums_;
 };
 

@@ -27,7 +27,7 @@ uint32_t RowCache::Insert(uint64_t id) {
 uint32_t RowCache::MakeRoom() {
   if (free_.empty() && rows_.size() < capacity_) {
     if (rows_.size() % kBlock == 0) {
-      // Plain memory: what nobody writes is never touched.
+      // Uninitialised memory, so that unused pages are never touched.
       blocks_.emplace_back(new float[std::min(kBlock, capacity_ - rows_.size()) * row_values_]);
     }
     rows_.emplace_back();

@@ -1,4 +1,5 @@
-// The gradients of one table that a client holds until the step is committed, added up per id in the order in which they came.
+// The gradients of one table that a client holds until the step's commit, added up per id in order
+// of arrival.
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -16,7 +17,7 @@ class StepGradients {
   explicit StepGradients(size_t dim) : dim_(dim) {}
 
   const std::vector<uint64_t>& ids() const { return ids_; }
-  // [dim], of ids()[i].
+  // The sum [dim] of the gradients of ids()[i].
   const float* sum(size_t i) const { return sums_.data() + i * dim_; }
 
   // REQUIRES: id != 0.

@@ -1,5 +1,5 @@
-// What the trainers of a host hand each other without a server in between (client_merged); this room knows no process groups, so
-// whoever makes the client brings one.
+// An all-to-all exchange between the trainers of a host, without a server (merged_client.h). This
+// folder knows no process groups, so the code that makes the client provides the exchange.
 // Thread rule: one thread calls; Abort from any thread.
 #pragma once
 
@@ -13,24 +13,25 @@
 
 namespace tandem::ps {
 
-// From each trainer of the host one, side by side in the order of their ranks.
+// One buffer from each trainer of the host, side by side in the order of ranks.
 struct AllToAllBuffers {
   std::shared_ptr<Buffer> memory;
-  std::vector<size_t> bytes;  // by rank
+  std::vector<size_t> bytes;  // bytes of each buffer, by rank
 };
 
 class TrainerExchange {
  public:
   virtual ~TrainerExchange() = default;
 
-  // Among the host's trainers.
+  // Rank and number among the host's trainers.
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // Gives every trainer its buffer, of `bytes` by rank, side by side from `outgoing`, and returns those of all for this one. Every trainer
-  // calls it, as often as the others. Blocks, to a deadline of its own. An error, which names who is missing or gave up, ends the exchange
-  // for all trainers and for good.
+  // Sends every trainer its buffer, of bytes[rank], side by side from `outgoing`. Returns the
+  // buffers of all trainers for this one. Every trainer calls Exchange equally often. Blocks up to
+  // a deadline of its own. An error names the missing trainer, or the trainer that gave up, and
+  // ends the exchange for all trainers for good.
   virtual absl::StatusOr<AllToAllBuffers> Exchange(const char* outgoing, const std::vector<size_t>& bytes) = 0;
-  // Ends it here and at the others, with `reason`.
+  // Ends the exchange for all trainers with `reason`.
   virtual void Abort(absl::Status reason) = 0;
 };
 

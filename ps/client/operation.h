@@ -1,6 +1,7 @@
-// One pull or push of a RemoteClient while its messages are on their way: completes once, when every message is answered or
-// with the first error. Answers of several servers are taken at the same time, without a lock while they copy; but an
-// operation that failed completes only when nobody copies any more, because from then on the caller's memory is its own.
+// One pull or push of a RemoteClient while its messages are in flight. The operation completes
+// once: when every message is answered, or with the first error. Answers of several servers are
+// copied at the same time, without a lock. Invariant: an operation that failed completes only when
+// no thread copies any more, because then the caller owns its memory again.
 // Thread rule: any thread.
 #pragma once
 
@@ -20,7 +21,8 @@ namespace tandem::ps {
 
 class Operation {
  public:
-  // `what` names it in errors; messages_of_server[i] counts the messages for ps-i; `span` ends with it.
+  // `what` names the operation in errors; messages_of_server[i] counts the messages for ps-i;
+  // `span` ends with the operation.
   Operation(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span)
       : what_(std::move(what)), span_(std::move(span)), unanswered_(std::move(messages_of_server)) {}
 
@@ -31,14 +33,15 @@ class Operation {
     return !ended_;
   }
 
-  // Before looking at an answer, or at the caller's buffers. False: it is over, touch nothing. After true, call Leave.
+  // Call before reading an answer or the caller's buffers. False: the operation is over; touch
+  // nothing. After true, call Leave.
   bool Enter() {
     absl::MutexLock lock(&mutex_);
     if (ended_) return false;
     ++inside_;
     return true;
   }
-  // The answer of one message of `server` was taken: fine, or not.
+  // Records that an answer of `server` was taken, with its status.
   void Leave(int server, absl::Status status) {
     absl::ReleasableMutexLock lock(&mutex_);
     --inside_;
@@ -58,7 +61,7 @@ class Operation {
     result_ = std::move(reason);
     CompleteIfQuiet(lock);
   }
-  // Ends it with DeadlineExceeded, naming the servers that have not answered.
+  // Ends the operation with DeadlineExceeded, naming the servers that have not answered.
   void TimeOut(absl::Duration after) {
     std::string missing;
     {

@@ -10,7 +10,8 @@
 namespace tandem::ps {
 namespace {
 
-// A server that stops cancels its calls; a cancellation of ours comes with Close, after which nothing is looked at.
+// A server that stops cancels its calls. This side cancels only with Close, after which no answer
+// is read.
 bool MayComeBack(const absl::Status& status) { return rpc::IsRetryable(status) || absl::IsCancelled(status); }
 
 }  // namespace
@@ -80,7 +81,7 @@ void ResendingStream::Pump() {
       queue_.pop_front();
       sent_.push_back(message);
     }
-    // A connection that comes back may be of another kind.
+    // A reopened connection may be of another kind.
     if (message->checked != nullptr && !stream->shares_memory()) {
       message->payload = message->checked();
       message->checked = nullptr;
@@ -126,15 +127,15 @@ ResendingStream::Messages ResendingStream::Requeue() {
 void ResendingStream::OnAnswer(const std::shared_ptr<Message>& message, uint64_t generation,
                                const absl::StatusOr<rpc::Payload>& answer) {
   Messages ended;
-  std::shared_ptr<rpc::ClientStream> broken;  // goes after the lock
+  std::shared_ptr<rpc::ClientStream> broken;  // destroyed after the lock is released
   absl::Status status = answer.status();
   {
     absl::MutexLock lock(&mutex_);
     if (answer.ok()) {
-      if (!Remove(message)) return;  // ended by Close
+      if (!Remove(message)) return;  // Close ended the message
       failures_ = 0;
     } else {
-      if (generation != generation_) return;  // its stream was given up, the message lives on
+      if (generation != generation_) return;  // the stream was abandoned; the message lives on
       ++generation_;
       broken = std::move(stream_);
       if (MayComeBack(status)) {

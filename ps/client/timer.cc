@@ -16,7 +16,7 @@ Timer::Key Timer::Schedule(absl::Time when, std::function<void()> callback) {
 }
 
 void Timer::Cancel(Key key) {
-  std::function<void()> dropped;  // its captures go outside the lock
+  std::function<void()> dropped;  // captures are destroyed outside the lock
   absl::MutexLock lock(&mutex_);
   const auto found = callbacks_.find(key);
   if (found == callbacks_.end()) return;
@@ -46,7 +46,7 @@ void Timer::Run() {
         if (stopping_) return;
         continue;
       }
-      // What it waited for may have been cancelled meanwhile.
+      // The callback may have been cancelled meanwhile.
       if (callbacks_.empty() || callbacks_.begin()->first.first > absl::Now()) continue;
       due.swap(callbacks_.begin()->second);
       callbacks_.erase(callbacks_.begin());

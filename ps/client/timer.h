@@ -1,6 +1,7 @@
-// Runs callbacks at given times, on one thread of its own: a client's deadlines and the pauses before it connects again.
-// Thread rule: any thread schedules and cancels; callbacks run one at a time and must be short. A callback that has not
-// started when the timer stops is dropped.
+// Runs callbacks at given times on one thread of its own: a client's deadlines, and pauses before
+// it reconnects.
+// Thread rule: any thread schedules and cancels. Callbacks run one at a time and must be short.
+// Stop drops callbacks that have not started.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,12 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // After Stop it does nothing.
+  // Schedules a callback. Does nothing after Stop.
   Key Schedule(absl::Time when, std::function<void()> callback);
-  // Does nothing if the callback has started.
+  // Cancels a callback. Does nothing if the callback has started.
   void Cancel(Key key);
-  // Waits for a running callback. Not from a callback.
+  // Stops the timer and waits for a running callback.
+  // REQUIRES: not called from a callback.
   void Stop();
 
  private:
@@ -37,7 +39,8 @@ class Timer {
   absl::Mutex mutex_;
   std::map<Key, std::function<void()>> callbacks_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool changed_ ABSL_GUARDED_BY(mutex_) = false;  // something comes earlier than what the thread waits for
+  // A callback is due before the time that the thread waits for.
+  bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

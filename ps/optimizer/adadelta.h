@@ -1,5 +1,7 @@
-// Adadelta (Zeiler 2012, arXiv 1212.5701): steps in the unit of the weights, from running means of squared gradients (slot 0) and of
-// squared changes (slot 1). The learning rate multiplies its step; the paper's is 1.
+// Adadelta (Zeiler 2012, arXiv 1212.5701): steps in the unit of the weights. Slot 0 is the running
+// mean of squared gradients, slot 1 the running mean of squared changes. The learning rate
+// multiplies the step; the paper's rate is 1.
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

@@ -1,4 +1,5 @@
-// Adagrad (Duchi et al. 2011): slot 0 is the sum of squared gradients, per column.
+// Adagrad (Duchi et al. 2011). Slot 0 is the sum of squared gradients, per column.
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

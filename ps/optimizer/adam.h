@@ -1,6 +1,7 @@
-// Adam (Kingma and Ba 2015) on the rows that got a gradient: slots 0 and 1 are the first and second moments. Bias
-// correction uses the job's global step, not a count per row, so two trainers give the bits of one. With weight decay, which is
-// decoupled: AdamW (Loshchilov and Hutter 2019).
+// Adam (Kingma and Ba 2015) on the rows that got a gradient. Slots 0 and 1 are the first and second
+// moments. Bias correction uses the job's global step, not a count per row, so two trainers give
+// the bits of one trainer. Weight decay is decoupled: AdamW (Loshchilov and Hutter 2019).
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"
@@ -22,8 +23,8 @@ class SparseAdam : public SparseOptimizer {
   const double beta1_, beta2_, epsilon_, weight_decay_;
 };
 
-// The longest way on which first moment m can still take a weight in one step: the root in the divisor is at least 0, and
-// the bias correction at most 1 / (1 - beta1).
+// The largest change of a weight in one step per unit of first moment m. The root in the divisor is
+// at least 0, and the bias correction at most 1 / (1 - beta1).
 inline double LongestAdamStep(double learning_rate, double beta1, double epsilon) {
   return learning_rate / (1.0 - beta1) / epsilon;
 }

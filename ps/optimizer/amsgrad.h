@@ -1,5 +1,7 @@
-// AMSGrad (Reddi et al. 2018): Adam whose divisor is the largest second moment so far, so that rates of rows never grow again.
-// Slots 0, 1 and 2 are the first and second moments and that largest one. Bias correction as in Adam, after the maximum.
+// AMSGrad (Reddi et al. 2018): Adam whose divisor is the largest second moment so far, so a row's
+// rates never grow again. Slots 0, 1 and 2 are the first moment, the second moment and the largest
+// second moment. Bias correction is that of Adam, after the maximum.
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

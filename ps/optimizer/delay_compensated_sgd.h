@@ -1,8 +1,11 @@
-// Delay-compensated SGD (Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017):
-// w -= learning_rate * (g + lambda * g * g * (w - shown)), where g was computed at `shown` and g * g stands for the Hessian's
-// diagonal. Slot 0 is `shown`: the row's weights when a training step last pulled them. It is one for all trainers: a gradient that
-// was computed at an older pull than the last one is compensated from that one on only. In BSP nothing lies between a row's pull
-// and its update, and this is SGD.
+// Delay-compensated SGD (Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay
+// Compensation", ICML 2017):
+//   w -= learning_rate * (g + lambda * g * g * (w - shown))
+// g was computed at the weights `shown`; g * g stands for the diagonal of the Hessian. Slot 0 is
+// `shown`: the row's weights at the last pull by a training step, of any trainer. A gradient from
+// an older pull is compensated only from the last pull on. In BSP nothing happens between a row's
+// pull and its update, so the rule is SGD.
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

@@ -10,7 +10,7 @@
 namespace tandem::ps {
 namespace {
 
-// z beyond the threshold, the rest of it.
+// The part of z beyond the threshold.
 inline float SoftThreshold(float z, float threshold) {
   const float beyond = kernels::Abs(z) - threshold;
   return beyond > 0 ? std::copysign(beyond, z) : 0.0f;

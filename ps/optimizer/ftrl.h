@@ -1,10 +1,10 @@
-// FTRL-Proximal (McMahan et al., "Ad Click Prediction", KDD 2013), per column: with r = (beta + sqrt(n)) / learning_rate
-//   n += g^2;  z += g - (r_new - r_old) * w;  w = the least of z * w + r_new / 2 * w^2 + l2 / 2 * w^2 + l1 * |w|
-// so that |z| <= l1 makes an exact zero. Beyond the paper: r_old is that of the learning rate that the row's last update had, so a
-// schedule rescales no weights; it is 0 for a new row, whose first weights, which need not be 0, are thereby kept. A group L1 adds
-// group_l1 * sqrt(dim) * |w| to what is minimised, the norm taken in the metric of r + l2, so that whole rows become zero (Yuan and
-// Lin 2006; Yang et al., "Online Learning for Group Lasso", ICML 2010). Slots: z [dim], n [dim], the last learning rate.
-// A step with learning rate 0 changes nothing.
+// FTRL-Proximal (McMahan et al., "Ad Click Prediction", KDD 2013), per column: with r = (beta +
+// sqrt(n)) / learning_rate
+//   n += g^2;  z += g - (r_new - r_old) * w;
+//   w = argmin of z * w + r_new / 2 * w^2 + l2 / 2 * w^2 + l1 * |w|
+// so |z| <= l1 gives an exact zero. Slots: z [dim], n [dim], the last learning rate. A step with
+// learning rate 0 changes nothing.
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"
@@ -15,6 +15,12 @@ struct FtrlOptions {
   float beta = 1, l1 = 0, l2 = 0, group_l1 = 0, initial_accumulator = 0;
 };
 
+// Differences from the paper:
+// - r_old uses the learning rate of the row's last update, so a schedule rescales no weights. For a
+//   new row r_old is 0, which keeps its first weights even if they are not 0.
+// - A group L1 adds group_l1 * sqrt(dim) * |w| to the minimised sum, with the norm in the metric of
+//   r + l2. So whole rows become zero (Yuan and Lin 2006; Yang et al., "Online Learning for Group
+//   Lasso", ICML 2010).
 class SparseFtrl : public SparseOptimizer {
  public:
   explicit SparseFtrl(const FtrlOptions& options) : options_(options) {}

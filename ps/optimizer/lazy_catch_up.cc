@@ -11,13 +11,15 @@
 namespace tandem::ps {
 namespace {
 
-// Replayed steps between two looks at whether weights are at rest, which cost about a step.
+// Replayed steps between two AtRest checks. A check costs about a step.
 constexpr uint64_t kStepsPerLook = 16;
-// Numbers that fade together in registers, and multiplications between two looks at whether they still change.
+// kBlock numbers decay together in registers. After kFadesPerLook multiplications Fade checks if
+// the numbers still change.
 constexpr size_t kBlock = 64;
 constexpr uint64_t kFadesPerLook = 64;
 
-// x = factor * x, `count` times, each rounded; adding zero turns a negative zero as the sum with a gradient of zero does.
+// Computes x = factor * x + 0, `count` times, rounding each time. Adding 0 turns -0 into +0, like
+// the optimizer's sum with a gradient of zero.
 inline void FadeBlock(float* x, size_t size, float factor, uint64_t count) {
   float values[kBlock] = {}, before[kBlock];
   std::memcpy(values, x, size * sizeof(float));
@@ -28,7 +30,8 @@ inline void FadeBlock(float* x, size_t size, float factor, uint64_t count) {
       for (size_t i = 0; i < kBlock; ++i) values[i] = factor * values[i] + 0.0f;
     }
     count -= now;
-    // Magnitudes never grow: what is the same after several steps was the same after each.
+    // Magnitudes never grow, so a number that is equal after several steps was equal after each
+    // step.
     if (std::memcmp(before, values, sizeof(values)) == 0) break;
   }
   std::memcpy(x, values, size * sizeof(float));

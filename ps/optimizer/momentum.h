@@ -1,5 +1,6 @@
-// Momentum: heavy ball (Polyak 1964), m = momentum * m + g; w -= learning_rate * m, or Nesterov's (Sutskever et al. 2013),
-// w -= learning_rate * (g + momentum * m). Slot 0 is m.
+// Momentum. Heavy ball (Polyak 1964): m = momentum * m + g; w -= learning_rate * m. Nesterov
+// (Sutskever et al. 2013): w -= learning_rate * (g + momentum * m). Slot 0 is m.
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

@@ -1,5 +1,7 @@
-// RMSProp (Tieleman and Hinton, "Lecture 6.5", 2012): slot 0 is the running mean of squared gradients, a = rho * a + (1 - rho) * g^2;
-// w -= learning_rate * g / (sqrt(a) + epsilon).
+// RMSProp (Tieleman and Hinton, "Lecture 6.5", 2012). Slot 0 is a, the running mean of squared
+// gradients:
+//   a = rho * a + (1 - rho) * g^2;  w -= learning_rate * g / (sqrt(a) + epsilon)
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

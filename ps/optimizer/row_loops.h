@@ -1,5 +1,6 @@
-// Loops over rows that are updated, compiled for the widest vectors once for all rows of a call: choosing the copy of a loop for each row
-// takes as long as the update of a short one. Thread rule: functions of their arguments.
+// Loops over updated rows. The loops choose the widest vectors once for all rows of a call.
+// Choosing once for each row would take as long as a short row's update.
+// Thread rule: functions of their arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,12 @@
 
 namespace tandem::ps {
 
-// update(row) of each row.
+// Calls update(row) for each row.
 template <class Update>
 void ForEachRow(absl::Span<const RowUpdate> rows, const Update& update) {
   kernels::Vectorised([=] {
-    // Copies, which no store to weights or slots can be taken to change.
+    // Uses a copy of the row: the compiler knows that no store to weights or slots changes the
+    // copy.
     for (const RowUpdate& each : rows) {
       const RowUpdate row = each;
       update(row);
@@ -22,7 +24,8 @@ void ForEachRow(absl::Span<const RowUpdate> rows, const Update& update) {
   });
 }
 
-// Each row's weight i becomes column(row, i, its scaled gradient), which may change slots that belong to column i.
+// Sets each row's weight i to column(row, i, scaled gradient). `column` may change slots that
+// belong to column i.
 template <class Column>
 void ForEachColumn(absl::Span<const RowUpdate> rows, uint32_t dim, const Column& column) {
   ForEachRow(rows, [=](const RowUpdate& row) {

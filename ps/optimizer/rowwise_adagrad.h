@@ -1,5 +1,8 @@
-// Row-wise Adagrad (Gupta et al., "Training Recommender Systems at Scale", 2018, arXiv 1706.07881; as in PyTorch's FBGEMM): one
-// accumulator for a row, a += mean over columns of g^2; w -= lr * g / (sqrt(a) + epsilon). A row's state is one number instead of dim.
+// Row-wise Adagrad (Gupta et al., "Training Recommender Systems at Scale", 2018, arXiv 1706.07881;
+// also in PyTorch's FBGEMM). One accumulator for a row, so a row's state is one number instead of
+// dim:
+//   a += mean over columns of g^2;  w -= learning_rate * g / (sqrt(a) + epsilon)
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

@@ -1,4 +1,5 @@
-// Plain gradient descent: w -= learning_rate * gradient, with decoupled weight decay before. No state.
+// Plain gradient descent without state: decoupled weight decay, then w -= learning_rate * gradient.
+// Thread rule: see sparse_optimizer.h.
 #pragma once
 
 #include "ps/optimizer/sparse_optimizer.h"

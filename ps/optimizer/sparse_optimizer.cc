@@ -27,7 +27,7 @@ absl::Status Wrong(const TableSpec& spec, const char* field, const Value& value,
       absl::StrCat("table ", spec.name(), ": ", field, " is ", value, ", must be ", allowed));
 }
 
-// Written so that a NaN fails too.
+// These comparisons are false for a NaN.
 bool Positive(float value) { return value > 0 && std::isfinite(value); }
 bool NotNegative(float value) { return value >= 0 && std::isfinite(value); }
 bool BelowOne(float value) { return value >= 0 && value < 1; }

@@ -1,6 +1,7 @@
-// Which folders a parameter server writes checkpoints to and reads them from. A message names a folder, and whoever sends it may be another
-// member than a trainer with a checkpoint: only what the server's own command line names is believed.
-// Thread rule: Check from any thread.
+// The folders that a parameter server writes checkpoints to and reads them from. A message names a
+// folder, but its sender may not be a trainer with a checkpoint. So the server trusts only the
+// folders on its own command line.
+// Thread rule: Check functions from any thread.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace tandem::ps {
 
-// Paths, relative ones to the working directory.
+// Paths; relative paths start at the working directory.
 struct FolderLimits {
   std::vector<std::string> save_below, load_below;
 };
@@ -20,8 +21,9 @@ class AllowedFolders {
   AllowedFolders() = default;  // everything is allowed
   explicit AllowedFolders(const FolderLimits& limits);
 
-  // InvalidArgument unless `folder` is an absolute path inside one that is allowed. Links are not followed: who made a link inside an
-  // allowed folder could write there anyway.
+  // InvalidArgument unless `folder` is an absolute path inside an allowed folder. Links are not
+  // followed: somebody who can make a link inside an allowed folder could write to the target
+  // anyway.
   absl::Status CheckSave(const std::string& folder) const;
   absl::Status CheckLoad(const std::string& folder) const;
 

@@ -63,7 +63,7 @@ PushWindow::Bits AppliedOf(const WindowRecord& record) {
   return applied;
 }
 
-// A table's name as part of a file's: other characters than these would make a path of it.
+// Escapes a table's name for a file name: other characters could make it a path.
 std::string FileNameOf(const std::string& table_name, uint32_t first_shard) {
   std::string name;
   for (const unsigned char c : table_name) {
@@ -73,9 +73,9 @@ std::string FileNameOf(const std::string& table_name, uint32_t first_shard) {
   return absl::StrFormat("table-%s-%04d.rows", name, first_shard);
 }
 
-// What is saved of one virtual shard.
+// The saved contents of one virtual shard.
 struct ShardContents {
-  std::vector<const RowHeader*> rows;        // the committed ones, ascending ids
+  std::vector<const RowHeader*> rows;        // committed rows, ascending by id
   std::vector<const ShardWindow*> windows;
 
   bool empty() const { return rows.empty() && windows.empty(); }
@@ -164,12 +164,14 @@ absl::StatusOr<std::optional<SavedFile>> SaveRows(const Table& table, const std:
 
 namespace {
 
-// Reads with the bytes that are left counted, so that no count in the file is believed beyond them.
+// Reads a file and counts the bytes left, so that no count in the file is trusted beyond the file's
+// end.
 class RowFile {
  public:
   explicit RowFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "rb"), std::fclose) {
     std::error_code error;
-    if (file_ != nullptr) std::setvbuf(file_.get(), nullptr, _IOFBF, kReadAheadBytes);  // rows are small
+    // Rows are small, so reads are buffered.
+    if (file_ != nullptr) std::setvbuf(file_.get(), nullptr, _IOFBF, kReadAheadBytes);
     if (file_ != nullptr) left_ = std::filesystem::file_size(path, error);
     if (error) file_.reset();
   }
@@ -196,7 +198,8 @@ class RowFile {
   }
 
   absl::StatusOr<RowFileHeader> ReadHeader();
-  // The windows and rows of one shard, which must follow shard `previous` (-1 at the start); returns its number.
+  // Reads the windows and rows of one shard and returns its number.
+  // REQUIRES: `previous` is the shard read before, or -1 at the start.
   absl::StatusOr<int64_t> ReadShard(const RowFileHeader& header, int64_t previous, uint64_t* rows_left,
                                     absl::FunctionRef<bool(uint32_t)> wants,
                                     absl::FunctionRef<absl::Status(const SavedRow&)> visit, VisitWindow visit_window);

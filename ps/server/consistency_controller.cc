@@ -11,7 +11,8 @@
 namespace tandem::ps {
 namespace {
 
-// Bits, not values, so that NaN equals itself and the hash of the job cannot hide a difference.
+// Compares bits, not values, so that NaN equals itself and every difference that params_hash would
+// see is found.
 bool SameArgs(const CommitArgs& a, const CommitArgs& b) {
   const auto same = [](double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); };
   return a.skip == b.skip && same(a.gradient_scale, b.gradient_scale) &&
@@ -186,7 +187,8 @@ absl::StatusOr<ShardSet> ConsistencyController::AdmitPush(const Caller& caller, 
                       ", but of some virtual shards only one of the two came before: they cannot be taken apart");
   }
   if (fresh.none()) return fresh;
-  // Trainers whose pushes it covers have done their part and may have gone on: the step still waits for the sender's commit.
+  // The trainers of covered pushes have done their part and may have gone on. The step still waits
+  // for the sender's commit.
   const Trainer& sender = trainers_[own.trainer];
   if (step == sender.clock + 1 && (sender.asked_norm || sender.commit.has_value())) {
     return RefusePush(own, step, "comes after the trainer's ", sender.commit.has_value() ? "commit" : "gradient norm");

@@ -1,7 +1,8 @@
-// Pushes of the modes that apply each trainer's commit by itself: checked and acknowledged, but kept from the tables until their
-// trainer commits, because gradients that lie in a table are one update. Which step a push belongs to, and that it comes once,
-// ConsistencyController says.
-// Thread rule: one thread at a time; what it hands out is immutable, and workers read it.
+// Pushes of the modes that apply each trainer's commit by itself. Such a push is checked and
+// acknowledged, but kept out of the tables until its trainer commits. All gradients in a table are
+// one update, so pushes of several trainers cannot share a table. ConsistencyController decides a
+// push's step and drops repetitions.
+// Thread rule: one thread at a time; StepPushes are immutable and workers read them.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ namespace tandem::ps {
 
 struct HeldPush {
   uint32_t slice = 0;
-  uint64_t order = 0;  // within the slice
+  uint64_t order = 0;  // order within the slice
   TableWorkers::Shares shares;
-  size_t num_bytes = 0;  // of ids and rows
+  size_t num_bytes = 0;  // bytes of ids and rows
   std::shared_ptr<const void> owner;  // keeps the gradients alive
 };
 using StepPushes = std::vector<std::shared_ptr<const HeldPush>>;
@@ -35,12 +36,13 @@ class HeldPushes {
   std::map<std::pair<uint32_t, uint64_t>, StepPushes> by_step_;
 };
 
-// The worker's share of the pushes as the pending step of its tables. On the worker; REQUIRES: nothing is pending there.
+// Adds the worker's share of the pushes to the pending step of its tables. Runs on the worker.
+// REQUIRES: nothing is pending in the tables.
 void AccumulateHeld(const StepPushes& pushes, TableWorker& worker);
-// The squared norm of that, which leaves nothing pending.
+// Returns the squared norm of the worker's share of the pushes. Leaves nothing pending.
 absl::uint128 NormOfHeld(const StepPushes& pushes, TableWorker& worker);
-// What is pending in the worker's tables becomes part of the rows, or of nothing if the step is skipped. OutOfRange as
-// Table::overflow says: the tables are of no use any more.
+// Applies the pending gradients of the worker's tables, or drops them if the step is skipped.
+// Returns OutOfRange if Table::overflow does; the tables are then no longer usable.
 absl::Status CommitPending(const CommitArgs& args, TableWorker& worker);
 
 }  // namespace tandem::ps

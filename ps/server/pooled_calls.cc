@@ -21,26 +21,26 @@ namespace {
 
 absl::Status Malformed(const char* what) { return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what)); }
 
-// One segment of a message, taken apart.
+// One decoded segment of a message.
 struct SegmentBags {
   uint32_t table = 0;
   size_t dim = 0;
   std::vector<uint64_t> ids;
-  std::vector<uint32_t> counts, bag_of;  // of bags, of ids
-  const void* weights = nullptr;         // in the message
-  size_t first_value = 0;                // of its bags among the message's
+  std::vector<uint32_t> counts, bag_of;  // counts: ids of each bag; bag_of: bag of each id
+  const void* weights = nullptr;         // f32 in the message
+  size_t first_value = 0;                // index of its first value among the message's
 };
 
-// A message's bags. The payload is alive as long as this.
+// The bags of a message. Keeps the payload alive.
 struct Received {
   rpc::Payload payload;
-  rpc::SplitMessage split;  // counts, weights, ids and, of a push, gradients
+  rpc::SplitMessage split;  // counts, weights, ids and, in a push, gradients
   std::vector<SegmentBags> segments;
   size_t num_values = 0;  // f32 numbers of all bags
-  std::vector<std::shared_ptr<Buffer>> memory;  // for gradients of ids
+  std::vector<std::shared_ptr<Buffer>> memory;  // weighted gradients of ids
 };
 
-// Takes `size` bytes off the front; false if there are not so many.
+// Takes count * each bytes off the front. Returns false if there are fewer.
 bool Take(std::string_view* bytes, uint64_t count, size_t each, const char** taken) {
   if (count > bytes->size() / each) return false;
   *taken = bytes->data();
@@ -52,7 +52,7 @@ template <class Segments>
 absl::Status TakeSegments(const TableHost& host, const Segments& segments, Received* received) {
   std::string_view counts = received->split.bytes_fields[0], weights = received->split.bytes_fields[1],
                    ids = received->split.bytes_fields[2];
-  size_t num_row_values = 0;  // of all ids
+  size_t num_row_values = 0;  // f32 numbers of the rows of all ids
   for (const BagSegment& segment : segments) {
     SegmentBags bags;
     bags.table = segment.table();
@@ -70,11 +70,12 @@ absl::Status TakeSegments(const TableHost& host, const Segments& segments, Recei
     if (counted != segment.ids()) return Malformed("bags have another number of ids than their segment");
     bags.first_value = received->num_values;
     received->num_values += segment.bags() * bags.dim;
-    // Counts are bounded by the bytes that came and a dim by 2^16: no overflow before the limit says no.
+    // Cannot overflow before the limit is checked: the received bytes bound counts, and dim is at
+    // most 2^16.
     if (received->num_values > kMaxMessageBytes / sizeof(float) || segment.ids() * bags.dim > kMaxPooledRowBytes / sizeof(float)) {
       return absl::InvalidArgumentError("too many rows in one message; cut it into several");
     }
-    // What is checked is what is used: the sender may still write to the memory in which they came.
+    // Checks and uses the same copy: the sender may still write to the message's memory.
     bags.ids.resize(segment.ids());
     if (!bags.ids.empty()) std::memcpy(bags.ids.data(), its_ids, bags.ids.size() * sizeof(uint64_t));
     if (std::find(bags.ids.begin(), bags.ids.end(), 0) != bags.ids.end()) {
@@ -92,7 +93,7 @@ absl::Status TakeSegments(const TableHost& host, const Segments& segments, Recei
   return absl::OkStatus();
 }
 
-// gradients [ids, dim]: each id's weight times its bag's.
+// gradients [ids, dim] = each id's weight * the gradient of its bag.
 void WeighGradients(const SegmentBags& bags, const char* of_bags, float* gradients) {
   std::vector<float> of_bag(bags.dim);
   for (size_t i = 0; i < bags.ids.size(); ++i, gradients += bags.dim) {
@@ -170,7 +171,7 @@ absl::Status PooledCalls::Push(rpc::Payload& payload, const rpc::Reply& reply) c
       WeighGradients(bags, of_bags, static_cast<float*>(received->memory.back()->data()));
       part.gradients = WireRows(received->memory.back()->data());
       part.num_gradients = bags.ids.size();
-      std::iota(bags.bag_of.begin(), bags.bag_of.end(), 0u);  // each id has a row of its own now
+      std::iota(bags.bag_of.begin(), bags.bag_of.end(), 0u);  // each id now has its own gradient
     }
     parts.push_back(std::move(part));
   }

@@ -1,6 +1,7 @@
-// PullPooled and PushPooled of tandem.EmbeddingService over a host: bags of ids become a pull, or a push, of their rows, which the host
-// knows as any other; so waiting for a step, exactly-once and the order of sums are those of rows.
-// Thread rule: as EmbeddingService.
+// PullPooled and PushPooled of tandem.EmbeddingService. Bags of ids become a pull or a push of
+// their rows, which the host treats like any other. So waiting, exactly-once and the order of sums
+// are the same as for rows.
+// Thread rule: the rule of EmbeddingService.
 #pragma once
 
 #include "ps/server/request_check.h"
@@ -12,10 +13,10 @@ namespace tandem::ps {
 
 class PooledCalls {
  public:
-  // Both must outlive it.
+  // `host` and `check` must outlive this object.
   PooledCalls(TableHost& host, const RequestCheck& check) : host_(host), check_(check) {}
 
-  // Refused input is told by the return value, before anything is done; everything else by `reply`.
+  // The return value tells refused input, before anything is done. `reply` tells everything else.
   absl::Status Pull(rpc::Payload& payload, const rpc::Reply& reply) const;
   absl::Status Push(rpc::Payload& payload, const rpc::Reply& reply) const;
 

@@ -86,7 +86,8 @@ void PushWindows::Fold(uint32_t trainer, uint64_t step) {
     }
     for (uint32_t shard = 0; shard < pending.shards.size(); ++shard) {
       if (!pending.shards.test(shard)) continue;
-      // A window that a later sequence of an earlier step has left behind stays: a repetition is refused as too late to tell.
+      // Skips a window that a later sequence of an earlier step has moved past this sequence. Find
+      // then refuses a repetition as too old to tell.
       if (PushWindow& window = WindowOf(of, shard); window.Reaches(sequence)) window.Insert(sequence);
     }
     if (pending.shards.any()) of.highest = std::max(of.highest, sequence);

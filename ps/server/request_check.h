@@ -1,5 +1,6 @@
-// Who may call a parameter server: the first look at every request of tandem.EmbeddingService, before anything behind its header is read.
-// Thread rule: any thread, once Open was called; before, every request is told to come again.
+// Checks who may call a parameter server: the first check of every request of
+// tandem.EmbeddingService, before anything behind the header is read.
+// Thread rule: any thread after Open. Before Open every request is refused with Unavailable.
 #pragma once
 
 #include <atomic>
@@ -18,15 +19,16 @@ namespace tandem::ps {
 
 inline constexpr uint32_t kProtocolVersion = 1;
 
-// Roles that may make a call.
+// The roles that may make a call.
 enum class Senders {
   ANY,
-  TRAINERS,  // what changes rows, or counts trainers
+  TRAINERS,  // for calls that change rows or count trainers
 };
 
 class RequestCheck {
  public:
-  // REQUIRES: job_epoch != 0. Once.
+  // Call once.
+  // REQUIRES: job_epoch != 0.
   void Open(uint64_t job_epoch, uint32_t generation, uint32_t shard_map_version) {
     generation_ = generation;
     shard_map_version_ = shard_map_version;
@@ -34,22 +36,25 @@ class RequestCheck {
   }
   uint32_t shard_map_version() const { return shard_map_version_; }
 
-  // Reads the header alone. InvalidArgument if it is not the message's first field, Unavailable before Open; FailedPrecondition if the protocol
-  // version, job epoch, generation or shard map is another one; PermissionDenied if the sender's role may not make the call.
+  // Reads and checks the header alone. InvalidArgument if the header is not the message's first
+  // field. Unavailable before Open. FailedPrecondition if the protocol version, job epoch,
+  // generation or shard map differs. PermissionDenied if the sender's role may not make the call.
   absl::Status CheckHeader(const rpc::Payload& message, Senders senders) const;
 
-  // The request in a message without large fields, its header checked before the rest is parsed.
+  // Returns the request of a message without large fields. Checks the header before the rest is
+  // parsed.
   template <class Request>
   absl::StatusOr<Request> Decode(rpc::Payload& message, Senders senders, size_t max_fields = kMaxFields) const {
     Request request;
     absl::Status status = CheckHeader(message, senders);
-    // What is checked is what is used: the message may lie in memory that its sender still writes.
+    // Checks and uses the same copy: the sender may still write to the message's memory.
     if (status.ok()) status = ParseFields(std::string(message.Flatten()), max_fields, &request);
     if (!status.ok()) return status;
     return request;
   }
 
-  // Parses a message, or what stands in it beside its large fields. InvalidArgument if it has more fields than `max_fields`, or cannot be read.
+  // Parses a message, or the rest of a message without its large fields. InvalidArgument if there
+  // are more than `max_fields` fields, or the bytes cannot be parsed.
   static absl::Status ParseFields(std::string_view fields, size_t max_fields, google::protobuf::Message* request);
 
  private:

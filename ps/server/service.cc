@@ -49,7 +49,7 @@ CommitArgs ArgsOf(const CommitRequest& request, uint64_t step) {
   return args;
 }
 
-// The rows of a message with so many bytes of ids, each of `width` numbers.
+// Returns the number of rows of `width` numbers in a message with `ids_bytes` bytes of ids.
 absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
   const size_t count = ids_bytes / sizeof(uint64_t);
   if (ids_bytes % sizeof(uint64_t) != 0) return Malformed("half an id");
@@ -60,7 +60,7 @@ absl::StatusOr<size_t> CountRows(size_t ids_bytes, uint32_t width) {
   return count;
 }
 
-// A received message that workers go on reading where it came: kept alive by its views.
+// A received message that workers read in place. Its views keep the message alive.
 struct Received {
   rpc::Payload payload;
   rpc::SplitMessage split;
@@ -76,7 +76,7 @@ absl::StatusOr<std::shared_ptr<Received>> Receive(rpc::Payload& payload, const s
   return received;
 }
 
-// A commit inside a push has as few rates as one that comes alone.
+// Limits the rates of a commit inside a push like those of a separate commit.
 absl::Status CheckCommitFields(std::string_view small_fields) {
   absl::Status status;
   rpc::ForEachField(small_fields, [&status](const rpc::MessageField& field) {
@@ -93,8 +93,9 @@ size_t CountIds(const Segments& segments) {
   return count;
 }
 
-// The ids of all segments as u64: where they came or, if they came otherwise, decoded into a buffer that `received` keeps.
-// REQUIRES: CountRowBytes, which bounds their number by the message's.
+// Returns the ids of all segments as u64: in place if raw, else decoded into a buffer that
+// `received` keeps.
+// REQUIRES: CountRowBytes was Ok, which bounds the number of ids by the message's size.
 template <class Segments>
 absl::StatusOr<const char*> ReadIds(const Segments& segments, IdsFormat format, Received& received) {
   std::string_view bytes = received.split.bytes_fields[0];
@@ -109,7 +110,8 @@ absl::StatusOr<const char*> ReadIds(const Segments& segments, IdsFormat format, 
   return static_cast<const char*>(received.decoded_ids->data());
 }
 
-// The versions of a pull's ids in memory that workers may write; null if the request has none.
+// Copies the versions of a pull's ids to memory that workers may write. Null if the request has
+// none.
 absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, size_t num_ids) {
   if (versions.empty()) return std::shared_ptr<Buffer>();
   if (versions.size() != num_ids * sizeof(uint32_t)) {
@@ -120,7 +122,7 @@ absl::StatusOr<std::shared_ptr<Buffer>> CopyVersions(std::string_view versions, 
   return copy;
 }
 
-// Closes the gaps between the rows that were written. Returns how many bytes they have.
+// Closes the gaps between the written rows. Returns the bytes of the written rows.
 size_t CloseGaps(const std::vector<PullPart>& parts, const std::vector<size_t>& row_bytes, char* rows) {
   char* end = rows;
   for (size_t part = 0; part < parts.size(); ++part) {
@@ -163,13 +165,14 @@ absl::StatusOr<size_t> EmbeddingService::CountRowBytes(const Segments& segments,
   if (!IdsFormat_IsValid(ids_format)) return absl::InvalidArgumentError(absl::StrCat("unknown ids_format ", int{ids_format}));
   if (!WireFormat_IsValid(format)) return absl::InvalidArgumentError(absl::StrCat("unknown format of rows ", int{format}));
   row_bytes->reserve(static_cast<size_t>(segments.size()));
-  const size_t id_bytes = ids_format == IDS_RAW ? sizeof(uint64_t) : 1;  // at least
+  const size_t id_bytes = ids_format == IDS_RAW ? sizeof(uint64_t) : 1;  // the least bytes of an id
   size_t ids_left = ids_bytes / id_bytes, ids = 0, total = 0;
   for (const Segment& segment : segments) {
     ASSIGN_OR_RETURN(const uint32_t dim, host_.Dim(segment.table()));
     if (segment.count() > ids_left) return Malformed("segments count more ids than there are");
     ids_left -= segment.count();
-    // Counts are bounded by the bytes that came and a dim by 2^16: no overflow before the limit says no.
+    // Cannot overflow before the limit is checked: the received bytes bound counts, and dim is at
+    // most 2^16.
     row_bytes->push_back(WireBytes(format, dim));
     ids += segment.count();
     total += segment.count() * row_bytes->back();

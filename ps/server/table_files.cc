@@ -17,7 +17,7 @@
 namespace tandem::ps {
 namespace {
 
-// InvalidArgument if a range leaves the shards there are or two overlap.
+// InvalidArgument if a range exceeds the existing shards or two ranges overlap.
 absl::StatusOr<ShardSet> ShardsOf(const std::vector<ShardRange>& ranges) {
   ShardSet shards;
   for (const ShardRange& range : ranges) {
@@ -33,7 +33,7 @@ absl::StatusOr<ShardSet> ShardsOf(const std::vector<ShardRange>& ranges) {
   return shards;
 }
 
-// The table that the file's rows belong to, among `tables`.
+// Returns the table of `tables` that the file's rows belong to.
 absl::StatusOr<Table*> FindTable(const TableMap& tables, const std::string& path, const RowFileHeader& header) {
   const auto wrong = [&path](auto... text) {
     return absl::FailedPreconditionError(absl::StrCat(path, ": ", text...));
@@ -71,7 +71,8 @@ absl::Status LoadFile(const std::string& path, const LoadArgs& args, absl::Funct
     return absl::OkStatus();
   };
   const auto visit_window = [&](uint64_t job_epoch, const ShardWindow& window) {
-    // A job without an epoch, in one process, has no windows: each of its processes is a job of its own.
+    // A job in one process has no epoch and no windows, because each of its processes is a job of
+    // its own.
     if (job_epoch == args.job_epoch && job_epoch != 0) loaded->windows.push_back(window);
     return absl::OkStatus();
   };

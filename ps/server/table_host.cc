@@ -25,7 +25,7 @@ Span WorkSpan(SpanKind kind, const char* name, uint64_t step, uint64_t trace_id)
   return span;
 }
 
-// The id that one worker found wrong, of all that did.
+// The first id that a worker found wrong.
 class FirstId {
  public:
   void Set(uint64_t id) {
@@ -41,7 +41,8 @@ class FirstId {
   std::atomic<uint64_t> id_{0};  // 0 is no row
 };
 
-// Calls visit(id, its place in `values`, of `width` elements a row) for each row of a share.
+// Calls visit(id, pointer to its row in `values`) for each row of a share. A row has `width`
+// elements.
 template <class T, class Visit>
 void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, const Visit& visit) {
   for (size_t i = 0; i < share.owned.ids.size(); ++i) {
@@ -49,7 +50,8 @@ void ForEachValue(const TableWorkers::Share& share, T* values, size_t width, con
   }
 }
 
-// An id whose gradient is not finite, or a neighbour's where it is that of a bag without ids.
+// Returns an id whose gradient is not finite. If the gradient is that of a bag without ids, returns
+// a neighbour's id.
 std::optional<uint64_t> FindWrongId(const PushPart& part, uint32_t dim) {
   const std::optional<size_t> wrong = FindNonFinite(part.gradients, part.num_gradients, dim);
   if (!wrong.has_value() || part.count == 0) return std::nullopt;
@@ -66,13 +68,14 @@ absl::Status NotOwner(uint32_t shard_map_version, const std::string& what) {
   return absl::FailedPreconditionError(absl::StrCat("not the owner, map version ", shard_map_version, ": ", what, ", which is another server's"));
 }
 
-// By which a call on so many rows is short or not.
+// The bytes that decide if a call for `count` rows is short.
 size_t WorkBytes(const TableSpec& spec, size_t count) {
   const size_t num_bytes = CallBytes(count, spec.dim());
   return spec.mode() == TableSpec::DENSE_EQUIVALENT ? std::max(num_bytes, TableHost::kShortCallBytes + 1) : num_bytes;
 }
 
-// Elsewhere a step is no one update of all rows, whose place a zero gradient could take.
+// DENSE_EQUIVALENT requires BSP. In other modes a step is not one update of all rows, so a gradient
+// of zero has no step.
 absl::Status CheckModes(const std::vector<TableSpec>& tables, const ConsistencySpec& consistency) {
   for (const TableSpec& spec : tables) {
     if (spec.mode() != TableSpec::DENSE_EQUIVALENT || consistency.mode() == ConsistencySpec::BSP) continue;
@@ -158,7 +161,7 @@ void TableHost::Assign(uint32_t table, const void* ids, size_t count, const void
     ASSIGN_OR_RETURN(TableWorkers::Shares shares, SharesOf(table, ids, count, width));
     absl::MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failed_);
-    // All workers look before any of them writes: what one refuses changes nothing.
+    // All workers check before any worker writes, so a refusal changes nothing.
     const auto different = std::make_shared<FirstId>();
     workers_.PostToOwners(
         shares,
@@ -290,8 +293,8 @@ absl::Status TableHost::Park(ParkedPull pull) {
 }
 
 absl::Status TableHost::Reject(const TableSpec& spec, uint64_t id, const PushPlace& place, const ShardSet& shards) {
-  // Counted is a push that would have been taken but for this: no stranger's, and none of another time, is the first offender. A copy
-  // of the controller says so, and takes no notice.
+  // Counts only a push that is otherwise admissible, so no stranger's or mistimed push becomes the
+  // first offender. Asks a copy of the controller, so the controller itself does not change.
   const Caller caller{place.trainer, place.incarnation};
   const bool counts = ConsistencyController(controller_).AdmitPush(caller, place.step, place.sequence, shards, place.covered).ok();
   ValueGuardStatistics ignored;
@@ -303,7 +306,8 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
   TableWorkers::Shares shares(workers_.size());
   size_t num_bytes = 0;
   ShardSet touched;
-  std::shared_ptr<const TableSpec> rejects;  // whose part has a gradient that is not finite, of this id
+  // The table whose part has a gradient that is not finite, for id wrong_id.
+  std::shared_ptr<const TableSpec> rejects;
   uint64_t wrong_id = 0;
   for (const PushPart& part : parts) {
     ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> spec, FindSpec(part.table));
@@ -325,8 +329,8 @@ absl::StatusOr<bool> TableHost::Take(const PushPlace& place, const std::vector<P
     RETURN_IF_ERROR(controller_.CheckCommit(caller, commit->step));
   }
   ASSIGN_OR_RETURN(const ShardSet fresh, controller_.AdmitPush(caller, place.step, place.sequence, touched, place.covered));
-  const bool known = fresh.none();  // it was accumulated when it came first
-  // A push without ids is new every time.
+  const bool known = fresh.none();  // the push was accumulated when it came first
+  // A push without ids counts as new every time.
   ++(known && touched.any() ? counts_.repeated_pushes : counts_.pushes);
   if (known) return true;
   if (fresh != touched) TableWorkers::KeepShards(fresh, &shares);
@@ -357,7 +361,7 @@ void TableHost::Accumulate(const PushPlace& place, const std::vector<PushPart>& 
 
 void TableHost::AccumulateAndCommit(const PushPlace& place, const std::vector<PushPart>& parts, std::shared_ptr<const void> owner,
                                     const CommitArgs& args, Done done, uint64_t trace_id) {
-  // Its workers' tasks run before the commit's.
+  // The push's tasks run before the commit's.
   TableWorkers::Posted posted;
   const absl::StatusOr<bool> taken = Take(place, parts, std::move(owner), &args, [](const absl::Status&) {}, trace_id, &posted);
   posted.Run();
@@ -448,7 +452,7 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
       RETURN_IF_ERROR(specs_.CheckRates(args));
       ASSIGN_OR_RETURN(const ConsistencyController::RoundVerdict verdict, controller_.AdmitCommit(caller, args));
       if (verdict == ConsistencyController::RoundVerdict::PAST) {
-        // The answer to the first try was lost: wait until the workers are through, then say so again.
+        // The answer to the first commit was lost. Answers again when the workers have finished.
         workers_.PostToAll([](TableWorker&) {}, [done] { done(absl::OkStatus()); });
         return absl::OkStatus();
       }
@@ -462,7 +466,8 @@ void TableHost::Commit(const Caller& caller, const CommitArgs& args, Done done, 
       return absl::OkStatus();
     }();
     if (!refused.ok()) later.push_back([done, refused] { done(refused); });
-    if (!controller_.has_commits() && !refused.ok()) {  // trainers disagree: nobody's commit can succeed
+    // Trainers disagree, so no commit can succeed.
+    if (!controller_.has_commits() && !refused.ok()) {
       for (Done& waiting : waiting_commits_) later.push_back([waiting, refused] { waiting(refused); });
       waiting_commits_.clear();
       commit_trace_id_ = 0;
@@ -655,7 +660,7 @@ void TableHost::FinishLoad(uint64_t step, std::shared_ptr<std::vector<absl::Stat
       windows.insert(windows.end(), share->windows.begin(), share->windows.end());
     }
     absl::MutexLock lock(&mutex_);
-    RETURN_IF_ERROR(failed_);  // after it nothing is posted: the workers may be ending
+    RETURN_IF_ERROR(failed_);  // after a failure nothing is posted: the workers may be ending
     RETURN_IF_ERROR(controller_.CheckLoad(step));
     RETURN_IF_ERROR(controller_.Load(step, windows));
     workers_.PostToAll(

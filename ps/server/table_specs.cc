@@ -60,7 +60,8 @@ absl::Status TableSpecs::CheckRates(const CommitArgs& args) const {
   if (!std::isfinite(args.gradient_scale)) return absl::InvalidArgumentError("commit: gradient_scale is not finite");
   std::set<uint32_t> rated;
   for (const TableRateValue& rate : args.rates) {
-    const bool finite = std::isfinite(static_cast<float>(rate.learning_rate));  // optimizers compute with floats
+    // Optimizers compute with floats.
+    const bool finite = std::isfinite(static_cast<float>(rate.learning_rate));
     if (by_number_.count(rate.table) == 0 || !rated.insert(rate.table).second || !finite) {
       return absl::InvalidArgumentError(absl::StrCat("commit: the rate ", rate.learning_rate, " for table ",
                                                      rate.table, ": unknown table, second rate or not finite"));

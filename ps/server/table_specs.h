@@ -1,5 +1,5 @@
-// What tables a host has: their specifications by number, and what a request may say of them.
-// Thread rule: one thread at a time; specifications that were handed out are immutable.
+// The tables of a host: their specs by number, and checks of requests against the specs.
+// Thread rule: one thread at a time; returned specs are immutable.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,16 @@ namespace tandem::ps {
 
 class TableSpecs {
  public:
-  // InvalidArgument unless tables can be made of them; FailedPrecondition if one is known already and differs.
+  // InvalidArgument unless tables can be made of the specs. FailedPrecondition if a table is known
+  // already and differs.
   absl::Status Check(const std::vector<TableSpec>& tables) const;
-  // Returns those that were not known yet. REQUIRES: Check(tables).ok().
+  // Adds the specs. Returns the specs that were not known yet.
+  // REQUIRES: Check(tables).ok().
   std::vector<std::shared_ptr<const TableSpec>> Add(const std::vector<TableSpec>& tables);
-  // InvalidArgument if there is no such table.
+  // InvalidArgument if the table does not exist.
   absl::StatusOr<std::shared_ptr<const TableSpec>> Find(uint32_t table) const;
-  // InvalidArgument unless the commit has one finite learning rate for each table, or skips the step.
+  // InvalidArgument unless the commit skips the step or has one finite learning rate for each
+  // table.
   absl::Status CheckRates(const CommitArgs& args) const;
 
  private:

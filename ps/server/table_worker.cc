@@ -29,7 +29,7 @@ void TableWorker::RunPosted() {
   {
     absl::MutexLock lock(&mutex_);
     --num_quiet_;
-    if (running_ || woken_ || mailbox_.size() > 1) {  // others' come first, which may be long
+    if (running_ || woken_ || mailbox_.size() > 1) {  // other tasks come first, and may be long
       woken_ = !mailbox_.empty();
       return;
     }
@@ -43,7 +43,7 @@ void TableWorker::RunPosted() {
 void TableWorker::RunTasks(Mailbox tasks) {
   while (!tasks.empty()) {
     tasks.front()();
-    tasks.pop_front();  // at once: a task may keep a receive buffer alive
+    tasks.pop_front();  // frees the task at once: it may keep a receive buffer alive
   }
   absl::MutexLock lock(&mutex_);
   running_ = false;
@@ -56,7 +56,7 @@ void TableWorker::Run() {
       absl::MutexLock lock(&mutex_);
       auto ready = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !running_ && (woken_ || (stopping_ && num_quiet_ == 0)); };
       mutex_.Await(absl::Condition(&ready));
-      if (mailbox_.empty()) return;  // woken, there is something
+      if (mailbox_.empty()) return;  // a woken worker has tasks, so this is the end
       running_ = true;
       woken_ = false;
       tasks.swap(mailbox_);

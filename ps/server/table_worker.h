@@ -1,6 +1,7 @@
-// A worker of a table host: a first-in-first-out mailbox, and the tables that only its tasks touch, one task at a time. Order in the
-// mailbox is the only order there is: a push posted before a commit is part of it. Tasks run on the worker's thread; a short one may run
-// on the thread that posted it, if the worker has nothing else to do, and saves what waking a thread costs.
+// A worker of a table host: a first-in-first-out mailbox, and tables that only the worker's tasks
+// touch. One task runs at a time. The mailbox alone orders tasks: a push posted before a commit is
+// part of the commit. Tasks run on the worker's thread. If the worker is idle, a short task may run
+// on the posting thread, which saves the cost of waking a thread.
 // Thread rule: Post and RunPosted from any thread; tables() from the worker's own tasks.
 #pragma once
 
@@ -21,18 +22,19 @@ using TableMap = std::map<uint32_t, std::unique_ptr<Table>>;  // by number
 class TableWorker {
  public:
   TableWorker(int number, int num_workers) : number_(number), num_workers_(num_workers), thread_([this] { Run(); }) {}
-  // Runs what is in the mailbox, waits for each RunPosted that is to follow, then ends.
+  // Runs the tasks in the mailbox, waits for each RunPosted that is still due, then ends.
   ~TableWorker();
   TableWorker(const TableWorker&) = delete;
   TableWorker& operator=(const TableWorker&) = delete;
 
   void Post(std::function<void()> task);
-  // The same, but its thread is not woken: RunPosted must follow, and may wait until locks are gone that tasks take too.
+  // Posts without waking the worker's thread. RunPosted must follow, possibly after releasing locks
+  // that tasks take too.
   void PostQuietly(std::function<void()> task);
   void RunPosted();
 
   int number() const { return number_; }
-  // Whether this worker has the rows of a virtual shard, among num_workers.
+  // True if this worker has the rows of virtual shard `shard`.
   bool Owns(uint32_t shard) const { return shard % static_cast<uint32_t>(num_workers_) == static_cast<uint32_t>(number_); }
   TableMap& tables() { return tables_; }
 
@@ -40,16 +42,17 @@ class TableWorker {
   using Mailbox = std::deque<std::function<void()>>;
 
   void Run();
-  // Empties `tasks`, which the caller has taken from the mailbox with running_ set.
+  // Runs all `tasks`.
+  // REQUIRES: the caller took `tasks` from the mailbox and set running_.
   void RunTasks(Mailbox tasks);
 
   const int number_, num_workers_;
   TableMap tables_;
   absl::Mutex mutex_;
   Mailbox mailbox_ ABSL_GUARDED_BY(mutex_);
-  int num_quiet_ ABSL_GUARDED_BY(mutex_) = 0;     // PostQuietly without its RunPosted
-  bool woken_ ABSL_GUARDED_BY(mutex_) = false;    // its thread shall run what is there
-  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // tasks, on whatever thread
+  int num_quiet_ ABSL_GUARDED_BY(mutex_) = 0;     // PostQuietly calls without their RunPosted yet
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;    // the thread must run the mailbox
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;  // tasks run, on any thread
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -13,7 +13,7 @@
 namespace tandem::ps {
 namespace {
 
-// Counts the workers of one call; the last one to arrive goes on.
+// Counts the workers of one call. The last worker to arrive runs `then`.
 class Countdown {
  public:
   Countdown(int count, std::function<void()> then) : remaining_(count), then_(std::move(then)) {}
@@ -113,7 +113,7 @@ void TableWorkers::PostToOwners(Shares shares, std::function<void(Table&, const 
                                 const Span& span, Posted* posted) {
   int busy = 0;
   for (const auto& of_worker : shares) busy += !of_worker.empty();
-  // A call without rows still waits its turn, at the first worker.
+  // A call without rows still waits its turn at the first worker.
   auto countdown = std::make_shared<Countdown>(std::max(busy, 1), std::move(then));
   for (size_t i = 0; i < workers_.size(); ++i) {
     if (shares[i].empty() && (busy > 0 || i > 0)) continue;

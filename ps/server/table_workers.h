@@ -1,7 +1,7 @@
-// The worker threads of a host. Each owns some virtual shards (TableWorker::Owns): a call's ids are cut into one share for
-// each worker, and no row needs a lock.
-// Thread rule: any thread; who needs an order between two posts holds a lock over both. Nothing blocks but destruction,
-// which waits for what is in the mailboxes.
+// The worker threads of a host. Each worker owns some virtual shards (TableWorker::Owns). A call's
+// ids are cut into one share for each worker, so no row needs a lock.
+// Thread rule: any thread; to order two posts, hold a lock over both. Only destruction blocks: it
+// waits for the tasks in the mailboxes.
 #pragma once
 
 #include <cstdint>
@@ -22,26 +22,30 @@ namespace tandem::ps {
 
 class TableWorkers {
  public:
-  // One worker's part of a pull's or push's segment.
+  // One worker's part of a segment of a pull or a push.
   struct Share {
     uint32_t table = 0;
     OwnedIds owned = {};
-    void* rows = nullptr;             // of the whole segment, in `format`; owned.positions say which
+    // Rows of the whole segment, in `format`; owned.positions index them.
+    void* rows = nullptr;
     WireFormat format = WIRE_F32;
-    WireRows gradients = {};          // of the whole segment, too
-    uint32_t* versions = nullptr;     // likewise; null: every row is pulled
+    WireRows gradients = {};          // gradients of the whole segment
+    uint32_t* versions = nullptr;     // versions of the whole segment; null: every row is pulled
     uint32_t read_bound = 0;
-    // Of the whole segment, for each id: which of `gradients` is its, instead of the one at its place; ids may then repeat.
+    // For each id of the whole segment: the index of its gradient in `gradients`. Null: the
+    // gradient at the id's place. Ids may repeat if not null.
     const uint32_t* row_of = nullptr;
-    // Of a pull that adds up rows (AddSums), ids of which may repeat: a sole worker adds the row of owned.ids[i], times weights[i] (f32 at
-    // any alignment; null: 1), to the one of `sums` that owned.positions[i] says; several do it together.
+    // For a pull that sums rows (AddSums); ids may repeat. A sole worker computes
+    // sums[owned.positions[i]] += weights[i] * row(owned.ids[i]). `weights` are f32 at any
+    // alignment; null means all 1. Several workers add through shared_sums.
     float* sums = nullptr;
     const void* weights = nullptr;
     std::shared_ptr<SharedSums> shared_sums = nullptr;
   };
   using Shares = std::vector<std::vector<Share>>;  // by worker
 
-  // What a call has posted without waking all for it. Whoever gives one runs it when he holds no lock any more.
+  // The task that a call posted without waking its worker. The owner of a Posted calls Run after
+  // releasing all locks.
   class Posted {
    public:
     void Run() {
@@ -56,18 +60,20 @@ class TableWorkers {
   explicit TableWorkers(int count);
 
   size_t size() const { return workers_.size(); }
-  // Checks one segment's ids (InvalidArgument) and adds each worker's share of it, otherwise as `values`, and its virtual shards to
-  // `touched`. REQUIRES: shares->size() == size().
+  // Checks one segment's ids (InvalidArgument) and adds each worker's share, with the other members
+  // of `values`. Adds the virtual shards of the ids to `touched`.
+  // REQUIRES: shares->size() == size().
   absl::Status AddShares(const TableSpec& spec, const void* ids, size_t count, const Share& values, Shares* shares,
                          ShardSet* touched) const;
-  // Likewise each worker's share in adding each id's row, times its weight, to the one of `sums` that row_of says, which ascends. What they
-  // point to stays until the task has run.
+  // Splits a pooled pull: sums[row_of[i]] += weights[i] * row(ids[i]). `row_of` is ascending.
+  // Arrays must outlive the task.
   absl::Status AddSums(const TableSpec& spec, const void* ids, size_t count, const uint32_t* row_of, const void* weights, float* sums,
                        Shares* shares, ShardSet* touched) const;
-  // Takes the ids of all other virtual shards away.
+  // Removes the ids of all other virtual shards from `shares`.
   static void KeepShards(const ShardSet& kept, Shares* shares);
-  // Runs `task` on every worker, or on those with a share, and then `then` on the last to finish. Each records `span`, if it
-  // has a trace_id. With `posted`, one worker is not woken.
+  // Runs `task` on every worker (PostToAll) or on workers with a share (PostToOwners), then `then`
+  // on the last worker to finish. Each worker records `span` if `span` has a trace_id. With
+  // `posted`, one worker is not woken.
   void PostToAll(std::function<void(TableWorker&)> task, std::function<void()> then, const Span& span = {}, Posted* posted = nullptr);
   void PostToOwners(Shares shares, std::function<void(Table&, const Share&)> task, std::function<void()> then,
                     const Span& span, Posted* posted = nullptr);
@@ -80,7 +86,7 @@ class TableWorkers {
   TraceSpan SpanOf(const TableWorker& worker, const Span& span) {
     return TraceSpan(span.trace_id == 0 ? nullptr : &tracer_, span, trace_rows_[static_cast<size_t>(worker.number())]);
   }
-  // The first worker that is posted to is the one not woken.
+  // Leaves the first worker that is posted to asleep, if `posted` is not null.
   static void Post(TableWorker& worker, std::function<void()> task, Posted* posted);
 
   Tracer tracer_{rpc::kMaxServerSpans};

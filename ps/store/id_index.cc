@@ -46,7 +46,8 @@ void IdIndex::EnsureLines(uint64_t num_lines) {
 uint64_t IdIndex::BitsOf(uint64_t column, uint64_t home_line, uint64_t slot) const {
   const uint32_t num_lines = columns_[column].num_lines;
   const uint64_t below_rest = PlaceAndDistanceBits(num_lines);
-  // The least place whose product with num_lines is not below this one; the next place's is beyond what the rest tells apart.
+  // The least place whose product with num_lines is not below this product. The next place is
+  // beyond what the rest of the hash tells apart.
   const unsigned __int128 product = static_cast<unsigned __int128>(home_line) << 64 | (slot >> below_rest << below_rest);
   const uint64_t step = uint64_t{num_lines} << kColumnBits;
   return static_cast<uint64_t>((product + (step - 1)) / step) << kColumnBits | column;
@@ -61,7 +62,7 @@ void IdIndex::TakeOut(uint64_t column) {
     for (uint64_t& slot : LineAt(column, line).slots) {
       if (slot == 0) break;
       const uint64_t distance = slot >> place_bits & kMaxDistance;
-      // The way from home may have gone round the column's end.
+      // The path from home may wrap around the column's end.
       const uint64_t home = (line + num_lines - distance % num_lines) % num_lines;
       const uint64_t place = (slot & ((uint64_t{1} << place_bits) - 1)) - 1;
       taken_.push_back({{BitsOf(column, home, slot)}, static_cast<uint32_t>(place)});

@@ -1,10 +1,7 @@
-// Numbers for 64-bit ids: an open-addressing index, cut into 1,024 columns by the id's hash, that grows without a pause for all of them.
-//
-// A column is a run of lines of 64 bytes, eight slots each. An id is at home in the line that the rest of its hash falls into (a product
-// instead of a division: Lemire, "Fast Random Integer Generation in an Interval", 2019), or soon after it. What its place does not say
-// of the hash the slot holds, beside the id's number in its column: so eight bytes a slot tell ids apart exactly (Cleary, "Compact hash
-// tables using bidirectional linear probing", 1984). Columns grow one at a time, by a sixteenth. The n-th id of column c has the number
-// n * 1,024 + c, for good.
+// Numbers 64-bit ids. The index is an open-addressing table of 1,024 columns; the id's hash chooses
+// the column. Columns grow one at a time by a sixteenth, so no insertion pauses for the whole
+// index.
+// The n-th id of column c has the number n * 1,024 + c, for good.
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -26,35 +23,44 @@
 
 namespace tandem::ps {
 
+// A column is a run of 64-byte lines of eight slots. The rest of the hash chooses the home line, by
+// a product (Lemire, "Fast Random Integer Generation in an Interval", 2019). An id lies in its home
+// line or soon after. A slot holds the id's number in the column and the hash bits that the
+// position does not imply. So eight bytes tell ids apart exactly (Cleary, "Compact hash tables
+// using bidirectional linear probing", 1984).
 class IdIndex {
  public:
   static constexpr uint64_t kNone = ~uint64_t{0};
 
-  // `salt` enters the hash: it decides the numbers, nothing else. It should not be known to those who choose ids: more than 512 whose
-  // hashes are all but equal would not find room. Columns grow when their lines have `max_of_line` ids each, on average.
+  // `salt` enters the hash: the salt decides the numbers and nothing else. People who choose ids
+  // should not know the salt: more than 512 ids with nearly equal hashes would not find room. A
+  // column grows when its lines hold `max_of_line` ids each on average.
   // REQUIRES: 1 <= max_of_line <= 7.
   IdIndex(uint64_t salt, uint64_t max_of_line);
 
   size_t size() const { return size_; }
-  // From the first byte in use to the last: the ragged end is counted whole.
+  // Bytes from the first one in use to the last, including unused lines of shorter columns.
   size_t num_bytes() const { return num_layers_of_lines_ * kNumColumns * sizeof(Line); }
-  // All numbers are below it. Columns are alike in size: few are not used, or at least few of more than some thousand.
+  // All numbers are below end(). Columns have similar sizes. So few numbers below end() are unused
+  // once there are some thousand ids.
   uint64_t end() const { return num_layers_ * kNumColumns; }
   bool IsUsed(uint64_t number) const { return number >> kColumnBits < columns_[number % kNumColumns].num_ids; }
 
-  // kNone if it is not there.
+  // Returns the id's number, or kNone if the id is absent.
   uint64_t Find(uint64_t id) const { return FindHashed<kernels::InstructionSet::BASELINE>({Hash(salt_, id)}, 0); }
-  // The number of a new id. REQUIRES: id != 0 and it is not there.
+  // Inserts a new id and returns its number.
+  // REQUIRES: id != 0; the id is absent.
   uint64_t Insert(uint64_t id);
 
-  // Many ids are found in stages, a few at a time, while memory comes. Begin asks for the lines of a batch's homes; some batches later
-  // Look says the numbers of the ids that are there, or kNone if they would be, of which it returns how many there are, and lists those
-  // that may be away from home. Resolve does the same for these.
-  // REQUIRES: no Insert meanwhile.
+  // Finds many ids in stages, a few at a time, while memory arrives. Begin prefetches the home
+  // lines of a batch. Some batches later, Look writes the numbers of the ids, with kNone for absent
+  // ids, and returns how many are absent. Look lists ids that may lie away from home in `away`.
+  // Resolve does the same for the listed ids.
+  // REQUIRES: no Insert between these calls.
   class Batch;
   struct Away;
-  void Begin(absl::Span<const uint64_t> ids, Batch& batch) const;  // at most Batch::kSize
-  // `first`: of the batch among all ids, whose numbers are at `numbers`.
+  void Begin(absl::Span<const uint64_t> ids, Batch& batch) const;  // at most Batch::kSize ids
+  // `first` is the index of the batch's first id among all ids; `numbers` has room for all ids.
   template <kernels::InstructionSet kSet>
   size_t Look(const Batch& batch, size_t first, uint64_t* numbers, Away& away) const;
   template <kernels::InstructionSet kSet>
@@ -64,13 +70,14 @@ class IdIndex {
   static constexpr int kColumnBits = 10, kSlotsPerLine = 8;
   static constexpr uint64_t kNumColumns = uint64_t{1} << kColumnBits;
   static constexpr size_t kCacheLine = 64;
-  static constexpr size_t kLookAhead = 24;  // lines, when a column grows
+  static constexpr size_t kLookAhead = 24;  // lines prefetched ahead when a column grows
 
   struct alignas(kCacheLine) Line {
     uint64_t slots[kSlotsPerLine];  // 0: free; lines fill from the first slot on
 
-    // What the slot that begins with `key` says below `limit`; 0 if there is none: of a free slot that is all that it says.
-    // Without branches: which slot it is cannot be predicted.
+    // Returns the low bits (place + 1) of the slot whose high bits equal `key`, or 0 if there is
+    // none. `limit` is one above the largest low bits. A free slot has low bits 0. Branch-free,
+    // because the matching slot is unpredictable.
     template <kernels::InstructionSet kSet>
     uint64_t PlaceOf(uint64_t key, uint64_t limit) const {
 #ifdef TANDEM_VECTOR_COPIES
@@ -98,18 +105,18 @@ class IdIndex {
   struct Column {
     uint32_t num_lines = 1, num_ids = 0;
   };
-  // A hash, its bits in the order in which they are used: the place within the column above, the column in the lowest.
+  // A hash. The lowest bits are the column, the bits above are the place within the column.
   struct Hashed {
     uint64_t bits;
     uint64_t column() const { return bits & (kNumColumns - 1); }
     uint64_t place() const { return bits & ~(kNumColumns - 1); }
   };
-  // Where a hash is at home, and what a slot of the line at `distance` from there says above the id's place in its column:
-  // [rest of the hash | distance: 6 bits | place + 1].
+  // The home line of a hash, and the upper bits of a slot of the line at `distance` from home. A
+  // slot is [rest of the hash | distance: 6 bits | place + 1].
   struct Home {
     uint64_t line, key, place_bits;
     uint64_t KeyAt(uint64_t distance) const { return key | distance << place_bits; }
-    uint64_t limit() const { return uint64_t{1} << place_bits; }  // of what it says below
+    uint64_t limit() const { return uint64_t{1} << place_bits; }  // one above the largest place + 1
   };
   static constexpr int kDistanceBits = 6;
   static constexpr uint64_t kMaxDistance = (uint64_t{1} << kDistanceBits) - 1;
@@ -121,14 +128,16 @@ class IdIndex {
   };
 
   static uint64_t Hash(uint64_t salt, uint64_t id) { return std::rotl(Fmix64(id ^ salt), 2 * kColumnBits); }
-  // The bits of a slot for place and distance, in a column of so many lines.
+  // Bits that a slot spends on place and distance in a column of `num_lines` lines.
   static uint64_t PlaceAndDistanceBits(uint32_t num_lines) {
-    // Places in the column are multiples of 1,024, so of a product's lower half the bits from this one on differ between all that share a
-    // line.
+    // The places of a column are multiples of 1,024. So the products of hashes that share a line
+    // differ in the lower half from this bit on.
     return static_cast<uint64_t>(kColumnBits + std::bit_width(num_lines) - 1);
   }
   typedef uint64_t Numbers __attribute__((vector_size(kSlotsPerLine * sizeof(uint64_t))));
-  // Of many: a number below 2^52 in the fraction of 2^52, less that, is itself, and its exponent is the place of its highest bit.
+  // Does the same for a vector of numbers. Or-ing a number below 2^52 into the fraction of the
+  // double 2^52, and subtracting 2^52, gives the number as a double. The exponent of this double is
+  // the position of the highest bit.
   __attribute__((always_inline)) static inline void PlaceAndDistanceBits(const Numbers& num_lines, Numbers& bits) {
     typedef double Doubles __attribute__((vector_size(sizeof(Numbers))));
     constexpr int kFractionBits = 52, kBias = 1023;
@@ -136,7 +145,8 @@ class IdIndex {
     const Numbers sum = num_lines | std::bit_cast<uint64_t>(kOne);
     bits = (reinterpret_cast<Numbers>(reinterpret_cast<Doubles>(sum) - kOne) >> kFractionBits) + (kColumnBits - kBias);
   }
-  // A line, and the rest of the hash in its place above `bits`. Of a number or of a vector of them, by halves of 32 bits for its sake.
+  // Computes the line, and the rest of the hash, in place above the lowest `bits` bits. Works for a
+  // number or a vector of numbers; 32-bit halves serve vectors.
   template <class Number>
   __attribute__((always_inline)) static inline void Divide(const Number& place, const Number& num_lines, const Number& bits,
                                                            Number& line, Number& key) {
@@ -150,7 +160,8 @@ class IdIndex {
     Divide(hash.place(), uint64_t{num_lines}, bits, home.line, home.key);
     return home;
   }
-  // Lines of one number in all columns lie together, turned against those of others so that a column does not sit in one set of a cache.
+  // Puts the lines with one number of all columns together, rotated by line number. Without
+  // rotation a column would sit in one set of a cache.
   template <class Number>
   __attribute__((always_inline)) static inline void NumberLine(const Number& column, const Number& line, Number& number) {
     number = line << kColumnBits | ((column + 37 * line) & (kNumColumns - 1));
@@ -163,14 +174,15 @@ class IdIndex {
   Line& LineNumbered(uint64_t number) const { return reinterpret_cast<Line*>(lines_.data())[number]; }
   Line& LineAt(uint64_t column, uint64_t line) const { return LineNumbered(LineNumber(column, line)); }
 
-  // Of an id whose distance from home, if it is there, is not less.
+  // Like Find, but starts `distance` lines past the home line.
+  // REQUIRES: the id is not stored nearer.
   template <kernels::InstructionSet kSet>
   uint64_t FindHashed(Hashed hash, uint64_t distance) const;
-  // False, changing nothing, if the id would lie too far from home.
+  // Stores the place. Returns false, changing nothing, if the id would lie too far from home.
   bool Place(uint64_t column, const Home& home, uint32_t place);
-  // The hash of an id whose slot is in a line `distance` from this home.
+  // Recovers the hash bits of an id from its slot and its home line.
   uint64_t BitsOf(uint64_t column, uint64_t home_line, uint64_t slot) const;
-  // Empties the column's lines into taken_.
+  // Moves the contents of the column's lines to taken_.
   void TakeOut(uint64_t column);
   void GrowColumn(uint64_t column);
   void EnsureLines(uint64_t num_lines);
@@ -180,8 +192,8 @@ class IdIndex {
   size_t size_ = 0;
   std::vector<Column> columns_;
   GrowingMemory lines_;
-  uint64_t num_layers_of_lines_ = 0, num_layers_ = 0;  // of the longest column
-  std::vector<Taken> taken_;                           // of the column that grows
+  uint64_t num_layers_of_lines_ = 0, num_layers_ = 0;  // lines and ids of the longest column
+  std::vector<Taken> taken_;                           // ids of the column that grows
 };
 
 class IdIndex::Batch {
@@ -194,11 +206,11 @@ class IdIndex::Batch {
   uint64_t hashes_[kSize], num_lines_[kSize], home_lines_[kSize], line_numbers_[kSize], keys_[kSize], limits_[kSize];
 };
 
-// Ids that are not in their home's line, which is full.
+// Ids that are not in their full home line.
 struct IdIndex::Away {
   static constexpr size_t kMaxIds = 4096;
   size_t count = 0;
-  uint16_t places[kMaxIds];  // among all ids
+  uint16_t places[kMaxIds];  // indices among all ids
 };
 
 template <kernels::InstructionSet kSet>
@@ -223,7 +235,7 @@ inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
   for (size_t i = 0; i < kSize; ++i) batch.hashes_[i] = i < ids.size() ? Hash(salt_, ids[i]) : 0;
   const Column* const columns = columns_.data();
   for (size_t i = 0; i < kSize; ++i) batch.num_lines_[i] = columns[Hashed{batch.hashes_[i]}.column()].num_lines;
-  // Vectors spelt out: g++ 12 does not make them of a loop.
+  // Explicit vectors, because g++ 12 does not vectorise the loop.
   Numbers hashes, num_lines, bits, line, key, number;
   std::memcpy(&hashes, batch.hashes_, sizeof(hashes));
   std::memcpy(&num_lines, batch.num_lines_, sizeof(num_lines));
@@ -235,7 +247,8 @@ inline void IdIndex::Begin(absl::Span<const uint64_t> ids, Batch& batch) const {
   std::memcpy(batch.line_numbers_, &number, sizeof(number));
   std::memcpy(batch.keys_, &key, sizeof(key));
   std::memcpy(batch.limits_, &limit, sizeof(limit));
-  // Into the second cache: into the first is no faster on processors that take records there (RowStore).
+  // Prefetches into the second cache. The first cache is no faster on processors that fetch records
+  // there (RowStore).
   for (size_t i = 0; i < kSize; ++i) __builtin_prefetch(&LineNumbered(batch.line_numbers_[i]), 0, 2);
 }
 

@@ -9,7 +9,8 @@ namespace tandem::ps {
 namespace {
 
 constexpr size_t kWordBits = 64;
-// How many ids ahead the bit of a row is fetched: it is a place at random in what may be more than the nearest cache holds.
+// How many ids ahead a row's bit is prefetched. Bits are accessed at random, and the nearest cache
+// may not hold all bits.
 constexpr size_t kLookAhead = 16;
 
 uint64_t BitOf(uint64_t number) { return uint64_t{1} << number % kWordBits; }
@@ -24,7 +25,7 @@ void PendingGradients::Add(uint32_t slice, uint64_t sequence, absl::Span<const u
   TANDEM_CHECK_LT(gradients_.size() + ids.size(), size_t{kNone}) << "gradients pending in one step";
   if (const size_t words = end_number / kWordBits + 1; pending_bits_.size() < words) pending_bits_.resize(words);
   WireRows::Cursor rows(gradients, row_bytes);
-  uintptr_t addresses = 0;  // of all, or-ed
+  uintptr_t addresses = 0;  // all addresses, or-ed
   for (size_t i = 0; i < ids.size(); ++i) {
     if (i + kLookAhead < ids.size() && numbers[i + kLookAhead] != kAbsent) {
       __builtin_prefetch(&pending_bits_[numbers[i + kLookAhead] / kWordBits], 1);
@@ -32,7 +33,7 @@ void PendingGradients::Add(uint32_t slice, uint64_t sequence, absl::Span<const u
     const uint32_t gradient = static_cast<uint32_t>(gradients_.size());
     gradients_.push_back({rows.At(positions.empty() ? i : positions[i]), push, kNone});
     addresses |= reinterpret_cast<uintptr_t>(gradients_.back().bytes);
-    // A row that was missing when its first gradient came stays with those that were.
+    // A row that was absent when its first gradient came stays among the absent rows.
     if (numbers[i] == kAbsent || (absent_.size() > 0 && absent_.Find(ids[i]) != RowIndex::kAbsent)) {
       AddAbsent(ids[i], gradient);
       continue;
@@ -82,7 +83,8 @@ void PendingGradients::Link() {
   if (repeated_.empty()) return;
   repeated_bits_.resize(pending_bits_.size());
   for (const Repeated& repeated : repeated_) repeated_bits_[repeated.number / kWordBits] |= BitOf(repeated.number);
-  RowIndex places(repeated_.size());  // of rows with several gradients; numbers are nobody's choice
+  // Rows with several gradients. Nobody chooses their numbers, so the hash needs no random seed.
+  RowIndex places(repeated_.size());
   for (size_t row = 0; row < numbers_.size(); ++row) {
     const uint64_t number = numbers_[row];
     if (number == kAbsent || (repeated_bits_[number / kWordBits] & BitOf(number)) == 0) continue;

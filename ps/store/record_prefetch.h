@@ -1,5 +1,5 @@
-// Asks for the memory of a record ahead of its use, in the fewest instructions: while a processor waits for lines it sees some hundreds
-// of instructions ahead, and what else takes room among them leaves fewer lines on their way.
+// Prefetches a record in the fewest instructions. While a processor waits for lines, it looks some
+// hundreds of instructions ahead. Other instructions among these leave fewer lines in flight.
 // Thread rule: a value.
 #pragma once
 
@@ -7,13 +7,16 @@
 
 namespace tandem::ps {
 
-// What is alike for all records is settled before the first, and one jump, to the same place every time, leads to as many fetches as
-// there are lines. With a loop instead rows that caches held were copied a sixth slower (AMD, Zen 5).
+// The constructor computes what all records share. One jump, always to the same place, leads to one
+// prefetch per line. With a loop instead, rows that caches held were copied a sixth slower (AMD Zen
+// 5).
 class RecordPrefetch {
  public:
   static constexpr int kFirstCache = 3, kSecondCache = 2;
 
-  // Of `bytes`, from `offset` on, of records of `stride` bytes, the first of which begins a line. REQUIRES: bytes > 0.
+  // Prefetches `bytes` from `offset` on, in records of `stride` bytes. The first record begins a
+  // line.
+  // REQUIRES: bytes > 0.
   RecordPrefetch(size_t stride, size_t offset, size_t bytes)
       : lines_((bytes + kLine - 1) / kLine),
         last_(bytes - 1),

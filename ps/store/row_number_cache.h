@@ -1,5 +1,6 @@
-// The numbers of rows that were pulled for a step: its push names the same ids, mostly in the same pieces, and need not look them up once
-// more. What is remembered is compared id by id, so a piece of other ids is not found, never mistaken.
+// The numbers of rows that were pulled for a step. The push of the step names the same ids, mostly
+// in the same pieces, and so need not look them up again. Ids are compared one by one, so a piece
+// of other ids is never mistaken for a known one.
 // Thread rule: one thread.
 #pragma once
 
@@ -14,7 +15,8 @@ namespace tandem::ps {
 
 class RowNumberCache {
  public:
-  // Room for the numbers of so many ids, to be filled before the next call; null if enough is remembered already.
+  // Returns room for the numbers of `ids`, or null if enough is remembered already. The caller
+  // fills the room before the next call.
   uint64_t* Add(absl::Span<const uint64_t> ids) {
     if (ids.empty() || num_ids_ + ids.size() > kMaxIds) return nullptr;
     num_ids_ += ids.size();
@@ -24,9 +26,10 @@ class RowNumberCache {
     piece.numbers.resize(ids.size());
     return piece.numbers.data();
   }
-  // Takes the last Add back, which gave room.
+  // Undoes the last Add.
+  // REQUIRES: the last Add returned room.
   void DropLast() { num_ids_ -= pieces_[--num_pieces_].ids.size(); }
-  // Of exactly these ids, in this order; empty if they are not known.
+  // Returns the numbers of exactly these ids in this order, or empty if they are unknown.
   absl::Span<const uint64_t> Find(absl::Span<const uint64_t> ids) const {
     for (size_t i = 0; i < num_pieces_; ++i) {
       const Piece& piece = pieces_[i];
@@ -35,7 +38,7 @@ class RowNumberCache {
     }
     return {};
   }
-  // Forgets them; keeps the memory.
+  // Forgets all numbers and keeps the memory.
   void Clear() { num_pieces_ = num_ids_ = 0; }
 
  private:

@@ -12,10 +12,12 @@ namespace tandem::ps {
 
 namespace {
 
-// Few ids of large records are away from home then, and the index is small beside the records all the same.
+// With 5 ids a line few ids of large records lie away from home. The index is small beside large
+// records all the same.
 uint64_t MaxOfLine(size_t stride) { return stride >= 256 ? 5 : 7; }
 
-// Newton's iteration, from the three bits that an odd number and its inverse share: each doubles them.
+// Newton's iteration. An odd number and its inverse agree in three bits; each iteration doubles the
+// number of correct bits.
 uint64_t InverseOfOdd(uint64_t odd) {
   uint64_t inverse = odd;
   for (int bits = 3; bits < 64; bits *= 2) inverse *= 2 - odd * inverse;
@@ -31,8 +33,8 @@ bool IsOfAmd() {
 #endif
 }
 
-// What the first cache has room for beside what visits write: of AMD's 48 KB (Zen 5), and of 32 KB (Zen 3), where a gather of Zipf's ids
-// with 10 KB ahead takes a tenth longer.
+// The part of the first cache that visits leave free: of 48 KB (AMD Zen 5) and of 32 KB (Zen 3). On
+// Zen 3 a gather of Zipf ids with 10 KB ahead takes a tenth longer.
 size_t NearBytesAhead() {
   const bool large = sysconf(_SC_LEVEL1_DCACHE_SIZE) >= 48 << 10;
   return large ? 10 << 10 : 4 << 10;
@@ -65,7 +67,7 @@ size_t RowStore::FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) 
   return num_absent;
 }
 
-// Evenly: some batches begin while lines of those before them are on their way.
+// Keeps memory requests even: some batches begin while lines of earlier batches are in flight.
 size_t RowStore::FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const {
   size_t num_absent = 0;
   kernels::Vectorised([=, this, &num_absent](auto set) {
@@ -129,9 +131,10 @@ void RowStore::CopyInto(absl::Span<const uint64_t> numbers, size_t offset, size_
       [=](char* target, const char* source) __attribute__((always_inline)) { CopyBytes(target, source, bytes); });
 }
 
-// Lines that are still on their way are waited for together with those that the processor sees behind them, which are the more, the fewer
-// instructions lie between. So the usual sizes have loops of their own: rows of 64 floats, many of them in some cache, then take an eighth
-// less time than in the last one.
+// The processor waits for a line in flight together with lines of instructions behind the wait. The
+// fewer instructions lie between, the more lines it sees. So the usual sizes have loops of their
+// own. With these loops, rows of 64 floats, many of them in some cache, take an eighth less time
+// than with the general loop.
 void RowStore::CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
                            absl::Span<const uint32_t> positions) const {
   if (numbers.empty()) return;

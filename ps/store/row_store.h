@@ -1,5 +1,7 @@
-// Records of equal size found by a 64-bit id (IdIndex), in one array that grows without being copied.
-// Thread rule: one thread at a time. Records move when the store grows: a pointer is good until the next Insert.
+// Records of equal size found by a 64-bit id (IdIndex), in one array that grows without being
+// copied.
+// Thread rule: one thread at a time. Records move when the store grows, so a pointer is valid until
+// the next Insert.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +17,8 @@
 
 namespace tandem::ps {
 
-// Inlined into loops compiled for the widest vectors, which memcpy of a length known at run time only is not.
+// Copies like memcpy, but inlined into loops compiled for the widest vectors. A memcpy whose length
+// is known only at run time is not inlined.
 inline void CopyBytes(void* target, const char* source, size_t bytes) {
   char* const to = static_cast<char*>(target);
   size_t at = 0;
@@ -30,49 +33,57 @@ inline void CopyBytes(void* target, const char* source, size_t bytes) {
 
 class RowStore {
  public:
-  // `salt` is IdIndex's: it decides where records lie and in what order they are visited. `stride` bytes a record, which begins with its
-  // id. REQUIRES: stride >= 8.
+  // `salt` is the salt of IdIndex: it decides where records lie and in what order they are visited.
+  // A record has `stride` bytes and begins with its id.
+  // REQUIRES: stride >= 8.
   RowStore(uint64_t salt, size_t stride);
 
   size_t size() const { return index_.size(); }
   size_t stride() const { return stride_; }
   size_t index_bytes() const { return index_.num_bytes(); }
-  // From the first byte in use to the last: the ragged end is counted whole.
+  // Bytes from the first one in use to the last, including unused records.
   size_t record_bytes() const { return index_.end() * stride_; }
 
-  // Null if there is none.
+  // Returns the record, or null if the id is absent.
   char* Find(uint64_t id) const { return Record(index_.Find(id)); }
-  // A new record, zero but for its id. REQUIRES: id != 0 and there is none.
+  // Returns a new record, zero but for its id.
+  // REQUIRES: id != 0; the id is absent.
   char* Insert(uint64_t id);
-  // visit(record), in any order.
+  // Calls visit(record) for each record, in any order.
   template <class Visit>
   void ForEachRecord(const Visit& visit) const {
     for (uint64_t number = 0; number < index_.end(); ++number) {
       if (index_.IsUsed(number)) visit(Record(number));
     }
   }
-  // All numbers of records are below it; a record keeps its number.
+  // All numbers of records are below end_number(). A record keeps its number.
   uint64_t end_number() const { return index_.end(); }
   uint64_t NumberOf(const char* record) const {
-    // A multiple of the stride, so that its odd factor divides by multiplying.
+    // The offset is a multiple of the stride. So a multiplication by the inverse divides by the
+    // stride's odd factor.
     return (static_cast<uint64_t>(record - records_.data()) >> std::countr_zero(stride_)) * odd_inverse_;
   }
-  // The number of each id's record, or IdIndex::kNone, of which it returns how many there are.
+  // Writes the number of each id's record, or IdIndex::kNone. Returns how many ids are absent.
   size_t FindNumbers(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
-  // visit(i, record or null) for each number, in order, while the memory of those that follow is on its way: `bytes` of a record from
-  // `offset` on. The visit of IdIndex::kNone, which is null, may Insert. Compiled for the widest vectors (vectorise.h),
-  // the visit included, which is copied, but for what it calls out of line. `visits_fetch`: visits ask for memory ahead of their own.
+  // Calls visit(i, record) for each number, in order, and prefetches `bytes` from `offset` on of
+  // the records that follow. The record of IdIndex::kNone is null; a visit of null may Insert. The
+  // loop and a copy of `visit` are compiled for the widest vectors (vectorise.h), except calls out
+  // of line. `visits_fetch`: visits prefetch memory of their own.
   template <class Visit>
   void ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, const Visit& visit, bool visits_fetch = false);
-  // Copies `bytes` of each number's record, from `offset` on, to `rows`, in few instructions a record: that of numbers[i] to place i, or
-  // positions[i] if there are any. REQUIRES: no IdIndex::kNone among the numbers.
+  // Copies `bytes` from `offset` on of each number's record to `rows`, in few instructions a
+  // record. The record of numbers[i] goes to place i, or to place positions[i] if there are
+  // positions.
+  // REQUIRES: no number is IdIndex::kNone.
   void CopyPresent(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows,
                    absl::Span<const uint32_t> positions = {}) const;
-  // Whether memory is fetched into the first cache, as is best on this processor. On their way there lines from memory hold one of its few
-  // buffers, and visits wait for a free one. A core of Intel's of 2024 has 16: there a gather of 10M rows took a quarter longer than with
-  // lines fetched into the second cache alone. One of AMD's Zen 5 takes a quarter longer with these.
+  // True if memory is prefetched into the first cache, where this processor is faster that way.
+  // Each line in flight to the first cache holds one of the cache's few buffers, and visits wait
+  // for a free buffer. An Intel core of 2024 has 16 buffers. On that core, prefetching into the
+  // first cache made a gather of 10M rows a quarter slower. On AMD Zen 5, prefetching into the
+  // second cache makes the gather a quarter slower.
   static bool FetchesNear() { return fetches_near; }
-  // For tests of what other processors do. Before other threads have a store.
+  // Lets tests run the code for other processors. Call before other threads have a store.
   static void SetFetchesNear(bool near) { fetches_near = near; }
 
  private:
@@ -80,8 +91,9 @@ class RowStore {
   static bool fetches_near;
   static const size_t near_bytes_ahead;
 
-  size_t FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;  // of Away::kMaxIds at most
-  // CopyPresent with copy(target, source), for which fetch(source) of some that follow asks for memory.
+  // Finds at most Away::kMaxIds ids.
+  size_t FindBlock(absl::Span<const uint64_t> ids, uint64_t* numbers) const;
+  // CopyPresent with copy(target, source). fetch(source) prefetches records ahead.
   template <class Fetch, class Copy>
   void CopyEach(absl::Span<const uint64_t> numbers, size_t offset, size_t bytes, char* rows, absl::Span<const uint32_t> positions,
                 const Fetch& fetch, const Copy& copy) const;
@@ -93,7 +105,7 @@ class RowStore {
   char* Record(uint64_t number) const { return number == IdIndex::kNone ? nullptr : records_.data() + number * stride_; }
 
   const size_t stride_;
-  const uint64_t odd_inverse_;  // of the stride without its factors 2, modulo 2^64
+  const uint64_t odd_inverse_;  // inverse of the stride's odd factor, modulo 2^64
   IdIndex index_;
   GrowingMemory records_;
 };
@@ -107,10 +119,11 @@ void RowStore::ForEachNumber(absl::Span<const uint64_t> numbers, size_t offset, 
       if (near) lines.Into<RecordPrefetch::kFirstCache>(from);
       else lines.Into<RecordPrefetch::kSecondCache>(from);
     };
-    // Some at a time: where each fetch waits for a walk of pages, those in straight succession wait together. Into the first cache fewer
-    // where they share its room with what visits fetch.
+    // Prefetches a run at a time: where each prefetch waits for a page walk, adjacent prefetches
+    // wait together. Runs into the first cache are shorter if visits prefetch too, because both
+    // share the cache's room.
     const size_t ahead = RecordsAhead(near, bytes), run = near && visits_fetch ? 8 : 32;
-    size_t fetched = size() == 0 ? numbers.size() : 0;  // an empty store has no memory to fetch
+    size_t fetched = size() == 0 ? numbers.size() : 0;  // an empty store has no memory to prefetch
     const auto fetch_to = [&](size_t end) __attribute__((always_inline)) {
       for (end = std::min(end, numbers.size()); fetched < end; ++fetched) fetch(numbers[fetched]);
     };

@@ -8,7 +8,7 @@
 namespace tandem::ps {
 namespace {
 
-// A block stays in the second cache from when its rows are copied until they are added.
+// A block stays in the second cache from the copy of its rows until the rows are added.
 constexpr size_t kBlockBytes = size_t{256} << 10;
 
 std::vector<size_t> EndsOfBlocks(size_t count, size_t dim, const uint32_t* row_of) {

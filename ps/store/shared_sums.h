@@ -1,7 +1,7 @@
-// Sums of rows that several workers own, added in the order of the ids all the same: so how many workers there are does not show in the
-// bits. Each worker copies its rows of a block to where all rows of the block gather, and the last to have done so adds them up, while they
-// are in a cache.
-// Thread rule: Rows and Arrive from any thread, the rest is constant.
+// Sums of rows that several workers own, added in the order of the ids. So the bits do not depend
+// on the number of workers. Each worker copies its rows of a block to the memory of the block. The
+// last worker to finish adds the rows while they are in a cache.
+// Thread rule: any thread calls Rows and Arrive; the rest is constant.
 #pragma once
 
 #include <atomic>
@@ -17,24 +17,27 @@ namespace tandem::ps {
 
 class SharedSums {
  public:
-  // Row i of `count`, times weights[i] (at any alignment; null: 1), is added to the one of `sums` [*, dim] that row_of[i] says, which
-  // ascends. All are read until `num_workers` workers have arrived at every block.
+  // Computes sums[row_of[i]] += weights[i] * row i, for `count` rows; `sums` is [*, dim]. `row_of`
+  // is ascending. `weights` are f32 at any alignment; null means all 1. The arrays must live until
+  // `num_workers` workers have arrived at every block.
   SharedSums(size_t count, size_t dim, const uint32_t* row_of, const void* weights, float* sums, int num_workers);
 
-  // Rows [begin, end) are those of a block: all that are added to a sum.
+  // A block is rows [begin, end). All rows of one sum are in one block.
   size_t num_blocks() const { return ends_.size(); }
   size_t begin(size_t block) const { return block == 0 ? 0 : ends_[block - 1]; }
   size_t end(size_t block) const { return ends_[block]; }
-  // [end - begin, dim], for a worker that has not arrived at the block.
+  // Returns the block's rows [end - begin, dim].
+  // REQUIRES: the caller has not arrived at the block.
   float* Rows(size_t block);
-  // A worker's rows are there. Each worker calls it once for each block.
+  // Tells that the worker's rows of the block are written. Each worker calls Arrive once for each
+  // block.
   void Arrive(size_t block);
 
  private:
   struct Block {
     std::once_flag allocated;
     std::shared_ptr<Buffer> rows;
-    std::atomic<int> missing{0};  // workers
+    std::atomic<int> missing{0};  // workers that have not arrived
   };
 
   void Add(size_t block, const float* rows);

@@ -19,15 +19,17 @@ namespace tandem::ps {
 namespace {
 
 constexpr uint32_t kMaxDim = 65536;
-// How many rows ahead a gradient is fetched: memory that is read row by row, but in pieces of several messages.
+// How many rows ahead a gradient is prefetched. Gradients are read row by row, but in pieces of
+// several messages.
 constexpr size_t kGradientsAhead = 6;
-// The rows that the optimizer is given in one call stay in the first cache, with their gradients.
+// Number of rows in one optimizer call. These rows stay in the first cache, with their gradients.
 size_t RowsAtOnce(uint32_t dim) { return std::clamp<size_t>(2048 / dim, 1, 32); }
 
-// Sets the random bits of rounding apart from those of first weights.
+// Makes the random bits of rounding differ from those of first weights.
 constexpr uint64_t kRoundingSalt = 0x726f756e64696e67;
 
-// Eight fixed lanes, then their sum from left to right: the same bits on every machine.
+// Adds in eight fixed lanes, then sums the lanes from left to right, for the same bits on every
+// machine.
 double SquaredNorm(const float* x, size_t dim) {
   double lanes[8] = {};
   size_t i = 0;
@@ -136,19 +138,20 @@ bool Table::ShowsDecayed() const { return !missed_.exact() && missed_.remembers_
 
 template <class Visit>
 void Table::PullFound(uint64_t step, absl::Span<const uint64_t> ids, bool create, const Visit& show) {
-  // A trainer will push gradients of what it pulls.
+  // A trainer will push gradients of the rows that it pulls.
   uint64_t* const kept = step == 0 ? nullptr : pulled_.Add(ids);
   if (kept == nullptr) numbers_.resize(ids.size());
   uint64_t* const numbers = kept == nullptr ? numbers_.data() : kept;
   bool all_there = rows_.FindNumbers(ids, numbers) == 0;
   if (!all_there && create) {
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (numbers[i] == IdIndex::kNone) numbers[i] = rows_.NumberOf(FindOrCreate(ids[i]));  // an id may come again
+      // An id may repeat.
+      if (numbers[i] == IdIndex::kNone) numbers[i] = rows_.NumberOf(FindOrCreate(ids[i]));
     }
     all_there = true;
   }
   show(absl::Span<const uint64_t>(numbers, ids.size()), all_there);
-  // Another pull may create those that are not there.
+  // Another pull may create the absent rows, which would make the cached numbers wrong.
   if (kept != nullptr && !all_there) pulled_.DropLast();
 }
 
@@ -180,7 +183,7 @@ void Table::Show(uint64_t step, absl::Span<const uint64_t> ids, absl::Span<const
     if (decays) ShowDecayed(*layout_.View(record).header, shown_.data());
     EncodeRow(format, shown_.data(), spec_.dim(), target);
     if (!shows) return;
-    DecodeRow(format, target, spec_.dim(), shown_.data());  // as the caller sees it
+    DecodeRow(format, target, spec_.dim(), shown_.data());  // the row as the caller sees it
     optimizer_->Shown(shown_.data(), layout_.View(record).slots, spec_.dim());
   });
 }
@@ -239,12 +242,12 @@ void Table::PullChanged(uint64_t step, absl::Span<const uint64_t> ids, bool crea
                         void* rows, absl::Span<const uint32_t> positions, WireFormat format) {
   std::vector<uint64_t> changed;
   std::vector<uint32_t> places;
-  // Such rows do not stay what they were at a version, once they have one.
+  // These rows change without a commit once they have a version.
   const bool move = BringsUpWhenPulled() || ShowsDecayed();
   rows_.ForEachNumber(FindNumbers(ids), 0, sizeof(RowHeader), [&](size_t i, char* record) {
     const uint32_t place = positions.empty() ? static_cast<uint32_t>(i) : positions[i];
     const uint32_t version = record == nullptr ? 0 : layout_.View(record).header->version, had = versions[place];
-    // A version below the caller's is that of another row: one that was made anew.
+    // A version below the caller's belongs to a row that was created anew.
     const bool good = had != 0 && version + 1 >= had && version + 1 - had <= read_bound;
     const bool stays = version == 0 ? record != nullptr || !create : !move;
     versions[place] = good && stays ? 0 : version + 1;
@@ -290,7 +293,7 @@ void Table::SumPending(size_t pending_row, float* sum) {
 uint32_t Table::SumFinite(size_t pending_row, uint64_t step, float* sum, ValueGuardStatistics* guarded) {
   SumPending(pending_row, sum);
   const uint32_t count = pending_.count(pending_row);
-  // REJECT has looked at each gradient when its message came.
+  // REJECT checked each gradient when its message came.
   if (count == 1 && spec_.non_finite() == TableSpec::REJECT) return count;
   if (AllFinite({sum, spec_.dim()})) return count;
   return SumMended(pending_row, step, sum, guarded);
@@ -389,7 +392,8 @@ void Table::BringUpStored(const RowView& row) {
   const bool in_place = layout_.storage() == STORED_F32;
   float* const weights = in_place ? reinterpret_cast<float*>(row.weights) : weights_.data();
   if (!in_place) DecodeWeights(layout_.storage(), row.weights, spec_.dim(), weights);
-  if (!BringUp(row, weights, step) || in_place || missed_.exact()) return;  // exact: stored step by step
+  // With exact() BringUp has stored each step.
+  if (!BringUp(row, weights, step) || in_place || missed_.exact()) return;
   EncodeStochastic(layout_.storage(), weights, spec_.dim(), RoundingKey(row.header->id), step, row.weights);
 }
 
@@ -446,7 +450,7 @@ void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<
       const RowView row = layout_.View(record);
       return Enqueue(record, {reinterpret_cast<float*>(row.weights), row.slots, gradient, scale}, 1, step, learning_rate);
     }
-    // Those that wait may move, or be this one.
+    // Create may move queued rows, and this row may be queued.
     Flush(step, learning_rate);
     EnqueueSum(record != nullptr ? record : Create(ids[i]), gradient, 1, scale, step, learning_rate);
   });
@@ -455,7 +459,7 @@ void Table::Update(uint64_t step, double learning_rate, float scale, absl::Span<
 }
 
 void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t step, double learning_rate) {
-  if (record == nullptr) Flush(step, learning_rate);  // those that wait may move
+  if (record == nullptr) Flush(step, learning_rate);  // Creating a row may move queued rows.
   float* const sum = sums_.data() + num_updates_ * spec_.dim();
   const uint32_t count = SumFinite(pending_row, step, sum, &guarded_);
   if (count == 0) return;
@@ -466,13 +470,14 @@ void Table::CommitRow(size_t pending_row, char* record, float scale, uint64_t st
 void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) {
   pending_.Link();
   if (!skip) {
-    // Of a row with one gradient nothing but the two decides, and both are used where they lie, unless the gradient is no array of floats:
-    // in few instructions, so that the processor sees as many rows as it can ask the memory for. A gradient is read once: who sent it may
-    // still write to its memory.
+    // Fast path: a row with exactly one gradient is updated in place, in few instructions. So the
+    // processor sees as many rows as it can request from memory. Gradients are used in place too,
+    // unless they are not arrays of floats. A gradient is read once, because its sender may still
+    // write to its memory.
     const bool plain = UpdatesInPlace() && spec_.non_finite() == TableSpec::REJECT && spec_.max_row_norm() == 0;
     const bool as_floats = pending_.all_floats();
     const size_t num_rows = pending_.num_rows();
-    // All pushes of a step have one format, as a rule.
+    // All pushes of a step usually have one format.
     const WireFormat format = num_rows == 0 ? WIRE_F32 : pending_.FormatOf(pending_.first(0));
     const size_t bytes = WireBytes(format, spec_.dim());
     rows_.ForEachNumber(pending_.numbers(), 0, layout_.stride(), [=, this, lines = RecordPrefetch(bytes, 0, bytes)](size_t i, char* record) {
@@ -488,7 +493,8 @@ void Table::Commit(uint64_t step, double learning_rate, float scale, bool skip) 
     }, /*visits_fetch=*/true);
     Flush(step, learning_rate);
   } else if (spec_.non_finite() != TableSpec::REJECT) {
-    // Whoever skips a step wants to know whose gradients were at fault.
+    // Counts offenders of skipped steps too, because people want to know whose gradients were at
+    // fault.
     for (size_t i = 0; i < pending_.num_rows(); ++i) SumFinite(i, step, sums_.data(), &guarded_);
   }
   missed_.Add(step, learning_rate, skip);

@@ -60,7 +60,7 @@ void SumGradients(const BagPart& part, const void* of_bags, float* gradients) {
     for (const size_t end = i + count; i < end; ++i) {
       const float weight = WeightAt(part.weights, i);
       float* row = gradients + size_t{part.place[i]} * part.dim;
-      const bool first = part.place[i] == num_seen;  // nothing is there yet
+      const bool first = part.place[i] == num_seen;  // the gradient of this id is not written yet
       num_seen += first;
       if (first) {
         for (size_t column = 0; column < part.dim; ++column) row[column] = weight * of_bag[column];

@@ -1,4 +1,5 @@
-// Bags of ids whose rows are added up to one row each, as a trainer gives them (Bags) and as servers pool them.
+// Bags of ids: the rows of a bag are summed to one row. A trainer passes Bags, and servers pool
+// them.
 // Thread rule: values and pure functions.
 #pragma once
 
@@ -11,14 +12,16 @@
 
 namespace tandem::ps {
 
-// What the weighted sum of a bag's rows is divided by: 1, how many there are, or the root of that. An empty bag is 0.
+// The divisor of a bag's weighted sum: 1, the number of ids, or the square root of that number. An
+// empty bag pools to 0.
 enum class Pooling { SUM, MEAN, SQRT_N };
 inline double PoolingFactor(Pooling pooling, size_t count) {
   if (pooling == Pooling::SUM || count == 0) return 1;
   return 1 / (pooling == Pooling::MEAN ? static_cast<double>(count) : std::sqrt(static_cast<double>(count)));
 }
 
-// Bags of rows of one table: bag b has ids[offsets[b]] to ids[offsets[b + 1] - 1], none 0, any as often as it likes.
+// Bags of rows of one table: bag b has ids[offsets[b]] to ids[offsets[b + 1] - 1]. No id is 0; an
+// id may repeat.
 struct Bags {
   uint32_t table = 0;
   Pooling pooling = Pooling::SUM;
@@ -31,7 +34,7 @@ struct Bags {
 
 // InvalidArgument if offsets do not rise from 0 to the number of ids, or an id is 0.
 absl::Status CheckBags(const Bags& bags);
-// to[b] = from[b] times the pooling factor of bag b; the same array will do.
+// to[b] = from[b] * the pooling factor of bag b. `to` may be `from`.
 void ScalePooled(const Bags& bags, size_t dim, const float* from, float* to);
 
 }  // namespace tandem::ps

@@ -1,5 +1,6 @@
-// Random seeds of hash tables: who knew them could choose ids that all fall together, and make a server search and grow without end.
-// Nothing that anybody sees may depend on them. Thread rule: any thread.
+// Random seeds of hash tables. Somebody who knew a seed could choose ids that all collide, and make
+// a server search and grow without end. No visible result may depend on a seed.
+// Thread rule: any thread.
 #pragma once
 
 #include <cstdint>

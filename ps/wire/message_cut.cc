@@ -7,11 +7,11 @@
 namespace tandem::ps {
 namespace {
 
-// Of one id and its row.
+// Bytes of one id and its row in a message.
 size_t MessageBytes(size_t row_bytes) { return sizeof(uint64_t) + row_bytes; }
 
-// What a message should hold so that all are of about one size: the rest of a call that is a little above the limit would cost as
-// much as a whole message, and while one of two is received the other can be made.
+// The size at which all messages of a server are about equal. A short last message would cost as
+// much as a whole one. With two equal messages, one can be received while the other is made.
 size_t EvenBytes(int server, const std::vector<std::vector<OwnedIds>>& split, const std::vector<size_t>& row_bytes,
                  size_t max_bytes) {
   size_t total = 0, widest = 0;

@@ -1,21 +1,25 @@
-// How large one message of tandem.EmbeddingService may be: clients cut calls so, servers refuse more. Memory for a message is bounded by its
-// bytes, whatever it counts. Thread rule: constants.
+// Limits on one message of tandem.EmbeddingService. Clients cut calls to these limits, and servers
+// refuse larger messages. So the bytes of a message bound the memory that a server spends on the
+// message.
+// Thread rule: constants.
 #pragma once
 
 #include <cstddef>
 
 namespace tandem::ps {
 
-// Of the rows or gradients in one message, and of its ids as u64; a larger job is cut into several messages.
+// Limit on the bytes of rows or gradients in one message, and on the bytes of its ids as u64. A
+// larger call is cut into several messages.
 inline constexpr size_t kMaxMessageBytes = size_t{64} << 20;
-// Of a message with ids or rows, beside those: fields at the top level, each segment being one, and their bytes.
+// Limits on the rest of a message with ids or rows: the number of top-level fields and the bytes of
+// these fields. Each segment is a field.
 inline constexpr size_t kMaxFields = 2048;
 inline constexpr size_t kMaxSmallBytes = size_t{128} << 10;
-// Leaves room for a message's other fields.
+// Half of kMaxFields, which leaves room for the other fields of a message.
 inline constexpr size_t kMaxSegments = kMaxFields / 2;
-// Of a server, over all CreateTables.
+// Limit on the tables of one server, over all CreateTables calls.
 inline constexpr size_t kMaxTables = kMaxFields;
-// Of a Load: files of all servers that saved.
+// Limit on the fields of a Load, which lists the files of every server that saved.
 inline constexpr size_t kMaxLoadFields = size_t{1} << 16;
 
 }  // namespace tandem::ps

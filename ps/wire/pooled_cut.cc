@@ -10,7 +10,7 @@ namespace tandem::ps {
 absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router, size_t dim, size_t max_bytes) {
   RETURN_IF_ERROR(CheckBags(bags));
   std::vector<std::vector<PooledMessage>> by_server(static_cast<size_t>(router.num_owners()));
-  std::vector<size_t> bytes(by_server.size(), max_bytes);  // in the last message
+  std::vector<size_t> bytes(by_server.size(), max_bytes);  // bytes in the server's last message
   for (size_t bag = 0; bag < bags.size(); ++bag) {
     for (uint64_t i = bags.offsets[bag]; i < bags.offsets[bag + 1]; ++i) {
       const uint64_t id = bags.ids[i];

@@ -1,5 +1,5 @@
-// How a client cuts bags into messages: by server, then by size. A message has the parts of bags whose ids its server owns, in order;
-// a bag that is large is cut too, because sums of parts add up.
+// Cuts the bags of a client into messages: by server, then by size. A message has, in order, the
+// parts of bags whose ids its server owns. A large bag is cut too, because sums of parts add up.
 // Thread rule: a pure function.
 #pragma once
 
@@ -16,11 +16,12 @@ struct PooledMessage {
   int server = 0;
   std::vector<uint64_t> ids;
   std::vector<float> weights;    // empty: all 1
-  std::vector<uint32_t> bags;    // which bags it has parts of
-  std::vector<uint32_t> counts;  // ids of each
+  std::vector<uint32_t> bags;    // the bags with a part in this message
+  std::vector<uint32_t> counts;  // counts[i]: ids of bags[i] in this message
 };
 
-// A message holds at most `max_bytes` of ids and rows of bags, but at least one id. InvalidArgument as CheckBags.
+// A message holds at most `max_bytes` of ids and rows of bags, but at least one id. Returns
+// InvalidArgument like CheckBags.
 absl::StatusOr<std::vector<PooledMessage>> CutBags(const Bags& bags, const Router& router, size_t dim, size_t max_bytes);
 
 }  // namespace tandem::ps

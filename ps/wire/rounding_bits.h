@@ -1,4 +1,6 @@
-// The random bits of stochastic rounding, for many columns at a time. Inline bodies for Vectorised().
+// The random bits of stochastic rounding, for many columns at a time. These bodies are inline for
+// use in Vectorised().
+// Thread rule: pure functions and values.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +14,8 @@ namespace tandem::ps {
 
 inline constexpr uint32_t kRoundingColumns = 64;
 
-// Eight blocks of Philox side by side: what words 0 and 1, and words 2 and 3, of each make.
+// Eight Philox blocks side by side. `words` holds words 0 and 1 of each block, `more_words` holds
+// words 2 and 3.
 struct RoundingBlocks {
   typedef uint64_t Blocks __attribute__((vector_size(8 * sizeof(uint64_t))));
   Blocks words, more_words;
@@ -46,8 +49,9 @@ struct RoundingBlocks {
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// Four blocks of Philox side by side, for AVX2, by hand: g++ 12 multiplies all 64 bits of its lanes, and takes the words of wider
-// vectors apart one by one. Words live in lower halves; what products leave in the upper ones is never read.
+// Four Philox blocks side by side, written by hand for AVX2. The compiler, g++ 12, would multiply
+// all 64 bits of each lane. The compiler would also extract the words of wider vectors one by one.
+// Words live in lower halves. The upper halves hold leftovers of products and are never read.
 struct RoundingQuads {
   typedef uint64_t Quad __attribute__((vector_size(4 * sizeof(uint64_t))));
   Quad c0, c1, c2, c3;
@@ -55,11 +59,11 @@ struct RoundingQuads {
   __attribute__((target("avx2"))) static Quad Multiply(uint32_t factor, Quad x) {
     return reinterpret_cast<Quad>(_mm256_mul_epu32(_mm256_set1_epi64x(factor), reinterpret_cast<__m256i>(x)));
   }
-  // The upper halves in place of the lower ones.
+  // Moves each upper half to the lower half.
   __attribute__((target("avx2"))) static Quad Upper(Quad x) {
     return reinterpret_cast<Quad>(_mm256_shuffle_epi32(reinterpret_cast<__m256i>(x), _MM_SHUFFLE(3, 3, 1, 1)));
   }
-  // a's lower halves, b's above them.
+  // Returns a's lower halves, with b's lower halves above them.
   __attribute__((target("avx2"))) static Quad Join(Quad a, Quad b) {
     constexpr int kUpperHalves = 0b10101010;
     return reinterpret_cast<Quad>(
@@ -79,14 +83,15 @@ struct RoundingQuads {
     c1 = p1;
     c3 = p0;
   }
-  // A block's words side by side: the bits of eight columns a block.
+  // Writes each block's four words side by side: the bits of eight columns per block.
   __attribute__((target("avx2"))) void Store(uint16_t* bits) const {
     const Quad words = Join(c0, c1), more_words = Join(c2, c3);
     const Quad pairs[2] = {__builtin_shufflevector(words, more_words, 0, 4, 1, 5), __builtin_shufflevector(words, more_words, 2, 6, 3, 7)};
     std::memcpy(bits, pairs, sizeof(pairs));
   }
 
-  // The bits of kRoundingColumns columns: two times four blocks, whose steps fill each other's waits.
+  // Writes the bits of kRoundingColumns columns. Two groups of four blocks run interleaved, so that
+  // each hides the latency of the other.
   __attribute__((target("avx2"))) static void StoreColumns(const kernels::PhiloxKeys& keys, uint64_t step, uint64_t first, uint16_t* bits) {
     RoundingQuads a, b;
     a.Start(first, step);
@@ -103,8 +108,9 @@ struct RoundingQuads {
 
 #endif
 
-// 16 random bits for each of `count` columns from `first` on: PhiloxBlock's, eight columns a block.
-// REQUIRES: first a multiple of 8; room for count rounded up to kRoundingColumns.
+// Writes 16 random bits for each of `count` columns from `first` on: the bits of PhiloxBlock, eight
+// columns per block.
+// REQUIRES: `first` is a multiple of 8; `bits` has room for `count` rounded up to kRoundingColumns.
 template <kernels::InstructionSet kSet>
 inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uint32_t count, uint16_t* bits) {
   using Blocks = RoundingBlocks::Blocks;
@@ -124,7 +130,8 @@ inline void RoundingBits(uint64_t folded_key, uint64_t step, uint32_t first, uin
     else
 #endif
       made = RoundingBlocks::Make(folded_key, step, (first + done) / 8);
-    // A block's words side by side, stored as wide as they are loaded next: a load of what lies in several stores waits for all of them.
+    // Stores each block's words side by side, as wide as the next load. A load that spans several
+    // stores waits for all of them.
     const Blocks pairs[2] = {__builtin_shufflevector(made.words, made.more_words, 0, 8, 1, 9, 2, 10, 3, 11),
                              __builtin_shufflevector(made.words, made.more_words, 4, 12, 5, 13, 6, 14, 7, 15)};
     std::memcpy(bits, pairs, sizeof(pairs));

@@ -18,7 +18,7 @@ using rpc::kNumVirtualShards;
 
 namespace {
 
-// From 1 on, each above the one before it.
+// True if the ids are strictly ascending from 1 on.
 bool Ascend(const std::vector<uint64_t>& ids) {
   uint64_t previous = 0;
   for (const uint64_t id : ids) {
@@ -28,8 +28,9 @@ bool Ascend(const std::vector<uint64_t>& ids) {
   return true;
 }
 
-// Which of a segment's ids came already. A hash table of places, four bytes each and at most half full: that of a message of
-// 4,096 ids stays in the nearest cache, where ids and numbers of a RowIndex would not.
+// The ids of a segment that came already, as a hash table of places. A place is four bytes, and the
+// table is at most half full. The table of a message of 4,096 ids fits the nearest cache; the ids
+// and numbers of a RowIndex would not.
 class SeenIds {
  public:
   SeenIds(const uint64_t* ids, size_t count, uint64_t multiplier)
@@ -41,7 +42,7 @@ class SeenIds {
     std::memset(places_, 0, num_slots_ * sizeof(uint32_t));
   }
 
-  // False if the id at `place`, the next one, came at an earlier place.
+  // Adds the id at the next place, `place`. Returns false if the id came at an earlier place.
   bool Add(uint64_t id, size_t place) {
     size_t slot = (id * multiplier_) >> (64 - std::countr_zero(num_slots_));
     for (; places_[slot] != 0; slot = (slot + 1) & (num_slots_ - 1)) {
@@ -56,7 +57,7 @@ class SeenIds {
   const uint64_t multiplier_;
   const size_t num_slots_;
   const std::shared_ptr<Buffer> slots_;
-  uint32_t* const places_;  // 0: free
+  uint32_t* const places_;  // place + 1; 0: free
 };
 
 }  // namespace
@@ -107,12 +108,12 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
         absl::StrCat("table ", absl::string_view(table_name.data(), table_name.size()), ": id ", id, " ", why));
   };
   if (count >= std::numeric_limits<uint32_t>::max()) return wrong(count, "ids in one segment are too many");
-  // What is checked is what is used: the message may lie in memory that its sender still writes.
+  // Checks and uses the same copy: the sender may still write to the message's memory.
   std::vector<uint64_t> read(count);
   if (count > 0) std::memcpy(read.data(), ids, count * sizeof(uint64_t));
   if (!distinct) {
     if (std::find(read.begin(), read.end(), 0) != read.end()) return wrong(0, "is padding, never a row");
-  } else if (!Ascend(read)) {  // else none comes twice, and none is 0
+  } else if (!Ascend(read)) {  // strictly ascending ids are distinct and not 0
     SeenIds seen(read.data(), count, multiplier_);
     for (size_t i = 0; i < count; ++i) {
       const uint64_t id = read[i];
@@ -130,10 +131,11 @@ absl::StatusOr<std::vector<OwnedIds>> Router::Split(uint32_t table, std::string_
     }
     return owned;
   }
-  // Owners are counted first, so that each part is written through a pointer of its own.
+  // Counts the ids of each owner first, so that each part is written through its own pointer.
   std::vector<uint16_t> owner_of(count);
   std::vector<size_t> num_owned(owned.size());
-  ShardSet shards;  // no other's memory: in the loop it is not to be taken for any of the arrays
+  // A local set: the compiler then knows that writing to the set changes none of the arrays.
+  ShardSet shards;
   for (size_t i = 0; i < count; ++i) {
     const uint32_t shard = rpc::VirtualShard(table, read[i]);
     shards[shard] = true;

@@ -13,14 +13,15 @@
 
 namespace tandem::ps {
 
-// In the loops below pointers are the loop's own: a byte that is written might else be one of the pointers that it captured.
+// The loops below copy captured pointers into locals. Otherwise the compiler must assume that a
+// byte store changes a captured pointer.
 
 namespace {
 
-constexpr float kLargest = 127;          // of an int8 weight
-constexpr uint32_t kMaxColumns = 512;    // at a time, a multiple of kRoundingColumns
+constexpr float kLargest = 127;          // largest int8 weight
+constexpr uint32_t kMaxColumns = 512;    // columns at a time; a multiple of kRoundingColumns
 
-// Where the scale of an int8 row lies.
+// Byte offset of the scale of an int8 row.
 size_t ScaleOffset(uint32_t dim) { return (dim + sizeof(float) - 1) / sizeof(float) * sizeof(float); }
 
 inline uint16_t StochasticBFloat16(float x, uint16_t random) {
@@ -28,7 +29,7 @@ inline uint16_t StochasticBFloat16(float x, uint16_t random) {
   return static_cast<uint16_t>((x != x ? bits | 0x400000 : bits + random) >> 16);
 }
 
-// 0, and all weights with it, where its inverse would not be a number.
+// Returns 0, which makes all weights 0, if the scale is too small for a finite inverse.
 float ScaleOf(const float* weights, uint32_t dim) {
   float largest = 0;
   kernels::Vectorised([&] { largest = kernels::LaneMaxOf<float>(dim, [=](int64_t i) { return std::fabs(weights[i]); }); });
@@ -38,10 +39,11 @@ float ScaleOf(const float* weights, uint32_t dim) {
 
 float InverseOf(float scale) { return scale > 0 ? 1 / scale : 0; }
 
-// To the nearest, ties to even, of |x| <= 127: above 2^23 there are no fractions.
+// Rounds to nearest, ties to even, by adding 1.5 * 2^23: floats above 2^23 have no fraction.
+// REQUIRES: |x| <= 127.
 inline float RoundedToInteger(float x) { return x + 0x1.8p23f - 0x1.8p23f; }
 
-// Of a row with a NaN or an infinity, whose scale is one too, any byte.
+// For a row with a NaN or an infinity any byte will do, because its scale is not finite either.
 inline int8_t ToInt8(float rounded) {
   return static_cast<int8_t>(rounded >= -kLargest ? std::min(rounded, kLargest) : -kLargest);
 }

@@ -28,7 +28,7 @@ uint64_t RowIndex::Find(uint64_t id) const {
     for (uint32_t slot = 0; slot < kSlotsPerLine; ++slot) {
       if (lines_[line].ids[slot] == id) return lines_[line].numbers[slot];
     }
-    // Slots of a line fill in order: a free last slot ends the probe.
+    // The slots of a line fill in order, so a free last slot ends the probe.
     if (lines_[line].ids[kSlotsPerLine - 1] == 0) return kAbsent;
   }
 }

@@ -1,6 +1,7 @@
-// An open-addressing map from an id to its place, kept for a call or a step; a table's rows are found by RowStore. 16-byte slots,
-// four to a cache line: a lookup that Prefetch announced usually touches one line that is already there. Linear probing over lines,
-// at most 60 % full, nothing is ever removed singly. Id 0 marks a free slot and is never a key.
+// An open-addressing map from an id to its place, kept for a call or a step. RowStore, not this
+// map, finds the rows of a table. A slot is 16 bytes, four to a cache line, so a prefetched lookup
+// usually touches one cached line. Probing is linear over lines. The map is at most 60 % full. Ids
+// are never removed one by one. Id 0 marks a free slot and is never a key.
 // Thread rule: one thread at a time; concurrent Finds are fine while nobody inserts.
 #pragma once
 
@@ -18,20 +19,24 @@ class RowIndex {
  public:
   static constexpr uint64_t kAbsent = ~uint64_t{0};
 
-  // Holds `expected` ids without growing. The multiplier of the hash, which is odd, should not be known to those who choose ids.
+  // Holds `expected` ids without growing. `multiplier` is the multiplier of the hash. People who
+  // choose ids should not know the multiplier.
+  // REQUIRES: `multiplier` is odd.
   explicit RowIndex(size_t expected = 0, uint64_t multiplier = 0x9e3779b97f4a7c15ULL);
 
   size_t size() const { return size_; }
   void Prefetch(uint64_t id) const { __builtin_prefetch(&lines_[LineOf(id)]); }
-  // The id's number, or kAbsent.
+  // Returns the id's number, or kAbsent.
   uint64_t Find(uint64_t id) const;
-  // The id's number and false; or, for a new id, `number` and true. REQUIRES: id != 0.
+  // Returns the id's number and false; or, for a new id, stores `number` and returns `number` and
+  // true.
+  // REQUIRES: id != 0.
   std::pair<uint64_t, bool> FindOrInsert(uint64_t id, uint64_t number) {
     TANDEM_CHECK_NE(id, 0u);
     if (size_ == max_size_) Grow();
     for (size_t at = LineOf(id);; at = Next(at)) {
       Line& line = lines_[at];
-      uint32_t equal = 0, used = 0;  // without branches: which slot it is cannot be predicted
+      uint32_t equal = 0, used = 0;  // branch-free: the matching slot is unpredictable
       for (uint32_t slot = 0; slot < kSlotsPerLine; ++slot) {
         equal |= static_cast<uint32_t>(line.ids[slot] == id) << slot;
         used += line.ids[slot] != 0;
@@ -44,7 +49,8 @@ class RowIndex {
       return {number, true};
     }
   }
-  // Forgets all ids and keeps the memory that so many need: one large step does not slow down all that follow.
+  // Forgets all ids. Keeps the memory that this many ids need, so one large step does not slow down
+  // all later steps.
   void Clear();
 
  private:
@@ -60,7 +66,7 @@ class RowIndex {
   void Grow();
 
   uint64_t multiplier_;
-  std::vector<Line> lines_;  // a power of two of them
+  std::vector<Line> lines_;  // size is a power of two
   int shift_ = 0;            // 64 - log2(lines_.size())
   size_t size_ = 0, max_size_ = 0;
 };

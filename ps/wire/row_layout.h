@@ -1,6 +1,7 @@
-// The record of one row, contiguous in memory: header {id, last_step, frequency, version, flags}, weights as the table stores them,
-// then the optimizer's slots in f32. Weights of a cache line or more start on one; smaller rows are packed behind the header so that a
-// one-number row does not cost 128 bytes. Everything that a checkpoint or a move of the row needs is inside the record.
+// The record of one row, contiguous in memory: header, weights as the table stores them, then the
+// optimizer's slots in f32. Weights of a cache line or more start on a cache line. Smaller rows are
+// packed behind the header, so that a one-number row does not cost 128 bytes. The record has
+// everything that a checkpoint or a move of the row needs.
 // Thread rule: values and arithmetic only.
 #pragma once
 
@@ -11,22 +12,25 @@
 
 namespace tandem::ps {
 
-// Changes whenever the record below changes; stored beside saved rows.
+// Version of the record below, stored beside saved rows. Change this number whenever the record
+// changes.
 inline constexpr uint32_t kRowLayoutVersion = 2;
 
 struct RowHeader {
   uint64_t id = 0;
-  uint32_t last_step = 0;  // after which the row stands: its last commit's, or one that its mode brought it up to; 0: never committed
+  // The step after which the row stands: its last commit, or a step that its mode brought it up to.
+  // 0: never committed.
+  uint32_t last_step = 0;
   uint32_t frequency = 0;  // gradients that reached the row, over all pushes
   uint32_t version = 0;    // commits that changed the row
   uint32_t flags = 0;      // none defined yet
 };
 static_assert(sizeof(RowHeader) == 24);
 
-// A row where it lives.
+// Pointers into the record of a row.
 struct RowView {
   RowHeader* header = nullptr;
-  char* weights = nullptr;   // [dim] as row_codec.h has them
+  char* weights = nullptr;   // [dim], encoded as in row_codec.h
   float* slots = nullptr;    // [num_slot_values]
 };
 
@@ -45,11 +49,12 @@ class RowLayout {
   size_t num_slot_values() const { return num_slot_values_; }
   size_t weights_offset() const { return weights_offset_; }
   size_t weight_bytes() const { return weight_bytes_; }
-  // Weights and slots, which follow each other.
+  // Bytes of weights and slots, which are adjacent.
   size_t value_bytes() const { return weight_bytes_ + num_slot_values_ * sizeof(float); }
-  // The sum of the fields' sizes: what a row would take if nothing lay between them.
+  // The sum of the sizes of all fields, without padding between them.
   size_t field_bytes() const { return sizeof(RowHeader) + StoredBytes(storage_, dim_) + num_slot_values_ * sizeof(float); }
-  // Bytes from one row to the next. Rows of 64-byte aligned memory keep the alignment promised above.
+  // Bytes from one row to the next. Rows in 64-byte aligned memory have the alignment that the top
+  // of this file promises.
   size_t stride() const { return stride_; }
 
   RowView View(char* record) const {

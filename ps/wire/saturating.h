@@ -1,5 +1,7 @@
-// Unsigned 128-bit fixed point with 64 fraction bits, for sums whose result must not depend on their order: adding
-// non-negative numbers that stop at the top is associative and commutative, which f64 addition is not.
+// Unsigned 128-bit fixed point with 64 fraction bits, for sums whose result must not depend on
+// order. Saturating addition of non-negative numbers is associative and commutative; f64 addition
+// is not.
+// Thread rule: functions of their arguments.
 #pragma once
 
 #include <cmath>
@@ -8,7 +10,8 @@
 
 namespace tandem::ps {
 
-// `value` in fixed point, cut towards zero; 2^64 and more (and NaN) become the largest number. REQUIRES: not negative.
+// Converts `value` to fixed point, truncating. 2^64 and more (and NaN) become the largest number.
+// REQUIRES: value is not negative.
 inline absl::uint128 ToFixedPoint(double value) {
   if (!(value < 0x1p64)) return absl::Uint128Max();
   return absl::uint128(std::ldexp(value, 64));

@@ -1,5 +1,6 @@
-// What a server reports of itself (StatisticsReply): histograms of steps, and replies added up, over the workers of a server as over
-// servers. Thread rule: values and free functions.
+// The statistics that a server reports (StatisticsReply): histograms of steps, and sums of replies.
+// Replies are summed over the workers of a server and over servers.
+// Thread rule: values and free functions.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 
 namespace tandem::ps {
 
-// How often so many steps were seen.
+// A histogram of step counts: how often each number of steps was seen.
 class StepCounts {
  public:
   void Add(uint64_t steps);
@@ -19,7 +20,7 @@ class StepCounts {
   void Save(StepHistogram* histogram) const;
 
  private:
-  static constexpr size_t kBuckets = 17;  // the last: so many and more
+  static constexpr size_t kBuckets = 17;  // the last bucket counts kBuckets - 1 steps and more
 
   std::array<uint64_t, kBuckets> counts_{};
   uint64_t max_ = 0;
@@ -28,11 +29,11 @@ class StepCounts {
 ValueGuardStatistics GuardOf(const TableStatistics& table);
 void SetGuard(const ValueGuardStatistics& guard, TableStatistics* table);
 
-// Of one table, with nothing else.
+// Statistics of one table that have nothing but `guard`.
 TableStatistics GuardStatistics(const TableSpec& spec, const ValueGuardStatistics& guard);
 
-// Adds what another part reports: tables by number, counts and histograms; of a trainer's clocks the lower one stays, of offenders the
-// first.
+// Adds the statistics of another part to `total`: tables by number, counts and histograms. Keeps
+// the lower clock of each trainer and the first offender.
 void MergeStatistics(const StatisticsReply& part, StatisticsReply* total);
 
 }  // namespace tandem::ps

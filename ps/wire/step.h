@@ -1,5 +1,6 @@
-// The names and counts of a training step that trainers and parameter servers both use: who pushed what, how a step ends, how large a call
-// is. Thread rule: values.
+// Types of a training step that trainers and parameter servers share: who pushed what, how a step
+// ends, how large a call is.
+// Thread rule: values.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +11,15 @@
 
 namespace tandem::ps {
 
-// A push's sequence is below 2^kSequenceBits, so that a trainer's number fits above the sequence in 64 bits.
+// A push's sequence is below 2^kSequenceBits, so that the trainer's number fits above the sequence
+// in 64 bits.
 inline constexpr int kSequenceBits = 40;
 
-// By which servers know a push, so that it counts once.
+// The name of a push. Servers know a push by its name, so that a repeated push counts once.
 struct PushName {
   uint32_t trainer = 0;
   uint32_t incarnation = 1;
-  uint64_t sequence = 0;  // of the trainer's pushes
+  uint64_t sequence = 0;  // counts the trainer's pushes
 };
 
 struct TableRateValue {
@@ -30,10 +32,11 @@ struct CommitArgs {
   std::vector<TableRateValue> rates;
   float gradient_scale = 1;
   bool skip = false;
-  // Somebody is about to read the tables: a client that keeps gradients back (client_cached, client_geo) pushes them all in this step.
+  // The tables are about to be read. A client that keeps gradients back (CachedClient, GeoClient)
+  // pushes all of them in this step.
   bool flush = false;
 
-  // 0 if there is none.
+  // The learning rate of a table; 0 if the table has none.
   double RateOf(uint32_t table) const {
     for (const TableRateValue& rate : rates) {
       if (rate.table == table) return rate.learning_rate;
@@ -47,7 +50,7 @@ struct HashResult {
   uint64_t num_rows = 0;  // rows ever committed
 };
 
-// What so many ids and their rows, or gradients, take.
+// Bytes of `num_ids` ids and their rows, or gradients.
 inline size_t CallBytes(size_t num_ids, size_t dim) { return num_ids * (sizeof(uint64_t) + dim * sizeof(float)); }
 
 }  // namespace tandem::ps

@@ -43,7 +43,8 @@ std::optional<size_t> FindNonFinite(const WireRows& gradients, size_t count, uin
   size_t wrong = count;
   gradients.ForEachRun(count, [&](size_t first, const char* rows, size_t num_rows) {
     if (wrong != count || AllFinite(format, rows, num_rows, dim)) return;
-    // Rows that a sender can still write to may have become finite since: then the first is named.
+    // A sender that can still write to the rows may have made them finite meanwhile. Then the first
+    // row is named.
     size_t i = 0;
     while (i < num_rows && AllFinite(format, rows + i * row_bytes, 1, dim)) ++i;
     wrong = first + i % num_rows;

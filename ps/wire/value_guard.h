@@ -1,6 +1,8 @@
-// What a table does with pushed gradients that would ruin it: a NaN or an infinity (TableSpec.NonFinite), or too large a norm
-// (TableSpec.max_row_norm). REJECT works on a message, before any of it is used. The others work where a row's gradients are added up, so
-// that what is kept does not depend on how pushes were cut; each is counted once, in the step that drops or mends it.
+// Guards a table against pushed gradients that would ruin it: NaN or infinity
+// (TableSpec.NonFinite), or a norm above TableSpec.max_row_norm. REJECT checks a whole message
+// before any of it is used. The other policies check where a row's gradients are summed. So the
+// result does not depend on how pushes were cut. Each dropped or mended gradient is counted once,
+// in its step.
 // Thread rule: free functions and values.
 #pragma once
 
@@ -25,30 +27,36 @@ struct ValueGuardStatistics {
   };
 
   // A row's sum that overflows counts as one row gradient.
-  uint64_t rejected = 0;  // messages refused for a row gradient that was not finite, and sums that overflowed
+
+  // Messages refused for a row gradient that was not finite, and sums that overflowed.
+  uint64_t rejected = 0;
   uint64_t skipped = 0;   // row gradients dropped because they were not finite
-  uint64_t mended = 0;    // row gradients whose numbers that were not finite became 0
-  uint64_t clipped = 0;   // rows whose gradient was clipped to max_row_norm, over all steps
+  // Row gradients with numbers that were not finite; those numbers became 0.
+  uint64_t mended = 0;
+  uint64_t clipped = 0;   // rows clipped to max_row_norm, over all steps
   std::optional<Offender> first;  // the first row gradient that was not finite
 
-  // `first` stays the first by step, then trainer, then id: the same whatever the number of servers and workers.
+  // `first` stays the first by step, then trainer, then id, so that it does not depend on the
+  // number of servers and workers.
   void NoteOffender(const Offender& offender);
-  // A message for table `table` is refused because of this gradient; the OutOfRange that says so.
+  // Counts a message for table `table` that is refused because of this gradient, and returns
+  // OutOfRange.
   absl::Status NoteRejected(const std::string& table, const Offender& offender);
-  // The same for a step that is refused because a row's finite gradients add up to an infinity, first with this one.
+  // Counts a step that is refused because a row's finite gradients add up to an infinity, and
+  // returns OutOfRange. `offender` is the first gradient that makes the sum infinite.
   absl::Status NoteRejectedSum(const std::string& table, const Offender& offender);
   void Merge(const ValueGuardStatistics& other);
 };
 
-// The id of the first of `count` gradient rows with a NaN or an infinity. `ids` u64[count] at any alignment.
+// Returns the index of the first of `count` gradient rows that has a NaN or an infinity.
 std::optional<size_t> FindNonFinite(const WireRows& gradients, size_t count, uint32_t dim);
 bool AllFinite(absl::Span<const float> values);
-// The same for one row's weights and slots, as tables and files have them.
+// Checks one row's weights and slots, laid out as in tables and files.
 bool AllFinite(const RowLayout& layout, const char* values);
-// Says why no checkpoint may have a row.
+// The reason why a checkpoint refuses a row.
 inline constexpr char kNotFinite[] = "has a weight or optimizer state that is not finite (NaN or infinity)";
 
-// Numbers that are not finite become 0.
+// Sets numbers that are not finite to 0.
 void ZeroNonFinite(absl::Span<float> values);
 
 }  // namespace tandem::ps

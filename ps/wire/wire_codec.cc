@@ -17,12 +17,12 @@ namespace tandem::ps {
 namespace {
 
 constexpr float kLargestF16 = 65504;
-constexpr float kSmallestNormalF16 = 0x1p-14f;  // below, a unit is 2^-24
+constexpr float kSmallestNormalF16 = 0x1p-14f;  // below this number a unit is 2^-24
 constexpr uint32_t kSignBit = 0x80000000, kInfinity = 0x7f800000;
-constexpr int kBitsDropped = 13;                // of f32's fraction
+constexpr int kBitsDropped = 13;                // bits of the f32 fraction that f16 lacks
 constexpr uint32_t kBiasChange = uint32_t{127 - 15} << 23;
 
-// How a row of all formats but f16 is stored.
+// The storage that equals `format`, for all formats but f16.
 RowStorage StorageOf(WireFormat format) {
   switch (format) {
     case WIRE_BF16: return STORED_BF16;
@@ -38,16 +38,17 @@ inline uint16_t LoadHalf(const char* wire, size_t place) {
 }
 inline void StoreHalf(uint16_t half, char* wire, size_t place) { std::memcpy(wire + place * sizeof(half), &half, sizeof(half)); }
 
-// Between the bytes and the scale of a row of int8: what lay there before is nobody's business.
+// Zeroes the padding between the bytes and the scale of an int8 row, so that no old memory is sent.
 void ClearPadding(WireFormat format, uint32_t dim, char* wire) {
   if (format == WIRE_INT8) std::memset(wire + dim, 0, WireBytes(format, dim) - sizeof(float) - dim);
 }
 
-// Without branches, for loops made of vectors.
+// Branch-free, so that loops vectorise.
 inline float FromF16(uint16_t half) {
   const uint32_t size = uint32_t{half & 0x7fffu} << kBitsDropped, sign = uint32_t{half & 0x8000u} << 16;
   const uint32_t normal = size + kBiasChange;
-  // An exponent of 0 has no hidden one: it is added as that of 2^-14, and taken off again.
+  // A number with exponent 0 has no hidden one. Adds a hidden one with exponent 2^-14 and subtracts
+  // 2^-14 again.
   const uint32_t small = std::bit_cast<uint32_t>(std::bit_cast<float>(normal + (1u << 23)) - kSmallestNormalF16);
   const uint32_t value = half & 0x7c00 ? ((half & 0x7c00) == 0x7c00 ? size | kInfinity : normal) : small;
   return std::bit_cast<float>(value | sign);
@@ -63,13 +64,14 @@ inline uint16_t NearestF16(float x) {
   const float size = std::fabs(x), finite = size > kLargestF16 ? kLargestF16 : size;
   const uint32_t bits = std::bit_cast<uint32_t>(finite);
   const uint32_t normal = (bits - kBiasChange + 0xfff + (bits >> kBitsDropped & 1)) >> kBitsDropped;
-  // Added to 2^-1, whose unit is 2^-24, the sum's fraction is the number of units.
+  // Numbers below 2^-14 are added to 2^-1, whose unit is 2^-24. The fraction of the sum is the
+  // number of units.
   const uint32_t small = std::bit_cast<uint32_t>(finite + 0.5f) - std::bit_cast<uint32_t>(0.5f);
   const uint32_t value = finite < kSmallestNormalF16 ? small : normal;
   return WithSign((std::bit_cast<uint32_t>(size) >= kInfinity) ? SpecialF16(size) : value, x);
 }
 
-// `random` below 2^13.
+// REQUIRES: random < 2^13.
 inline uint16_t StochasticF16(float x, uint32_t random) {
   const float size = std::fabs(x), finite = size > kLargestF16 ? kLargestF16 : size;
   const uint32_t normal = (std::bit_cast<uint32_t>(finite) - kBiasChange + random) >> kBitsDropped;
@@ -79,7 +81,7 @@ inline uint16_t StochasticF16(float x, uint32_t random) {
   return WithSign((std::bit_cast<uint32_t>(size) >= kInfinity) ? SpecialF16(size) : value, x);
 }
 
-// Whether one of `count` units of 16 or 32 bits has all bits of `exponent`.
+// True if one of `count` units of 16 or 32 bits has all bits of `exponent`.
 template <class Unit>
 bool AnyHas(Unit exponent, const char* units, size_t count) {
   Unit found = 0;
@@ -136,7 +138,7 @@ void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, Rand
     ClearPadding(format, dim, wire);
     return EncodeStochastic(StorageOf(format), gradient, dim, key, step, wire);
   }
-  constexpr uint32_t kColumns = 512;  // at a time
+  constexpr uint32_t kColumns = 512;  // columns at a time
   const uint64_t folded = FoldKey(key);
   for (uint32_t begin = 0; begin < dim; begin += kColumns) {
     kernels::Vectorised([=](auto set) {
@@ -171,7 +173,7 @@ bool AllFinite(WireFormat format, const char* wire, size_t num_rows, uint32_t di
       for (size_t row = 0; row < num_rows; ++row) {
         float scale;
         std::memcpy(&scale, wire + (row + 1) * row_bytes - sizeof(scale), sizeof(scale));
-        finite &= std::isfinite(scale * -128);  // the largest product that there can be
+        finite &= std::isfinite(scale * -128);  // the largest product possible
       }
       return finite;
     }

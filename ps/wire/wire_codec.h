@@ -1,7 +1,9 @@
-// How rows, gradients and ids travel (WireFormat and IdsFormat of proto/embedding.proto): each row by itself, at any alignment, so that
-// it is read where the message lies and written where the message is made. All but f16 look as rows are stored (row_codec.h), and
-// what is stored so travels as it is. Readers trust nothing: they stay within the bytes they are given and refuse what no writer
-// makes. Thread rule: functions of their arguments.
+// The wire encoding of rows, gradients and ids (WireFormat and IdsFormat of proto/embedding.proto).
+// Each row is encoded by itself, at any alignment, so rows are read and written inside the message.
+// All formats but f16 equal a storage format (row_codec.h); a row stored in the wire format is sent
+// as it is. Readers trust nothing: they stay within the given bytes and refuse bytes that no writer
+// makes.
+// Thread rule: functions of their arguments.
 #pragma once
 
 #include <cstddef>
@@ -16,34 +18,40 @@
 namespace tandem::ps {
 
 const char* NameOf(WireFormat format);  // "f32", "bf16", "f16", "int8"
-// Of one row.
+// Bytes of one encoded row.
 size_t WireBytes(WireFormat format, uint32_t dim);
-// Whether such a stored row travels as it is.
+// True if a row with this storage is sent without conversion.
 bool TravelsAsStored(WireFormat format, RowStorage storage);
 
 void DecodeRow(WireFormat format, const char* wire, uint32_t dim, float* row);
-// To the nearest, ties to even: pulled rows. f16 keeps what is finite finite: it ends at 65,504.
+// Rounds to nearest, ties to even. Used for pulled rows. f16 keeps finite numbers finite: it clamps
+// to 65,504.
 void EncodeRow(WireFormat format, const float* row, uint32_t dim, char* wire);
-// Up or down at random, keeping the mean: gradients. The random bits are a function of (key, step, column).
+// Rounds up or down at random, keeping the mean. Used for gradients. The random bits are a function
+// of (key, step, column).
 void EncodeGradient(WireFormat format, const float* gradient, uint32_t dim, RandomKey key, uint64_t step, char* wire);
-// Error feedback (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014), for what is pushed whole in every step: sends
-// gradient + residual to the nearest, and leaves in `residual` [dim] what rounding took away, so that the sum of all that is sent
-// follows the sum of all gradients to within one unit. A NaN or an infinity is sent and leaves no residual.
+// Error feedback (Seide et al., "1-Bit Stochastic Gradient Descent", Interspeech 2014), for
+// parameters that are pushed whole in every step. Sends gradient + residual rounded to nearest, and
+// stores the rounding error in `residual` [dim]. So the sum of all sent gradients follows the sum
+// of all gradients to within one unit. A NaN or an infinity is sent and leaves no residual.
 void EncodeWithResidual(WireFormat format, const float* gradient, uint32_t dim, float* residual, char* wire);
 
-// Whether `num_rows` rows, one behind the other, decode to numbers without NaN and infinity.
+// True if `num_rows` adjacent rows decode without NaN and infinity.
 bool AllFinite(WireFormat format, const char* wire, size_t num_rows, uint32_t dim);
 
-// IDS_DELTA for one segment: writes `ids` to `out` and returns the end, or null where they do not ascend or take more than
-// `max_bytes`. REQUIRES: max_bytes + kMaxIdBytes bytes of room.
+// IDS_DELTA for one segment: writes `ids` to `out` and returns the end. Returns null if the ids do
+// not ascend or need more than `max_bytes`.
+// REQUIRES: `out` has room for max_bytes + kMaxIdBytes bytes.
 inline constexpr size_t kMaxIdBytes = 10;
 char* EncodeAscending(absl::Span<const uint64_t> ids, size_t max_bytes, char* out);
-// Takes a segment of ids.size() ids off the front of `bytes`. InvalidArgument where they are cut short, an id is 0 or above 2^64 - 1, or
-// one comes twice; `ids` is then unspecified. Before it allocates `ids`, the caller knows that each takes a byte at least.
+// Takes a segment of ids.size() ids off the front of `bytes`. InvalidArgument if the ids are cut
+// short, an id is 0 or above 2^64 - 1, or an id repeats; `ids` is then unspecified. Each id takes
+// at least one byte, so the caller can bound ids.size() before it allocates `ids`.
 absl::Status DecodeAscending(std::string_view* bytes, absl::Span<uint64_t> ids);
 
 absl::Status CheckCrc(uint32_t said, absl::Span<const std::string_view> pieces, uint64_t sequence, uint32_t trainer);
-// Of a push's payload, if it has a checksum: InvalidArgument, naming the push, if that is another one than that of `pieces`.
+// Checks the checksum of a push's payload, if the push has one. InvalidArgument, naming the push,
+// if the checksum of `pieces` differs.
 template <class Request>
 absl::Status CheckPayload(const Request& request, absl::Span<const std::string_view> pieces) {
   if (!request.has_payload_crc32c()) return absl::OkStatus();

@@ -1,6 +1,8 @@
-// Rows in the memory in which they were received. A message comes in slices of the transport's choice; rows are used where they lie, and
-// only one that is cut by the end of a slice is put together elsewhere. PieceReader takes rows off the slices one by one; WireRows
-// are the rows of one table, to be asked for in ascending order. Thread rule: values; WireRows may be read by any thread.
+// Rows in the memory in which they were received. A message arrives in slices that the transport
+// chooses. Rows are used in place; only a row that a slice boundary cuts is copied. PieceReader
+// takes rows off the slices one by one. WireRows are the rows of one table, read in ascending
+// order.
+// Thread rule: values; WireRows may be read by any thread.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +19,14 @@ namespace tandem::ps {
 
 class PieceReader {
  public:
-  // `pieces`, none of them empty, outlive it.
+  // `pieces` outlive this reader.
+  // REQUIRES: no piece is empty.
   explicit PieceReader(const std::vector<std::string_view>& pieces) : pieces_(pieces) {}
 
-  // Bytes up to the end of the slice.
+  // Bytes left in the current slice.
   size_t in_one_piece() const { return number_ < pieces_.size() ? pieces_[number_].size() - offset_ : 0; }
-  // The next bytes: where they lie, or put together in `scratch`. REQUIRES: so many are left.
+  // Returns the next bytes: in place, or copied together into `scratch`.
+  // REQUIRES: `num_bytes` bytes are left.
   const char* Next(size_t num_bytes, char* scratch) {
     if (num_bytes <= in_one_piece()) {
       const char* const bytes = pieces_[number_].data() + offset_;
@@ -58,15 +62,16 @@ inline size_t TotalBytes(const std::vector<std::string_view>& pieces) {
 
 class WireRows {
   struct Piece {
-    size_t first;  // row
+    size_t first;  // first row of this piece
     const char* rows;
   };
 
  public:
   WireRows() = default;
-  // All in one piece, at any alignment; they outlive it.
+  // All rows in one piece, at any alignment. `rows` outlives this object.
   WireRows(const void* rows, WireFormat format = WIRE_F32) : format_(format), pieces_{{0, static_cast<const char*>(rows)}} {}  // NOLINT
-  // Takes `count` rows of `row_bytes` off `reader`, whose pieces outlive it. REQUIRES: so many are left.
+  // Takes `count` rows of `row_bytes` off `reader`. The pieces of `reader` outlive this object.
+  // REQUIRES: `count` rows are left.
   WireRows(PieceReader& reader, WireFormat format, size_t row_bytes, size_t count) : format_(format) {
     for (size_t row = 0; row < count;) {
       if (const size_t whole = std::min(count - row, reader.in_one_piece() / row_bytes); whole > 0) {
@@ -81,7 +86,8 @@ class WireRows {
   }
 
   WireFormat format() const { return format_; }
-  // visit(first row, rows, their number) for each run of rows that follow each other, of `count` in all.
+  // Calls visit(first row, rows, number of rows) for each run of adjacent rows among the first
+  // `count` rows.
   template <class Visit>
   void ForEachRun(size_t count, const Visit& visit) const {
     for (size_t i = 0; i < pieces_.size() && pieces_[i].first < count; ++i) {
@@ -90,10 +96,10 @@ class WireRows {
     }
   }
 
-  // Where rows lie, asked for in ascending order.
+  // Finds the memory of rows that are asked for in ascending order.
   class Cursor {
    public:
-    // `rows` outlives it.
+    // `rows` outlives this cursor.
     Cursor(const WireRows& rows, size_t row_bytes) : pieces_(rows.pieces_), row_bytes_(row_bytes) {}
     const char* At(size_t row) {
       while (number_ + 1 < pieces_.size() && pieces_[number_ + 1].first <= row) ++number_;
@@ -108,7 +114,7 @@ class WireRows {
 
  private:
   WireFormat format_ = WIRE_F32;
-  std::vector<Piece> pieces_;  // ascending
+  std::vector<Piece> pieces_;  // ascending by first
   std::vector<std::shared_ptr<char[]>> joined_;
 };
 
