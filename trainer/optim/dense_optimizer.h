@@ -1,7 +1,9 @@
-// The optimizer of a replica's dense parameters: one update from the summed gradients, with the scale (1 / global count,
-// times the clipping factor) applied inside. Every replica holds the same state and computes the same update. Served parameters are
-// updated elsewhere: it has slots for them only while somebody saves, loads or hashes what the servers have.
-// All parameters are cut into runs of a fixed size when the optimizer is made; each pass over them is one parallel loop.
+// The optimizer of a replica's dense parameters. One update takes the summed gradients and applies
+// their scale (1 / global count, times the clipping factor). Every replica holds the same state and
+// computes the same update. Parameter servers update served parameters. The optimizer has slots for
+// served parameters only during a save, a load or a hash.
+// The constructor cuts all parameters into runs of a fixed size; each pass over the runs is one
+// parallel loop.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -26,22 +28,26 @@ class DenseOptimizer {
  public:
   DenseOptimizer(const DenseOptions& options, ParameterSet* parameters);
 
-  // Updates parameters that are not served and have a gradient, and their leaves' bf16 shadows. `step` counts from 1.
+  // Updates all parameters that are not served and have a gradient, and the bf16 shadows of their
+  // leaves. `step` counts from 1.
   void Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream);
-  // Sum of squares over all of their gradients, f64, in parameter order.
+  // The sum of squares over the gradients of those parameters, f64, in parameter order.
   double GradientSquaredNorm(Stream& stream) const;
-  // Names a tensor with a NaN or an infinity as a checkpoint does ("head.weight", "head.weight#m"); "" if all are finite. Waits for the
-  // device. The slots of served parameters are looked at only while they are held.
+  // Returns the checkpoint name of a tensor with a NaN or an infinity ("head.weight",
+  // "head.weight#m"), or "" if all are finite. Waits for the device. Looks at the slots of served
+  // parameters only while they are held.
   std::string FirstNonFinite(Stream& stream) const;
-  // The same of the gradients, by the parameter's name.
+  // Like FirstNonFinite, for the gradients. Returns the parameter's name.
   std::string FirstNonFiniteGradient(Stream& stream) const;
-  // Parameters and optimizer slots, as in params_hash; served ones only while their slots are held.
+  // The hash of parameters and optimizer slots, as in params_hash. Includes served parameters only
+  // while their slots are held.
   absl::uint128 Hash() const;
 
-  // Makes, with zeros, and ends the slots of served parameters.
+  // HoldServedSlots makes zeroed slots for served parameters; DropServedSlots frees them.
   void HoldServedSlots();
   void DropServedSlots();
-  // The optimizer's slots of parameter i, in their stored order ("m", "v"; "accumulator"); none of a served one, unless held.
+  // The slots of parameter i, in their stored order ("m", "v"; "accumulator"). A served parameter
+  // has none unless held.
   const std::vector<Tensor>& slots(size_t i) const { return slots_[i]; }
   std::vector<std::string> slot_names() const;
 
@@ -53,7 +59,7 @@ class DenseOptimizer {
   };
 
   std::vector<Tensor> NewSlots(const Shape& shape) const;
-  // Parameters to update, each a run.
+  // The parameters to update, one run each.
   std::vector<kernels::OptimizerRun> DeviceRuns() const;
   void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) const;
   template <class T>
@@ -62,8 +68,8 @@ class DenseOptimizer {
   const DenseOptions options_;
   ParameterSet* parameters_;
   std::vector<std::vector<Tensor>> slots_;
-  std::vector<Run> runs_;  // in parameter order, of those that are not served
-  int64_t num_elements_ = 0;  // in the runs
+  std::vector<Run> runs_;  // in parameter order, without served parameters
+  int64_t num_elements_ = 0;  // in all runs
   bool holds_served_ = false;
 };
 
