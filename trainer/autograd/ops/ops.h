@@ -34,7 +34,8 @@ Variable Activate(Context& context, const Variable& x, kernels::Activation activ
 // x [..., 2 F] -> [..., F]: silu(first half) times the second.
 Variable SwiGlu(Context& context, const Variable& x);
 Variable Softmax(Context& context, const Variable& x);
-// a [R, D] b [R, D] -> [R], the dot product of each pair of rows. Either may be BF16: the products are F32.
+// a [R, D] b [R, D] -> [R], the dot product of each pair of rows. Either may be BF16; products are
+// F32.
 Variable RowDot(Context& context, const Variable& a, const Variable& b);
 // table [N, D], index i64 [R] -> [R, D]. Sums the gradients of equal indices in ascending order of
 // their place.
