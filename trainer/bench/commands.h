@@ -14,11 +14,11 @@ class App;
 namespace tandem::bench {
 
 struct StepOptions {
-  std::vector<std::string> presets;  // empty: 1 and 2
-  std::vector<int> threads;          // f32, bf16; empty: both if the job supports both
-  std::vector<std::string> dtypes;   // f32, bf16; empty: both where the job can
-  std::vector<std::string> sets;     // timed steps
-  int steps = 12;                    // file for the figures; empty: none
+  std::vector<std::string> presets;  // gpt, sasrec or a job file; empty: gpt and sasrec
+  std::vector<int> threads;          // empty: 1 and 2
+  std::vector<std::string> dtypes;   // f32, bf16; empty: both if the job supports both
+  std::vector<std::string> sets;     // "path=value", in every job
+  int steps = 12;                    // timed steps
   std::string json;                  // file for the figures; empty: none
 };
 int BenchStep(const StepOptions& options);
