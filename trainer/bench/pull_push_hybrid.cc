@@ -20,7 +20,8 @@ namespace {
 constexpr int64_t kHidden = 256;
 constexpr uint64_t kLabelStream = 3;
 constexpr double kDenseRate = 0.05;
-constexpr double kRowRate = 1;  // of gradients divided by the global batch: rows move by some 1e-5 a step
+// Of gradients divided by the global batch: rows move by some 1e-5 a step.
+constexpr double kRowRate = 1;
 
 sparse::StepOptimizer::Options Rates(uint32_t table) {
   return {.dense = {.kind = optim::ScheduleKind::CONSTANT, .learning_rate = kDenseRate},
