@@ -103,7 +103,7 @@ void HybridReplica::ForwardBackward(Context& context, const Variable& pulled) {
 
 absl::Status HybridReplica::Commit(Context& context, sparse::StepPushes& autograd, bool another_follows) {
   Lookup next;
-  if (another_follows) next = LookUp(context.step() + 1);  // while gradients travel
+  if (another_follows) next = LookUp(context.step() + 1);  // while gradients are in flight
   optimizer_.AwaitPushes(context, autograd);
   RETURN_IF_ERROR(
       optimizer_.Step(context, {.count = static_cast<double>(bench_.batch()) * static_cast<double>(bench_.clients())}).status());
