@@ -114,7 +114,8 @@ void SequenceSampler::AppendTargets(int64_t epoch, int64_t user, SequenceBatch& 
 uint64_t SequenceSampler::Negative(int64_t epoch, int64_t user, int64_t place, uint64_t target) const {
   const RandomKey key{options_.seed, StableHash("negatives")};
   const uint64_t step = static_cast<uint64_t>(epoch), num_items = interactions_->num_items;
-  // The target's place in the whole log stands for (user, place): each has its own run of element numbers.
+  // The target's place in the whole log stands for (user, place), so each has its own run of
+  // element numbers.
   const uint64_t first = static_cast<uint64_t>(interactions_->items.offsets[user] + place) * kAttemptStride;
   const absl::Span<const uint64_t> seen = seen_.row(user);
   const uint64_t attempts = seen.size() < num_items ? kMaxAttempts : 0;
@@ -122,7 +123,7 @@ uint64_t SequenceSampler::Negative(int64_t epoch, int64_t user, int64_t place, u
     const uint64_t id = 1 + RandomBelow(key, step, first + attempt, num_items);
     if (!std::binary_search(seen.begin(), seen.end(), id)) return id;
   }
-  // The user has (nearly) everything: any other item than the target is a better negative than none.
+  // The user has (nearly) all items: any item other than the target is a better negative than none.
   if (num_items < 2) return target;
   const uint64_t id = 1 + RandomBelow(key, step, first + kMaxAttempts, num_items - 1);
   return id < target ? id : id + 1;
