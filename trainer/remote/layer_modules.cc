@@ -30,7 +30,7 @@ absl::Status CheckSize(int64_t rows, int64_t dim) {
   return absl::InvalidArgumentError(absl::StrCat(rows, " by ", dim, " elements, at most ", kMaxElements));
 }
 
-// x [..., in] of the parameters' type.
+// Checks that x is [..., in] of the parameters' type.
 absl::Status CheckRows(const Variable& x, const Variable& weight) {
   const bool fits = x.shape().num_dims() >= 1 && x.shape()[-1] == weight.shape()[0] && x.dtype() == weight.dtype();
   if (fits) return absl::OkStatus();
