@@ -12,7 +12,7 @@ namespace tandem {
 
 namespace {
 
-// A gradient on its way to a node, and the forward place of the edge it came over.
+// A gradient in flight to a node, and the forward place of the edge it came over.
 struct Arrival {
   uint64_t consumer = 0;
   int edge = 0;
@@ -42,7 +42,8 @@ struct LaterFirst {
 
 constexpr uint64_t kRootConsumer = ~uint64_t{0};
 
-// Where the sum of two gradients may go: the leaf's storage, or a term that no other tensor shares.
+// The memory for the sum of two gradients: the leaf's storage, or a term that no other tensor
+// shares.
 Tensor SumTarget(Context& context, Node& node, const Tensor& first, const Tensor& second) {
   for (const Tensor* term : {&first, &second}) {
     if (node.OwnsMemory(*term)) return *term;

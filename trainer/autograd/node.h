@@ -106,7 +106,7 @@ class LeafNode : public Node {
   Tensor storage_;
   Tensor gradient_;
   bool has_gradient_ = false;
-  bool storage_lent_ = false;  // The storage holds the sum, or a gradient on its way to this leaf.
+  bool storage_lent_ = false;  // the storage holds the sum, or a gradient in flight to this leaf
   Hook hook_;
 };
 

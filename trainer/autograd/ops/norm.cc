@@ -105,8 +105,8 @@ Normed Normalise(Context& context, Kind kind, const Residual& rows, const Variab
       grad = c.Empty(shape, output_type);
       kernels::Fill(grad.view(), 0, c.stream());
     }
-    // The kernels take `grad` in f32 or bf16 for an f32 x, in the type of x otherwise, and always
-    // in the type of y's gradient.
+    // The kernels take `grad` in f32 or bf16 for an f32 x, else in the type of x. If y has a
+    // gradient of its own, they take `grad` in the type of that gradient.
     if (dtype == DType::BF16 || y_apart) grad = OfType(c, grad, output_type);
     // A gradient delivered to two nodes must not lie in the storage of one of them.
     const Tensor dx = x_node && !shared ? x_node->GradientMemory(c, shape, dtype) : c.Empty(shape, dtype);

@@ -28,7 +28,7 @@ Variable Add(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);
 // x [R, C] plus `value` where row_id[r] == column_id[c]; i64 [R] and [C].
 Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id, const Tensor& column_id, double value);
-// The same elements under another shape, without a copy.
+// Gives the elements another shape, without a copy.
 Variable Reshape(Context& context, const Variable& x, Shape shape);
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation);
 // x [..., 2 F] -> [..., F]: silu(first half) times the second.
