@@ -1,7 +1,7 @@
 // The ids that `tandem bench pull-push` looks up, and the row sums to expect in modes without a
 // net. Weights, gradients and the rate are small integers in these modes. So f32 sums are exact,
 // and every row after the run is known. In PULL_PUSH a gradient has the opposite sign of its
-// weight, so one row pulled stale or applied twice changes all later steps. Everything is a
+// weight. So one row pulled stale or applied twice changes all later steps. Everything is a
 // function of the case, so each process makes it for itself.
 // Thread rule: free functions.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace tandem::bench {
 
-inline constexpr int kNumBatches = 8;     // of a client; steps use them in turn
+inline constexpr int kNumBatches = 8;     // per client; steps use them in turn
 inline constexpr size_t kSampleIds = 26;  // looked up for a sample, as in Criteo's data
 
 // True if a batch holds samples, which may repeat ids. False if a batch holds distinct ids.
@@ -42,7 +42,7 @@ inline float FirstWeight(uint64_t id, uint32_t column) { return static_cast<floa
 // The largest number of an id's occurrences in a batch that count: gradients up to 256 are exact in
 // bf16 and f16 too.
 inline constexpr uint32_t kMostCounted = 64;
-// What one occurrence of an id adds to its gradient: 1 to 4. The numbers of row `id` begin at
+// An occurrence of an id adds 1 to 4 to the id's gradient. The numbers of row `id` begin at
 // GradientPattern(dim)[id % 4].
 std::vector<float> GradientPattern(uint32_t dim);
 // The sign of step `step` (from 0) in PUSH and POOLED, where no weight is known. The step pushes

@@ -26,7 +26,7 @@ namespace tandem::bench {
 
 namespace {
 
-constexpr int64_t kSize = 512;              // of the matrices
+constexpr int64_t kSize = 512;              // extent of the matrices
 constexpr size_t kCopyBytes = 32u << 20;    // per thread; well beyond its own caches
 constexpr int kRepeats = 5;
 

@@ -1,6 +1,6 @@
 // The best rates that this machine can reach, measured right beside the figures that are compared
 // with them.
-// Thread rule: the main thread.
+// Thread rule: free functions.
 #pragma once
 
 #include "absl/status/statusor.h"

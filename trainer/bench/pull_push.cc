@@ -62,9 +62,9 @@ class Reports {
 struct Measured {
   PullPushCase bench;
   double rows_per_second = 0;   // looked up
-  double bytes_per_second = 0;  // of ids and rows
+  double bytes_per_second = 0;  // ids and rows
   double p50_seconds = 0, p99_seconds = 0;
-  // Of a client's step: waits, and the time between them.
+  // Parts of a client's step: waits, and the time between them.
   double pull_seconds = 0, own_seconds = 0, push_seconds = 0;
   double pull_ratio = 0, push_ratio = 0, ratio = 0;  // relative to raw streams; 0: not measured
   double raw_bytes_per_second = 0;

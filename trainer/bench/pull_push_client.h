@@ -40,7 +40,7 @@ class PullPushClient {
   struct Lookup {
     std::vector<uint64_t> ids;  // distinct
     std::vector<uint32_t> counts;
-    std::vector<rpc::Future<ps::ArrivedRows>> rows;  // of each part of the ids
+    std::vector<rpc::Future<ps::ArrivedRows>> rows;  // for each part of the ids
   };
 
   // Finds the distinct ids of a batch, ascending, and the number of occurrences of each.
@@ -89,10 +89,10 @@ class PullPushClient {
   std::unique_ptr<comm::ProcessGroup> group_;  // HYBRID and HYBRID_POOLED, like replica_
   std::unique_ptr<HybridReplica> replica_;
   int num_meetings_ = 0;
-  uint64_t next_step_ = 1;  // of the tables
-  uint64_t num_steps_ = 0;  // of this case, including warm-up
+  uint64_t next_step_ = 1;  // in the numbering of the tables
+  uint64_t num_steps_ = 0;  // in this case, including warm-up
   std::vector<std::vector<uint64_t>> batches_;
-  // PUSH: of each batch, of sign 1 and -1; POOLED: of any batch's bags.
+  // PUSH: for each batch, of sign 1 and -1; POOLED: for any batch's bags.
   std::vector<Gradients> ready_gradients_;
   std::vector<uint64_t> offsets_;           // POOLED
   std::vector<uint64_t> sorted_, scratch_;

@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kHidden = 256;
 constexpr uint64_t kLabelStream = 3;
 constexpr double kDenseRate = 0.05;
-// Of gradients divided by the global batch: rows move by some 1e-5 a step.
+// Applies to gradients divided by the global batch: rows move by some 1e-5 a step.
 constexpr double kRowRate = 1;
 
 sparse::StepOptimizer::Options Rates(uint32_t table) {

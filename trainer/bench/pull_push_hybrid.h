@@ -1,7 +1,7 @@
 // A client's replica of the model that the hybrid modes of `tandem bench pull-push` train. The rows
 // of a sample are summed and go through a dense net of two layers. All clients sum the net's
 // gradients by DDP. Binary cross entropy; SGD for rows and net. The replica uses the trainer's
-// parts in the order of its loop. The caller chooses the row client and the group, so the same
+// parts in the order of its loop. The caller chooses the row client and the group. So the same
 // steps can be repeated in one process with the same bits.
 // Thread rule: one thread.
 #pragma once
@@ -45,7 +45,7 @@ class HybridReplica {
     Tensor places;              // the places of the batch's ids among them
     std::unique_ptr<sparse::PulledRows> rows;
     std::unique_ptr<sparse::PulledBags> bags;
-    double bytes = 0;  // of ids and rows, one way
+    double bytes = 0;  // ids and rows, one way
   };
   Lookup LookUp(uint64_t step) const;
   void Pull(uint64_t step, Lookup* lookup);
@@ -58,9 +58,9 @@ class HybridReplica {
   ps::Client* const client_;
   comm::ProcessGroup* const group_;
   const std::vector<std::vector<uint64_t>> batches_;
-  std::vector<uint64_t> offsets_;  // of samples in a batch
+  std::vector<uint64_t> offsets_;  // offsets of the samples in a batch
   Tensor offsets_tensor_;
-  std::vector<Tensor> labels_;  // of a batch
+  std::vector<Tensor> labels_;  // for each batch
   ThreadPool pool_{1};
   Stream stream_{&pool_};
   ParameterSet parameters_;

@@ -17,7 +17,7 @@ namespace tandem::bench {
 // Returns what is wrong with the dense parameters of `replica` and with the servers' rows, which
 // `rows` reads in f32; empty: nothing. If rows travel rounded, or servers share a bag, sums round
 // differently from the replay. Then the rows of all `sampled` ids together must have moved as far
-// as in the replay, within the error that rounding explains.
+// as in the replay. Only the error that rounding explains is allowed.
 // REQUIRES: all commits are applied.
 absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table, const HybridReplica& replica,
                                               ps::Client& rows, absl::Span<const uint64_t> sampled);

@@ -39,7 +39,7 @@ struct Share {
 };
 
 struct StepProfile {
-  double step_seconds = 0;                 // of a traced step
+  double step_seconds = 0;                 // one traced step
   std::map<std::string, Share> kernels;    // by kind and name, per step
 };
 

@@ -1,5 +1,5 @@
-// `tandem bench store`: how fast one thread finds, copies and updates rows of a table, compared
-// with the same work on rows whose places are known. Also shows how a table grows.
+// `tandem bench store`: how fast one thread finds, copies and updates rows of a table. The ceiling
+// is the same work on rows whose places are known. Also shows how a table grows.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -57,8 +57,8 @@ struct StoreFigures {
   uint32_t dim = 0;
   uint64_t rows = 0;
   double rows_per_second = 0, ceiling_rows_per_second = 0;
-  double bytes_per_second = 0;  // of weights read, or of weights and slots read and written
-  double p50_us = 0, p99_us = 0, max_us = 0;  // of a call
+  double bytes_per_second = 0;  // weights read, or weights and slots read and written
+  double p50_us = 0, p99_us = 0, max_us = 0;  // one call
   double bytes_per_row = 0, field_bytes = 0;
   bool correct = true;
 };
@@ -117,8 +117,8 @@ class StoreBench {
   }
 
  private:
-  // How known rows are prefetched: so many ids ahead, into the first cache or only into the second.
-  // The best variant counts.
+  // How known rows are prefetched: the number of ids ahead, and the cache, first or second. The
+  // best variant counts.
   struct Known {
     size_t ahead;
     bool near;
@@ -221,8 +221,8 @@ class StoreBench {
   const size_t batch_, num_calls_;
   const std::unique_ptr<ps::SparseOptimizer> optimizer_;
   std::vector<uint64_t> ids_;
-  std::vector<char*> places_;       // of the ids' records
-  std::vector<uint32_t> versions_;  // of their rows, before the passes
+  std::vector<char*> places_;       // the ids' records
+  std::vector<uint32_t> versions_;  // versions of their rows before the passes
   const std::shared_ptr<Buffer> memory_;
   // [batch, dim]: pulled rows, or gradients; aligned to a cache line, like in messages.
   const absl::Span<float> values_;
