@@ -1,8 +1,8 @@
 // The folder of a run's checkpoints: step-XXXXXXXX for each. Beside them are hidden entries that
 // only the writer makes: a growing draft, and briefly the older checkpoint of a step that is
-// written again. A step is written again if a run resumed from a stop before the step's evaluation,
-// which then found the step the best. A process killed at any point leaves every checkpoint that
-// was complete before. No name of a checkpoint ever shows an incomplete one.
+// written again. Example: a run resumes from a stop before the step's evaluation, which then finds
+// the step the best. A process killed at any point leaves every checkpoint that was complete
+// before. No name of a checkpoint ever shows an incomplete one.
 // Thread rule: free functions; one writer, any number of readers.
 #pragma once
 

@@ -16,9 +16,11 @@ inline constexpr uint32_t kFormatVersion = 1;
 
 // Sets the format version and writes the manifest. ResourceExhausted names the file.
 absl::Status WriteManifest(const std::string& folder, CheckpointManifest manifest);
-// Reads the manifest. FailedPrecondition, naming the file, unless the manifest is complete, has our
-// format version, lies in the folder of its step, holds counts that a run can have, and names all
-// files of its folder and no others.
+// Reads the manifest. FailedPrecondition, naming the file, unless all of this holds:
+// - the manifest is complete and has our format version;
+// - it lies in the folder of its step;
+// - its counts are counts that a run can have;
+// - it names all files of its folder and no others.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 
 // FailedPrecondition if the saved model cannot be the model that `job` describes. Names the
@@ -30,10 +32,11 @@ absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
 // but not the meaning.
 absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols, const CheckpointManifest& manifest);
 // For a run that resumes: like CheckSameModel, but also FailedPrecondition if one of these differs:
-// seed, the whole model, tables' optimizers and first values, data format and split, batch size,
-// selection, or the optimizer's kind, betas or epsilon. These may differ: learning rates,
-// schedules, decay, clipping, lengths, evaluation, logging, checkpoints, paths, layout,
-// accumulation, precision and machines.
+// - seed, the whole model, tables' optimizers and first values;
+// - data format and split, batch size, selection;
+// - the optimizer's kind, betas or epsilon.
+// These may differ: learning rates, schedules, decay, clipping, lengths, evaluation, logging,
+// checkpoints, paths, layout, accumulation, precision and machines.
 absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest);
 
 }  // namespace tandem::checkpoint

@@ -21,7 +21,7 @@ struct WriteArgs {
   const ParameterSet* parameters = nullptr;
   const optim::DenseOptimizer* optimizer = nullptr;
   ps::Client* client = nullptr;
-  std::string item_ids = {};  // of mapped items, one per line; empty: none
+  std::string item_ids = {};  // ids of mapped items, one per line; empty: none
   int keep = 1;  // how many checkpoints stay, newest first; the best one also stays
   absl::Time deadline;
 };
