@@ -28,7 +28,7 @@
 namespace tandem::cli {
 namespace {
 
-constexpr size_t kMaxColumns = 80;  // of a line; only paths may be longer
+constexpr size_t kMaxColumns = 80;  // limit of a line; only paths may be longer
 
 // Formats 1234567 as "1,234,567".
 std::string Grouped(uint64_t number) { return CountText(static_cast<double>(number)); }

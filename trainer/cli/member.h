@@ -42,8 +42,8 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
                                                         const rpc::Credentials& credentials, const std::string& address,
                                                         std::function<void(absl::Status)> on_failure);
 
-// Tells the master how this member ended (if it is still in the job), reports to the user and
-// returns the exit code. `index` names a member that never joined; -1: it has no rank yet.
+// Tells the master how this member ended, if the member is still in the job. Reports to the user
+// and returns the exit code. `index` names a member that never joined; -1: it has no rank yet.
 int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status& status);
 
 }  // namespace tandem::cli

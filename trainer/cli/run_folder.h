@@ -21,9 +21,9 @@ absl::Status CheckOutPath(const RunOptions& options);
 // True if `out` holds a completed run and --resume=auto was given: nothing is left to do.
 bool IsFinished(const RunOptions& options);
 
-// InvalidArgument if `out` holds a run, known by its summary or a checkpoint, and the options do
-// not say what to do with it. The error names the choices. Also InvalidArgument if the options
-// about an older run contradict each other. Changes nothing.
+// InvalidArgument if `out` holds a run and the options do not say what to do with it. A summary or
+// a checkpoint shows that a folder holds a run. The error names the choices. Also InvalidArgument
+// if the options about an older run contradict each other. Changes nothing.
 // REQUIRES: the caller holds the lock of the folder.
 absl::Status CheckOlderRun(const RunOptions& options);
 

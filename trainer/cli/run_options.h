@@ -21,8 +21,8 @@ struct RunOptions {
   int num_trainers = 1;
   int num_workers = 0;  // processes that host remote modules
   bool local = false;
-  // What to do with a run that `out` holds. The run is refused if neither `resume` nor `overwrite`
-  // is given. `resume` is kResumeNewest, kResumeAuto or the folder of a checkpoint.
+  // How to treat a run that `out` holds. The run is refused if neither `resume` nor `overwrite` is
+  // given. `resume` is kResumeNewest, kResumeAuto or the folder of a checkpoint.
   std::string resume;
   bool data_changed = false;  // resumes although the checkpoint was trained on other files
   bool overwrite = false;
