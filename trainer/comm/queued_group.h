@@ -85,7 +85,7 @@ class QueuedGroup : public ProcessGroup {
   const int size_;
   const absl::Duration timeout_;
   const Device device_;
-  absl::Duration running_timeout_;  // of the operation that runs; worker thread
+  absl::Duration running_timeout_;  // belongs to the operation that runs; worker thread
   FlightLog log_;
   uint64_t num_collectives_ = 0, num_messages_ = 0;  // launching thread
 

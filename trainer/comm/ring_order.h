@@ -42,7 +42,8 @@ constexpr Range ChunkRange(Range block, int size, int chunk) {
 // The i-th rank (0 <= i < size) that is added into a chunk.
 constexpr int RingRank(int chunk, int i, int size) { return (chunk + 1 + i) % size; }
 
-// Where the tree over ranks [begin, end) splits into two subtrees. REQUIRES: end - begin >= 2.
+// The rank at which the tree over ranks [begin, end) splits into two subtrees.
+// REQUIRES: end - begin >= 2.
 constexpr int TreeSplit(int begin, int end) { return begin + (end - begin + 1) / 2; }
 
 }  // namespace tandem::comm

@@ -20,13 +20,13 @@ enum class Transport {
 };
 
 struct DeviceGroupOptions {
-  ProcessGroup* host = nullptr;  // of the same ranks, for arrays in host memory
+  ProcessGroup* host = nullptr;  // a group of the same ranks, for arrays in host memory
   rpc::Store* store = nullptr;   // shared by all ranks; outlives the group
   std::string name;              // the group's, unique in the store
   Device device;                 // CUDA
   bool shares_device = false;    // another rank computes on the same card
   Transport transport = Transport::ANY;
-  absl::Duration timeout = absl::Seconds(60);  // of each operation
+  absl::Duration timeout = absl::Seconds(60);  // for each operation
 };
 
 struct DeviceGroup {

@@ -49,7 +49,7 @@ class FailureBoard {
   struct Position {
     bool begun = false;
     Description description;
-    std::vector<int64_t> send_counts, recv_counts;  // of an AllToAllV: one for each rank
+    std::vector<int64_t> send_counts, recv_counts;  // AllToAllV only: one for each rank
   };
   // Posts a new inquiry and returns its number; 0 if the store does not answer.
   int64_t Ask();

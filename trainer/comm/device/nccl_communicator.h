@@ -1,4 +1,4 @@
-// One non-blocking NCCL communicator. Each NCCL call returns at once, so after each call the
+// One non-blocking NCCL communicator. Each NCCL call returns at once. So after each call the
 // communicator is polled until it is ready again or a deadline passes. Only
 // trainer/comm/device/nccl_*.cc include this file.
 // Thread rule: any thread; calls are serialised inside. After Abort or Finish the object does
@@ -29,7 +29,7 @@ class NcclCommunicator {
 
   // Runs `calls`, which submit operations; as one NCCL group if `grouped`.
   absl::Status Submit(bool grouped, absl::FunctionRef<ncclResult_t(const NcclLibrary&, ncclComm_t)> calls);
-  // Waits until the submitted operations are under way. Returns Ok, their error, DeadlineExceeded,
+  // Waits until the submitted operations have started. Returns Ok, their error, DeadlineExceeded,
   // or the status of `failed` if that is not Ok.
   absl::Status AwaitReady(absl::Time deadline, absl::FunctionRef<absl::Status()> failed);
   // Returns the communicator's asynchronous error. Ok also while an operation is being started.

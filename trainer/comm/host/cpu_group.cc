@@ -45,7 +45,7 @@ SharedRendezvous RendezvousOf(const CpuGroupOptions& options, std::string key) {
 struct CpuGroup::Segment {
   std::unique_ptr<rpc::SharedMemory> memory;
   char* mine = nullptr;  // this rank's buffer inside `memory`
-  size_t num_bytes = 0;  // of that buffer
+  size_t num_bytes = 0;  // size of that buffer
 };
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Create(const CpuGroupOptions& options, absl::Time deadline) {

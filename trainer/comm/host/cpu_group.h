@@ -30,7 +30,7 @@ struct CpuGroupOptions {
   std::string name;             // the group's, unique in the store
   int rank = 0;
   int size = 1;
-  absl::Duration timeout = absl::Seconds(60);  // of each operation
+  absl::Duration timeout = absl::Seconds(60);  // for each operation
 };
 
 class CpuGroup final : public QueuedGroup {
@@ -70,7 +70,7 @@ class CpuGroup final : public QueuedGroup {
   absl::Status RunSend(const Collective& mine, const Waiter& waiter);
   absl::Status RunRecv(const Collective& mine, const Waiter& waiter);
 
-  // Where the view lies among the allocated segments; segment -1 if it lies in none.
+  // Finds the view among the allocated segments; segment -1 if it lies in none.
   SharedBoard::Post PostFor(const Collective& mine) const;
 
   const CpuGroupOptions options_;

@@ -16,8 +16,8 @@ namespace tandem::comm {
 
 struct SharedRendezvous {
   rpc::Store* store;
-  std::string token;  // of the job
-  std::string key;    // of this memory: unique in the store
+  std::string token;  // the job's
+  std::string key;    // this memory's, unique in the store
   int rank;
   int size;
 };

@@ -34,8 +34,8 @@ RankReduction ReductionOf(const Description& description, int size, int chunk) {
 }  // namespace
 
 // Ranks count their arrivals. Rank r may pass arrival k once every rank has arrived k times. A rank
-// inside (between Enter and Leave) reads its peers' views, so a failing peer waits for it before it
-// returns its views.
+// inside (between Enter and Leave) reads its peers' views. So a failing peer waits for that rank
+// before it returns its own views.
 class ThreadGroup::Room {
  public:
   explicit Room(int size) : size_(size), arrivals_(size, 0), operations_(size, nullptr) {}
