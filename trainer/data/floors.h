@@ -33,8 +33,8 @@ FloorRanks TransitionRanks(const Interactions& interactions, const Jagged* negat
 double UnigramLoss(const Text& text);
 
 // The mean nats per symbol of the validation part, without its first symbol. The prediction of a
-// symbol counts how often it followed the previous symbol in the training part, plus one for every
-// symbol of the vocabulary.
+// symbol counts how often it followed the previous symbol in the training part. One is added to the
+// count of every symbol of the vocabulary.
 double BigramLoss(const Text& text);
 
 }  // namespace tandem::data

@@ -31,13 +31,13 @@ struct Interactions {
   Jagged items;
   // Ids are 1..num_items: the catalogue limit, or the largest id if there is no limit.
   uint64_t num_items = 0;
-  FileDigest source = {};  // of the file
+  FileDigest source = {};  // the file's
 };
 
 // The numbers of users that leave-one-out takes.
 struct UserCounts {
   int64_t all = 0, evaluated = 0, trained = 0;
-  int64_t most_items = 0;  // of one user
+  int64_t most_items = 0;  // the most items of one user
 };
 UserCounts CountUsers(const Interactions& interactions);
 

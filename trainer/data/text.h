@@ -18,7 +18,7 @@ struct Text {
   std::vector<int32_t> train, valid;
   // Symbols of the validation part outside the vocabulary; left out of `valid`.
   int64_t num_unseen = 0;
-  FileDigest source = {};  // of the file
+  FileDigest source = {};  // the file's
 };
 
 // The first floor(train_fraction n) of the file's n symbols (code points; see SymbolReader) train.
