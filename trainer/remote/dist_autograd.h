@@ -18,7 +18,7 @@ struct DistAutogradOptions {
   // SMART serves only the calls that the loss reaches. FAST sends a message along every edge of
   // every call, as if the loss reached all of them.
   PassMode mode = PassMode::SMART;
-  // Of the whole context; the step's deadline may be earlier.
+  // The limit for the whole context; the step's deadline may be earlier.
   absl::Duration timeout = absl::Seconds(60);
 };
 

@@ -4,11 +4,11 @@
 // arrives: it passes the value's gradient on. The engine knows neither network nor frames. For the
 // engine, a send is a root whose gradient arrives later, and a recv is a leaf that completes later.
 //
-// For every call that a frame made, the frame knows which inputs each output depends on; the
+// For every call that a frame made, the frame knows which inputs each output depends on. The
 // callee's reply says so, nested calls included. So a pass in SMART mode walks the graph from its
-// roots and finds the sends, here and beyond, that will get a gradient. It neither waits for the
-// other sends nor sends them anything. FAST mode serves every edge of every call, with NONE where
-// no gradient flows.
+// roots. The walk finds the sends, here and beyond, that will get a gradient. The pass neither
+// waits for the other sends nor sends them anything. FAST mode serves every edge of every call,
+// with NONE where no gradient flows.
 // Thread rule: forward and backward on the frame's thread; gradients arrive, and Fail is called, on
 // any thread.
 #pragma once
@@ -158,8 +158,8 @@ class Frame : public std::enable_shared_from_this<Frame> {
   };
   // The nodes that a walk over the graph reached.
   struct Reached {
-    std::map<uint64_t, std::set<uint32_t>> outputs;  // of calls made
-    std::map<uint64_t, Places> inputs;               // of calls made: inputs whose sends are live
+    std::map<uint64_t, std::set<uint32_t>> outputs;  // outputs of calls made
+    std::map<uint64_t, Places> inputs;               // inputs of calls made, whose sends are live
     Places own_inputs;
     std::unordered_set<const Node*> seen;
   };
@@ -189,7 +189,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
   bool detached_ ABSL_GUARDED_BY(mutex_) = false;
   bool ran_ ABSL_GUARDED_BY(mutex_) = false;  // a callee's pass has run
   bool done_ ABSL_GUARDED_BY(mutex_) = false;  // the pass ended well: gradients are at the leaves
-  bool fast_ ABSL_GUARDED_BY(mutex_) = false;  // of the current pass
+  bool fast_ ABSL_GUARDED_BY(mutex_) = false;  // the current pass's mode
   std::map<uint32_t, std::shared_ptr<SendNode>> outputs_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, MadeCall> calls_ ABSL_GUARDED_BY(mutex_);
   // By call; call() itself: its own inputs.

@@ -44,12 +44,12 @@ struct HostOptions {
   rpc::Credentials credentials = {};  // the job's
 };
 
-// What this process has sent since it started.
+// Everything that this process has sent since it started.
 struct Traffic {
   uint64_t calls = 0;      // forward
   uint64_t gradients = 0;  // messages
   uint64_t gradient_arrays = 0;
-  uint64_t gradient_bytes = 0;  // of the arrays
+  uint64_t gradient_bytes = 0;  // bytes of the arrays
 };
 
 struct Reference {

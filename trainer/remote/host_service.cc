@@ -1,4 +1,4 @@
-// What a host does for other processes: tandem.WorkerService. It trusts nothing in a message.
+// The service of a host for other processes: tandem.WorkerService. It trusts nothing in a message.
 #include <algorithm>
 #include <utility>
 

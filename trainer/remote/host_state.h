@@ -126,7 +126,7 @@ struct Host::State {
   std::set<uint64_t> holds_in_flight ABSL_GUARDED_BY(mutex);
   uint64_t next_sequence ABSL_GUARDED_BY(mutex) = 1;
   std::vector<EarlyCall> early ABSL_GUARDED_BY(mutex);  // in order of arrival
-  size_t early_bytes ABSL_GUARDED_BY(mutex) = 0;  // of the requests in `early`
+  size_t early_bytes ABSL_GUARDED_BY(mutex) = 0;  // bytes of the requests in `early`
   size_t farewells ABSL_GUARDED_BY(mutex) = 0;  // ends and drops in flight
   bool closing ABSL_GUARDED_BY(mutex) = false;  // nothing new begins
   bool closed ABSL_GUARDED_BY(mutex) = false;   // no call is made any more

@@ -49,7 +49,7 @@ class HostedModule : public std::enable_shared_from_this<HostedModule> {
   const std::string name_;
   absl::Mutex mutex_;
   ModuleRegistry::Made made_;  // the set of parameters never changes; mutex_ guards their values
-  // Of the present values, or of some of them.
+  // Holders of the present values, or of some of them.
   std::set<const void*> holders_ ABSL_GUARDED_BY(mutex_);
 };
 

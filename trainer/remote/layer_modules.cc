@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxRows = int64_t{1} << 32;
-constexpr int64_t kMaxElements = int64_t{1} << 33;  // of a parameter
+constexpr int64_t kMaxElements = int64_t{1} << 33;  // limit for one parameter
 
 using Outputs = absl::StatusOr<std::vector<Variable>>;
 
