@@ -23,7 +23,7 @@ struct StepRecord {
   // Since 1970; since the run or its resumption began. RunOutput fills in both.
   double time = 0, elapsed_seconds = 0;
   double loss = 0, learning_rate = 0;
-  double grad_norm = 0;  // of the mean gradient, dense and sparse together
+  double grad_norm = 0;  // norm of the mean gradient, dense and sparse together
   double samples_per_second = 0, tokens_per_second = 0;
   double compute_ms = 0, collective_ms = 0, pull_ms = 0, push_ms = 0;
   // The most steps of the slowest trainer that a pull of any trainer missed since the last record.
@@ -77,9 +77,9 @@ class RunOutput {
   // Continues the older run. Keeps only what belongs to steps up to `last_step`.
   absl::Status BeginAfter(int64_t last_step);
 
-  // Each returns ResourceExhausted naming the file (or standard output) if the record cannot be
-  // written or its file is no longer in the folder. Progress lines are best effort: the next record
-  // reports what they could not write.
+  // Each returns ResourceExhausted, naming the file or standard output, if the record cannot be
+  // written. A file that was removed from the folder is such an error too. Progress lines are best
+  // effort: the next record reports what they could not write.
   absl::Status Step(const StepRecord& record, int64_t total_steps);
   absl::Status Evaluated(const EvaluationRecord& record);
   // Drops the record of an evaluation after step `step` or later, because that evaluation is about

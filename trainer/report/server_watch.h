@@ -1,6 +1,6 @@
-// What parameter servers report of themselves (StatisticsReply), for a run's records. Reports how
-// stale the pulled rows of all trainers were, without delaying the step. Reports what happened to
-// values that would have ruined a table.
+// Statistics that parameter servers report of themselves (StatisticsReply), for a run's records.
+// They show how stale the pulled rows of all trainers were, without delaying the step. They also
+// show what happened to values that would have ruined a table.
 // Thread rule: the step's thread.
 #pragma once
 

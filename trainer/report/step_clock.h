@@ -1,6 +1,6 @@
-// Where a step's time goes. On a CPU: the host's time between marks. On a CUDA device: the time of
-// its queue between marks, including the pauses in which the queue was empty because the host
-// waited for a peer or a server.
+// The distribution of a step's time over its parts. On a CPU: the host's time between marks. On a
+// CUDA device: the time of its queue between marks. That time includes pauses in which the queue
+// was empty because the host waited for a peer or a server.
 // Thread rule: the step's thread.
 #pragma once
 
