@@ -30,7 +30,7 @@ class PulledBags {
   PulledBags(uint32_t table, ps::Pooling pooling, BagIds bags, int64_t dim);
 
   const std::shared_ptr<const BagIds> ids_;
-  const ps::Bags bags_;  // of ids_
+  const ps::Bags bags_;  // views ids_
   const Tensor pooled_;
   rpc::Future<rpc::Done> done_;
 };
