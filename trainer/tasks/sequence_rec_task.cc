@@ -21,7 +21,7 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr int kTopItems = 20;  // of an example
+constexpr int kTopItems = 20;  // best items in the dump of an example
 // The size of a block of users never changes their ranks. A huge catalogue gets smaller blocks, so
 // that the scores fit 1 GB.
 constexpr int64_t kEvaluationUsers = 256, kEvaluationScores = int64_t{1} << 28;

@@ -22,8 +22,8 @@ class SequenceRecTask : public Task {
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
   Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
-  // A line of the dump holds user, target, rank and the 20 best unseen items, separated by tabs,
-  // with ids as in the file.
+  // A line of the dump holds user, target, rank and the 20 best unseen items. Tabs separate them;
+  // ids are as in the file.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
 
  private:
