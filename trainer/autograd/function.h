@@ -1,5 +1,6 @@
 // How an operation records itself: as a node made of two closures. The closures hold the tensors
 // that forward saved.
+// Thread rule: the context's thread.
 #pragma once
 
 #include <functional>

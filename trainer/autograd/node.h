@@ -1,6 +1,7 @@
 // A vertex of the backward graph: one operation's gradient in two halves, or a leaf that collects a
 // gradient. Nodes own their inputs' nodes, so dropping the loss drops the graph. Only the engine
 // (engine.h) calls nodes; layers never do.
+// Thread rule: the engine's thread; Complete from any thread.
 #pragma once
 
 #include <functional>

@@ -36,7 +36,8 @@ struct StoreOptions {
 int BenchStore(const StoreOptions& options);
 
 struct PullPushOptions {
-  std::vector<std::string> modes;  // pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all
+  // Some of pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all.
+  std::vector<std::string> modes;
   std::vector<uint32_t> dims;      // empty: 64, 16 and 128
   std::vector<std::string> ids;    // uniform, zipf; empty: both where both are informative
   // f32, bf16, f16, int8; empty: f32, and bf16 and int8 where informative.

@@ -1,4 +1,5 @@
 // The command line's options of one run, for all subcommands.
+// Thread rule: plain values.
 #pragma once
 
 #include <string>

@@ -6,6 +6,7 @@
 // rank c last. Rank c then owns the sum. ReduceScatter under ANY takes part c as chunk c, whatever
 // its length.
 // TREE sums each element over the ranks by one balanced binary tree, however the array is cut.
+// Thread rule: pure functions; any thread.
 #pragma once
 
 #include <algorithm>

@@ -11,7 +11,8 @@ namespace tandem::data {
 namespace {
 
 constexpr uint64_t kMaxAttempts = 1000;
-constexpr uint64_t kAttemptStride = 1024;  // element numbers reserved per target; more than kMaxAttempts
+// Element numbers reserved per target; more than kMaxAttempts.
+constexpr uint64_t kAttemptStride = 1024;
 
 absl::Span<const uint64_t> Tail(absl::Span<const uint64_t> items, size_t length) {
   return items.subspan(items.size() - std::min(items.size(), length));
@@ -62,7 +63,8 @@ std::vector<int64_t> SequenceSampler::BatchUsers(int64_t epoch, int64_t batch_in
   if (shuffle.epoch != epoch) {
     shuffle.users = train_users_;
     const RandomKey key{options_.seed, StableHash("shuffle")};
-    for (uint64_t i = shuffle.users.size(); i > 1; --i) {  // Fisher and Yates, in Durstenfeld's form
+    // Fisher and Yates, in Durstenfeld's form.
+    for (uint64_t i = shuffle.users.size(); i > 1; --i) {
       std::swap(shuffle.users[i - 1], shuffle.users[RandomBelow(key, static_cast<uint64_t>(epoch), i, i)]);
     }
     shuffle.epoch = epoch;

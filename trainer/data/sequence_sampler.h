@@ -49,7 +49,8 @@ class SequenceSampler {
     bool sample_negatives = true;
   };
 
-  // REQUIRES: `interactions` outlives the sampler and does not change; batch_size and max_length are positive.
+  // REQUIRES: `interactions` outlives the sampler and does not change; batch_size and max_length
+  // are positive.
   SequenceSampler(const Interactions* interactions, Options options);
 
   // The users with a training pair, divided by batch_size, rounded up: the last batch may be short.
@@ -92,7 +93,8 @@ class SequenceSampler {
   Options options_;
   std::vector<int64_t> train_users_;
   std::vector<int64_t> eval_users_;
-  Jagged seen_;  // each user's whole history, sorted and without duplicates; empty without sample_negatives
+  // Each user's whole history, sorted and without duplicates; empty without sample_negatives.
+  Jagged seen_;
   mutable absl::Mutex mutex_;
   // The orders of the current epoch and its neighbour, by epoch % 2. A loader that runs ahead must
   // not evict the current order.

@@ -1,5 +1,6 @@
 // The learning rate of a step: linear warm-up, then constant, linear decay or half a cosine
 // (Loshchilov and Hutter 2017). A pure function of the step, so resuming needs no state.
+// Thread rule: a value; any thread.
 #pragma once
 
 #include <cstdint>

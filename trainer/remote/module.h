@@ -38,7 +38,8 @@ class ModuleArguments {
   int64_t Integer(const std::string& name, int64_t least, int64_t most, int64_t otherwise);
   double Number(const std::string& name, double otherwise);
   std::string Text(const std::string& name, const std::string& otherwise);
-  std::vector<int64_t> Integers(const std::string& name, int64_t least, int64_t most);  // "16,32,4"; required
+  // "16,32,4"; required.
+  std::vector<int64_t> Integers(const std::string& name, int64_t least, int64_t most);
   // Returns the index of the given value in `choices`; the first if the argument is absent.
   int Choice(const std::string& name, const std::vector<std::string>& choices);
   // The first recorded error. REQUIRES: every permitted argument has been asked for.

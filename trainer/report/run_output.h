@@ -39,7 +39,7 @@ struct EvaluationRecord {
   int64_t step = 0, epoch = 0;
   double train_loss = 0;  // the metric that compares evaluations: "valid/mrr"
   bool best = false;
-  std::string decides;                    // the metric by which evaluations are compared: "valid/mrr"
+  std::string decides;                    // the metric that compares evaluations: "valid/mrr"
   std::map<std::string, double> metrics;  // the name includes the split: "valid/hr@10"
 };
 

@@ -206,7 +206,8 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, cons
                                                   }));
   if (!whole) return Evaluation();
   RETURN_IF_ERROR(args.stream->status());  // do not sum what a failed device left
-  for (std::vector<double>* ranks : {&full, &sampled}) {  // every place has one non-zero addend: the sum is exact
+  // Every place has one non-zero addend, so the sum is exact.
+  for (std::vector<double>* ranks : {&full, &sampled}) {
     const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
     RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("ranks")}),
                                   absl::Now() + args.timeout));

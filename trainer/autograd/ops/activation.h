@@ -1,4 +1,5 @@
 // The backward graph's part of an activation, for operations that compute an activation themselves.
+// Thread rule: the context's thread.
 #pragma once
 
 #include "kernels/elementwise.h"

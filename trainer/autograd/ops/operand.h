@@ -1,5 +1,6 @@
 // The operands of a matrix product. In a BF16 run (Context::compute) an operand is the bf16 copy of
 // an f32 tensor, otherwise the tensor itself.
+// Thread rule: the context's thread.
 #pragma once
 
 #include "kernels/cast.h"

@@ -2,6 +2,7 @@
 // rows of a tensor are all its extents but the last.
 // After the context has failed, operations still return tensors of the right shape, with
 // unspecified values.
+// Thread rule: the context's thread.
 #pragma once
 
 #include <vector>
