@@ -39,7 +39,7 @@ struct CollectiveArgs {
   SumOrder order = SumOrder::ANY;
   // The purpose of the collective. Ranks compare tags; a mismatch is an Internal error naming both.
   uint64_t tag = 0;
-  // of this operation, if a peer may come late; zero: the group's timeout
+  // For this operation, if a peer may come late; zero: the group's timeout.
   absl::Duration timeout = absl::ZeroDuration();
 };
 

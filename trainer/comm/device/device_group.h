@@ -13,7 +13,7 @@ namespace tandem::comm {
 
 enum class Transport {
   // NCCL; HOST if NCCL is absent, fails to start, or ranks share a card, which NCCL does not
-  // support
+  // support.
   ANY,
   NCCL,  // an error if NCCL cannot be used
   HOST,

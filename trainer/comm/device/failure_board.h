@@ -36,7 +36,7 @@ class FailureBoard {
 
   struct Missing {
     std::string ranks;      // "rank 1, rank 3": gone, or behind this rank; may be empty
-    // Internal with both descriptions if a peer runs another operation at this position
+    // Internal with both descriptions if a peer runs another operation at this position.
     absl::Status mismatch;
   };
   // Asks all ranks for their positions and waits for the answers until `deadline`.

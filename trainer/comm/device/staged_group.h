@@ -32,7 +32,7 @@ class StagedGroup final : public QueuedGroup {
   Work RunOnHost(const Collective& collective, const ArrayView& output, const ArrayView& input, absl::Duration timeout);
 
   const std::unique_ptr<ProcessGroup> host_;
-  // null in a group of one, like queue_, which is destroyed before them
+  // Null in a group of one, like queue_, which is destroyed before them.
   std::unique_ptr<Stage> input_, output_;
   std::unique_ptr<DeviceQueue> queue_;
 };
