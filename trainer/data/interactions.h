@@ -20,8 +20,7 @@ namespace tandem::data {
 // Leave-one-out takes a user's last item as the test target and the item before it as the
 // validation target. A user with fewer than kMinEvaluationItems items is not evaluated. A user with
 // fewer than kMinTrainItems items is not trained on.
-// One item of history before the validation target.
-inline constexpr size_t kMinEvaluationItems = 3;
+inline constexpr size_t kMinEvaluationItems = 3;  // one item before the validation target
 inline constexpr size_t kMinTrainItems = 4;       // plus one pair of an input and its target
 
 // Row i of `items` is the chronological history of users[i] (its id in the file). "User index"

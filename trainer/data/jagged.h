@@ -1,5 +1,5 @@
-// Rows of different lengths in one flat array. The one jagged type for histories, multi-hot
-// features and token streams, so no format needs padding.
+// Rows of different lengths in one flat array. One type serves histories, multi-hot features and
+// token streams, because all of them have this layout.
 // Invariant: offsets[0] == 0, offsets never decrease, offsets.back() == values.size().
 // Thread rule: a plain value; many threads may read, one may write.
 #pragma once
