@@ -61,7 +61,7 @@ absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
   const auto saved = args.client->Save(args.manifest.step(), draft, args.deadline);
   CheckpointManifest manifest = args.manifest;
   const absl::StatusOr<SavedFile> dense = WriteDense(draft, args);
-  // Wait in any case: servers must not write into a removed draft.
+  // Waits even after an error: servers must not write into a removed draft.
   const absl::StatusOr<std::vector<SavedFile>> rows = saved.Wait(args.deadline + kAnswer);
   RETURN_IF_ERROR(dense.status());
   RETURN_IF_ERROR(rows.status());

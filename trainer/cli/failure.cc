@@ -42,7 +42,7 @@ int ReportError(const absl::Status& status) {
     std::fprintf(stderr, "%s\n", message.c_str());
     return 128 + ReceivedSignal();
   }
-  // Messages that are printed one below another.
+  // Several messages are printed one below another.
   const bool several = message.find('\n') != std::string::npos;
   std::fprintf(stderr, "%s%s\n", several ? "errors:\n" : kOwnFailure, message.c_str());
   return ExitCodeOf(status);

@@ -34,7 +34,7 @@ struct GptOptions {
 // A packed batch. Positions count from 0 in each sample.
 struct GptInput {
   nn::PackedRows rows;
-  // I64 [T] symbols; with token_rows_outside: places in the token rows given beside the input.
+  // Symbols i64 [T]; with token_rows_outside: places in the token rows given beside the input.
   Tensor inputs;
   Tensor targets;  // i64 [T] symbols
 

@@ -37,7 +37,7 @@ class StepClock {
   Stream* const stream_;
   Stopwatch watch_;
   std::vector<Interval> intervals_;
-  // On a device: the ends of intervals; kept from step to step.
+  // On a device: beginnings and ends of intervals; kept from step to step.
   std::vector<std::unique_ptr<Event>> points_;
 };
 
