@@ -1,6 +1,6 @@
-// What one step of one replica carries through forward and backward: stream, random seed and step, deadline, and the
-// sticky status of core decision 5. It is passed, never global.
-// Thread rule: Fail and status from any thread; the rest from the step's thread.
+// The state that one step of one replica carries through forward and backward: stream, random seed,
+// step, deadline, and a sticky status. The context is passed as an argument and never global.
+// Thread rule: Fail and status from any thread; everything else from the step's thread.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,10 @@ class Context {
     uint64_t seed = 0;
     uint64_t step = 0;        // counts from 1
     bool training = true;     // false: no dropout and no graph
-    DType compute = DType::F32;  // of matrix products and the activations between them; BF16 keeps the residual stream,
-                                 // statistics, parameters and their gradients in f32
-    absl::Time deadline = absl::InfiniteFuture();  // of everything the step waits for
+    // The type of matrix products and of the activations between them. BF16 keeps the residual
+    // stream, statistics, parameters and parameter gradients in f32.
+    DType compute = DType::F32;
+    absl::Time deadline = absl::InfiniteFuture();  // for every wait of the step
   };
   explicit Context(const Options& options) : options_(options) {}
 
@@ -35,10 +36,11 @@ class Context {
   bool training() const { return options_.training; }
   DType compute() const { return options_.compute; }
   absl::Time deadline() const { return options_.deadline; }
-  // Uninitialised, where the stream's kernels compute.
+  // Uninitialised memory on the device where the stream's kernels run.
   Tensor Empty(Shape shape, DType dtype) const { return Tensor::Empty(shape, dtype, stream().device()); }
 
-  // The first failure stays. Operations called after it return at once with unspecified values; Step reports it.
+  // Keeps the first failure. Operations called after a failure return at once with unspecified
+  // values; the optimizer step reports the failure.
   void Fail(absl::Status status) {
     absl::MutexLock lock(&mutex_);
     if (!status.ok() && status_.ok()) {
@@ -52,7 +54,7 @@ class Context {
     return status_;
   }
 
-  // Numbers graph nodes in the order of their creation: what makes the backward pass's order a fixed one.
+  // Numbers graph nodes in the order of their creation, which fixes the order of the backward pass.
   uint64_t NextNode() { return next_node_++; }
 
  private:

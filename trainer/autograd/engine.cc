@@ -12,7 +12,7 @@ namespace tandem {
 
 namespace {
 
-// A gradient on its way to a node, with the place in forward order of the edge that it came over.
+// A gradient in flight to a node, and the forward place of the edge it came over.
 struct Arrival {
   uint64_t consumer = 0;
   int edge = 0;
@@ -29,7 +29,8 @@ struct Completion {
   std::vector<Tensor> gradients;
 };
 
-// What asynchronous nodes complete into; outlives the pass if a node completes after it was given up.
+// Asynchronous nodes deliver into it. It outlives the pass if a node completes after the pass gave
+// up.
 struct Mailbox {
   absl::Mutex mutex;
   std::deque<Completion> completions ABSL_GUARDED_BY(mutex);
@@ -41,7 +42,8 @@ struct LaterFirst {
 
 constexpr uint64_t kRootConsumer = ~uint64_t{0};
 
-// Where the sum of two gradients may go: the place that the leaf keeps for it, or a term that nobody else holds.
+// The memory for the sum of two gradients: the leaf's storage, or a term that no other tensor
+// shares.
 Tensor SumTarget(Context& context, Node& node, const Tensor& first, const Tensor& second) {
   for (const Tensor* term : {&first, &second}) {
     if (node.OwnsMemory(*term)) return *term;
@@ -52,7 +54,7 @@ Tensor SumTarget(Context& context, Node& node, const Tensor& first, const Tensor
   return node.GradientMemory(context, first.shape(), first.dtype());
 }
 
-// Sums in forward order of the consumers. A single gradient passes through untouched.
+// Sums in forward order of the consumers. A single gradient passes through unchanged.
 Tensor SumArrivals(Context& context, Node& node, std::vector<Arrival> arrivals) {
   if (arrivals.empty()) return Tensor();
   std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
@@ -110,7 +112,7 @@ class BackwardPass {
       const std::shared_ptr<Node> node = stack.back();
       stack.pop_back();
       for (const auto* edges : {&node->inputs(), &node->weights()}) {
-        // With deferral a weight's gradient belongs to a later pass of the second halves.
+        // With deferral, a later pass of the weight halves delivers the gradients of weights.
         if (edges == &node->weights() && deferred_ != nullptr) continue;
         for (const std::shared_ptr<Node>& input : *edges) {
           if (!input) continue;
@@ -147,7 +149,8 @@ class BackwardPass {
     running_name_ = node->name();
     Tensor gradient = SumArrivals(context_, *node, std::move(pending_[node].arrivals));
     const bool is_leaf = node->inputs().empty() && node->weights().empty();
-    if (!gradient.defined() && !is_leaf && !node->HasGradientElsewhere()) {  // nothing flows here; leaves still hear that the pass is over
+    // Nothing flows here; a leaf must still learn that the pass is over.
+    if (!gradient.defined() && !is_leaf && !node->HasGradientElsewhere()) {
       Finish({node, {}}, /*skip_weights=*/true);
       return;
     }
@@ -198,7 +201,8 @@ class BackwardPass {
     }
   }
 
-  // Waits in short turns, because a failure of the context (another thread's) has no way to wake the mailbox.
+  // Waits in short turns, because a failure of the context on another thread cannot wake the
+  // mailbox.
   void AwaitCompletion() {
     absl::MutexLock lock(&mailbox_->mutex);
     auto arrived = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !mailbox_->completions.empty(); };
@@ -220,7 +224,7 @@ class BackwardPass {
 };
 
 void DeferredWeights::Run(Context& context) {
-  // A leaf that several layers share gets one sum and one hook call, as in an undivided pass.
+  // A leaf that several layers share gets one sum and one hook call, like in an undivided pass.
   struct Target {
     std::vector<Arrival> arrivals;
     std::shared_ptr<Node> node;

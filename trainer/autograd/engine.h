@@ -1,7 +1,8 @@
-// The backward pass: counts dependencies, runs what is ready, latest forward operation first. A node may complete later
-// and on another thread; several roots run in one pass. Gradients that meet at a node are summed in the forward order of
-// their consumers, whatever order they arrive in, so the bits are fixed.
-// Thread rule: Backward runs on its caller's thread; completions may come from any.
+// The backward pass. It counts dependencies and runs the ready node with the latest forward
+// operation first. A node may complete later and on another thread. Several roots run in one pass.
+// The engine sums gradients that meet at a node in the forward order of their consumers, whatever
+// order they arrive in. So the bits are fixed.
+// Thread rule: Backward runs on its caller's thread; completions may come from any thread.
 #pragma once
 
 #include <memory>
@@ -17,7 +18,8 @@ struct BackwardRoot {
   Tensor gradient;  // undefined: ones
 };
 
-// The second halves that a pass left for later, in the order in which they became ready. Run is called once.
+// The weight halves (BackwardWeight) that a pass deferred, in the order in which they became ready.
+// REQUIRES: Run is called once.
 class DeferredWeights {
  public:
   void Run(Context& context);
@@ -28,8 +30,9 @@ class DeferredWeights {
   std::vector<std::shared_ptr<Node>> nodes_;
 };
 
-// Runs the pass to its end, or until the context fails or its deadline passes (which fails it: DeadlineExceeded naming
-// the node). With `deferred`, second halves (BackwardWeight) are not run but handed over.
+// Runs the pass until it ends, the context fails, or the context's deadline passes. A passed
+// deadline fails the context with DeadlineExceeded naming the node. With `deferred`, the pass hands
+// the weight halves over instead of running them.
 void Backward(Context& context, const std::vector<BackwardRoot>& roots, DeferredWeights* deferred = nullptr);
 void Backward(Context& context, const Variable& loss);
 

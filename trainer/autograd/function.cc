@@ -36,7 +36,8 @@ class FunctionNode : public Node {
   Tensor gradient_;  // kept between the two halves
 };
 
-// The first output's node and the operation's; the second's, which depends on it, leaves its gradient here.
+// The node of the first output and of the operation. The second output's node depends on it and
+// leaves its gradient here.
 class PairNode : public Node {
  public:
   PairNode(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs, PairBackwardFunction backward)
@@ -68,7 +69,7 @@ class SecondNode : public Node {
   }
 
  private:
-  PairNode* const pair_;  // which the inputs own
+  PairNode* const pair_;  // the inputs own the pair
 };
 
 std::vector<std::shared_ptr<Node>> NodesOf(const std::vector<Variable>& variables, bool* any) {

@@ -1,4 +1,6 @@
-// How an operation records itself: a node made of two closures, which hold what forward saved.
+// How an operation records itself: as a node made of two closures. The closures hold the tensors
+// that forward saved.
+// Thread rule: the context's thread.
 #pragma once
 
 #include <functional>
@@ -10,7 +12,8 @@
 
 namespace tandem {
 
-// Gradients of the inputs, given the output's. May leave an entry undefined where the input needs none.
+// Returns the gradients of the inputs, given the gradient of the output. May leave an entry
+// undefined if the input needs no gradient.
 using BackwardFunction = std::function<std::vector<Tensor>(Context&, const Tensor& gradient)>;
 
 struct FunctionParts {
@@ -21,13 +24,16 @@ struct FunctionParts {
   bool reads_gradient_on_host = false;         // Node::ReadsGradientOnHost
 };
 
-// The output Variable of an operation: a constant if nothing needs a gradient or the context is not training.
+// Returns the output Variable of an operation. It is a constant if no input needs a gradient or the
+// context is not training.
 Variable Record(Context& context, std::string name, Tensor output, FunctionParts parts);
 
-// Gradients of the inputs, given those of two outputs. One of the two may be undefined: nothing flowed there.
+// Returns the gradients of the inputs, given the gradients of two outputs. One of the two gradients
+// may be undefined: no gradient reached that output.
 using PairBackwardFunction = std::function<std::vector<Tensor>(Context&, const Tensor& first, const Tensor& second)>;
 
-// The same for an operation of two outputs: `backward` runs once, when both outputs' gradients are complete.
+// Like Record, for an operation with two outputs. `backward` runs once, when the gradients of both
+// outputs are complete.
 std::pair<Variable, Variable> RecordPair(Context& context, const std::string& name, Tensor first, Tensor second,
                                          const std::vector<Variable>& inputs, PairBackwardFunction backward);
 

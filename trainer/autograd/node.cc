@@ -22,7 +22,8 @@ void LeafNode::BackwardInput(Context& context, const Tensor& gradient, Complete 
       } else if (gradient.unique()) {
         gradient_ = gradient;
       } else {
-        // Its memory is another edge's too: adding to it later would change that one.
+        // Another edge shares this memory: adding to it later would change the other edge's
+        // gradient.
         gradient_ = context.Empty(gradient.shape(), gradient.dtype());
         kernels::Copy(gradient_.view(), gradient.view(), context.stream());
       }

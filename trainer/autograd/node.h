@@ -1,5 +1,7 @@
-// A vertex of the backward graph: one operation's gradient in two halves, or a leaf that collects a gradient. Nodes own
-// their inputs' nodes, so dropping the loss drops the graph. The engine (engine.h) calls them; layers never do.
+// A vertex of the backward graph: one operation's gradient in two halves, or a leaf that collects a
+// gradient. Nodes own their inputs' nodes, so dropping the loss drops the graph. Only the engine
+// (engine.h) calls nodes; layers never do.
+// Thread rule: the engine's thread; Complete from any thread.
 #pragma once
 
 #include <functional>
@@ -14,8 +16,9 @@ namespace tandem {
 
 class Node {
  public:
-  // Takes one gradient per input edge, in order; an undefined tensor means "none". Call it exactly once, now or later,
-  // from any thread: a gradient may come from a network.
+  // Takes one gradient per input edge, in order; an undefined tensor means "none". May be called
+  // later and from any thread, because a gradient may come from a network.
+  // REQUIRES: called exactly once.
   using Complete = std::function<void(std::vector<Tensor> input_gradients)>;
 
   Node(std::string name, uint64_t sequence, std::vector<std::shared_ptr<Node>> inputs,
@@ -23,22 +26,25 @@ class Node {
       : name_(std::move(name)), sequence_(sequence), inputs_(std::move(inputs)), weights_(std::move(weights)) {}
   virtual ~Node() = default;
 
-  // First half: gradients of `inputs`.
+  // First half: computes the gradients of `inputs`.
   virtual void BackwardInput(Context& context, const Tensor& gradient, Complete complete) = 0;
-  // Second half: gradients of `weights`; may run much later, once, after BackwardInput.
+  // Second half: computes the gradients of `weights`. Runs once after BackwardInput, possibly much
+  // later.
   virtual std::vector<Tensor> BackwardWeight(Context& /*context*/) { return {}; }
-  // Drops whatever forward saved. Called once when both halves are done.
+  // Drops everything that forward saved. Called once, when both halves are done.
   virtual void Release() {}
 
-  // Memory, uninitialised, for a gradient that the caller forms and delivers to this node: where the node keeps its sum if that place
-  // is free, so that nothing is copied later.
+  // Uninitialised memory for a gradient that the caller computes and delivers to this node. Returns
+  // the place of the node's sum if that place is free, which saves a copy.
   virtual Tensor GradientMemory(Context& context, Shape shape, DType dtype) { return context.Empty(shape, dtype); }
-  // True if the first half reads its gradient's numbers on the host. Where such a node is a root, its gradient of 1 lies there: the host
-  // need not wait for the device to learn it.
+  // True if the first half reads the numbers of its gradient on the host. The root gradient of 1 of
+  // such a node lies in host memory, so the host need not wait for the device.
   virtual bool ReadsGradientOnHost() const { return false; }
-  // True if the first half has something to do though nothing flowed to this node: what another output of its operation received.
+  // True if the first half must run although no gradient reached this node, because another output
+  // of the operation received one.
   virtual bool HasGradientElsewhere() const { return false; }
-  // True if the gradient lies where this node keeps its sum: it may be overwritten though others hold the buffer.
+  // True if the gradient lies in the place of this node's sum. Such a gradient may be overwritten
+  // although other tensors hold the buffer.
   virtual bool OwnsMemory(const Tensor& /*gradient*/) const { return false; }
 
   const std::string& name() const { return name_; }
@@ -54,13 +60,15 @@ class Node {
   const std::vector<std::shared_ptr<Node>> weights_;
 };
 
-// Where a gradient ends: a parameter or a block of pulled rows. The gradient is summed over consumers in a fixed order,
-// then over passes (gradient accumulation). The hook runs once per pass, when the pass's sum is complete.
+// The end of a gradient: a parameter or a block of pulled rows. The leaf sums the gradient over
+// consumers in a fixed order, then over passes (gradient accumulation). The hook runs once per
+// pass, when the pass's sum is complete.
 class LeafNode : public Node {
  public:
   using Hook = std::function<void(Context&)>;
 
-  // The last in sequence, so that it runs, and its hook with it, as soon as its gradient is complete.
+  // The leaf has the highest sequence number, so the leaf and its hook run as soon as the gradient
+  // is complete.
   explicit LeafNode(std::string name) : Node(std::move(name), ~uint64_t{0}, {}, {}) {}
 
   void BackwardInput(Context& context, const Tensor& gradient, Complete complete) override;
@@ -69,15 +77,18 @@ class LeafNode : public Node {
     return storage_.defined() && gradient.raw() == storage_.raw();
   }
 
-  // Storage for the gradient, e.g. a place in a bucket; without it the first gradient's own memory is kept. It is lent to the
-  // first producer that asks for memory.
+  // Sets the storage of the gradient, e.g. a place in a bucket. Without storage, the leaf keeps the
+  // memory of the first gradient. GradientMemory lends the storage to the first producer that asks.
   void PlaceGradient(Tensor storage) { storage_ = std::move(storage); }
-  // Declares the storage itself to be the gradient: whoever reduces it has filled it. REQUIRES: PlaceGradient.
+  // Declares the storage to be the gradient, because the code that reduces the storage has filled
+  // it.
+  // REQUIRES: PlaceGradient.
   void AcceptStorage() {
     gradient_ = storage_;
     has_gradient_ = storage_lent_ = true;
   }
-  // A BF16 copy of a parameter's value for matrix products, refreshed by whoever changes the value. Undefined in f32 runs.
+  // A BF16 copy of a parameter's value for matrix products. The code that changes the value
+  // refreshes the copy. Undefined in f32 runs.
   void set_shadow(Tensor shadow) { shadow_ = std::move(shadow); }
   const Tensor& shadow() const { return shadow_; }
   void set_hook(Hook hook) { hook_ = std::move(hook); }
@@ -96,7 +107,7 @@ class LeafNode : public Node {
   Tensor storage_;
   Tensor gradient_;
   bool has_gradient_ = false;
-  bool storage_lent_ = false;  // a gradient on its way to this leaf lies in the storage, or the sum does
+  bool storage_lent_ = false;  // the storage holds the sum, or a gradient in flight to this leaf
   Hook hook_;
 };
 

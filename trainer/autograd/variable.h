@@ -1,4 +1,6 @@
-// A tensor and the node that will receive its gradient. No node: a constant. Cheap to copy.
+// A tensor and the node that receives its gradient. Without a node, the variable is a constant.
+// Cheap to copy.
+// Thread rule: a value.
 #pragma once
 
 #include <memory>

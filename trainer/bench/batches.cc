@@ -72,7 +72,8 @@ std::vector<float> ExpectedRows(const PullPushCase& bench, absl::Span<const uint
   }
   if (bench.mode() == PullPushCase::PULL) return rows;
   const Counts counts = CountOccurrences(bench, ids);
-  const uint32_t most = bench.mode() == PullPushCase::POOLED ? ~uint32_t{0} : kMostCounted;  // every place in a bag counts
+  // Every place in a bag counts.
+  const uint32_t most = bench.mode() == PullPushCase::POOLED ? ~uint32_t{0} : kMostCounted;
   for (size_t i = 0; i < ids.size(); ++i) {
     float* row = rows.data() + i * dim;
     for (uint64_t step = 0; step < num_steps; ++step) {

@@ -26,11 +26,11 @@ namespace tandem::bench {
 
 namespace {
 
-constexpr int64_t kSize = 512;              // of the matrices
-constexpr size_t kCopyBytes = 32u << 20;    // a thread; well beyond its own caches
+constexpr int64_t kSize = 512;              // extent of the matrices
+constexpr size_t kCopyBytes = 32u << 20;    // per thread; well beyond its own caches
 constexpr int kRepeats = 5;
 
-// Work a second of `work` on every thread at once; the median of some repeats.
+// The work per second of `call` on every thread at once: the median of several repeats.
 double Rate(ThreadPool& pool, double work_per_call, const std::function<void(int64_t thread)>& call) {
   const auto all = [&] { pool.ParallelFor(pool.num_threads(), call); };
   all();
@@ -43,7 +43,8 @@ double Rate(ThreadPool& pool, double work_per_call, const std::function<void(int
   return Median(rates);
 }
 
-// Numbers of all kinds: processors and devices multiply constants with less power, and so faster.
+// Numbers of all kinds, because processors and devices multiply constants with less power and so
+// run faster.
 std::vector<float> Numbers(int64_t count) {
   std::vector<float> numbers(static_cast<size_t>(count));
   uint32_t bits = 1;
@@ -53,7 +54,7 @@ std::vector<float> Numbers(int64_t count) {
 
 using WorkOfThread = std::function<void(int64_t thread)>;
 
-// Some products of kSize matrices, every thread's in memory of its own: multiply(operands, c).
+// Several products of kSize matrices, each thread in its own memory: multiply(operands, c).
 constexpr int kProducts = 8;
 template <class T, class Multiply>
 WorkOfThread Products(int threads, const std::vector<T>& operands, const Multiply& multiply) {
@@ -69,14 +70,14 @@ WorkOfThread Products(int threads, const std::vector<T>& operands, const Multipl
   };
 }
 
-// By oneDNN alone, with a dense c of f32. `operands` are two matrices.
+// Products by oneDNN alone, with a dense c of f32. `operands` are two matrices.
 template <class T>
 WorkOfThread OneDnnProducts(int threads, const std::vector<T>& operands) {
   const kernels::MatmulShape shape{.m = kSize, .n = kSize, .k = kSize, .operand = DTypeOf<T>()};
   return Products(threads, operands, [shape](const T* a, float* c) { kernels::OneThreadMatmul(shape, a, a + kSize * kSize, /*bias=*/nullptr, c); });
 }
 
-// In the pieces of split_matmul.h, which a step must make besides.
+// Products in the pieces of split_matmul.h. A real step must also make the pieces.
 WorkOfThread SplitProducts(int threads, const std::vector<float>& operands) {
   const int64_t size = kernels::SplitSize(kSize, kSize);
   const kernels::StoredMatrix<float> a{operands.data(), kSize, kSize, kSize, /*transposed=*/true};
@@ -94,8 +95,9 @@ double MatmulRate(ThreadPool& pool, const WorkOfThread& products) {
   return Rate(pool, kProducts * 2.0 * kSize * kSize * kSize, products);
 }
 
-// Multiply-adds in registers, straight after `before`: processors lower their clock for vectors of 512 bits whose operands come from
-// the caches, by 3 to 12 % on a Xeon with AMX, and raise it again within a millisecond.
+// Multiply-adds in registers, straight after `before`. Processors lower their clock for 512-bit
+// vectors whose operands come from the caches, by 3 to 12 % on a Xeon with AMX. They raise it again
+// within a millisecond.
 double FmaRate(ThreadPool& pool, const WorkOfThread& before) {
   constexpr int kBursts = 32;
   std::vector<double> seconds(static_cast<size_t>(pool.num_threads())), rates;
@@ -129,7 +131,7 @@ Ceilings MeasureCeilings(int threads, DType operands) {
   ceilings.f32_split = kernels::UsesSplitProducts(kSize, kSize) ? MatmulRate(pool, SplitProducts(threads, numbers)) : 0;
   ceilings.f32_fma = FmaRate(pool, operands == DType::BF16 && has_bf16 ? in_bf16 : in_f32);
   ceilings.f32_fma_alone = FmaRate(pool, [](int64_t) {});
-  std::vector<std::shared_ptr<Buffer>> memory;  // the pages that arrays lie in
+  std::vector<std::shared_ptr<Buffer>> memory;  // the pages of the arrays
   for (size_t t = 0; t < count; ++t) memory.push_back(Buffer::Allocate(2 * kCopyBytes));
   for (const auto& buffer : memory) std::memset(buffer->data(), 1, buffer->num_bytes());
   ceilings.copy_bytes = Rate(pool, 2.0 * kCopyBytes, [&](int64_t t) {
@@ -141,7 +143,7 @@ Ceilings MeasureCeilings(int threads, DType operands) {
 
 namespace {
 
-// Work a second of `submit`, on the device's clock; the median of some repeats.
+// The work per second of `submit`, on the device's clock: the median of several repeats.
 template <class Submit>
 absl::StatusOr<double> DeviceRate(Stream& stream, double work, const Submit& submit) {
   std::vector<double> rates;
@@ -182,7 +184,8 @@ absl::StatusOr<Ceilings> MeasureDeviceCeilings(Device device) {
   Ceilings ceilings;
   ASSIGN_OR_RETURN(ceilings.bf16_matmul, DeviceMatmulRate(stream, DType::BF16, 8192));
   ASSIGN_OR_RETURN(ceilings.f32_matmul, DeviceMatmulRate(stream, DType::F32, 4096));
-  ceilings.f32_fma = std::max(PeakFlops(device, DType::F32), ceilings.f32_matmul);  // the first is 0 for a device that is not known
+  // PeakFlops is 0 for an unknown device.
+  ceilings.f32_fma = std::max(PeakFlops(device, DType::F32), ceilings.f32_matmul);
   const auto from = Buffer::Allocate(kCopyElements * sizeof(float), device), to = Buffer::Allocate(kCopyElements * sizeof(float), device);
   const ArrayView x(from->data(), DType::F32, {kCopyElements}), y(to->data(), DType::F32, {kCopyElements});
   kernels::Fill(x, 0, stream);

@@ -93,7 +93,7 @@ void AddPullPushFlags(CLI::App& command, PullPushOptions& options) {
       ->capture_default_str();
   command.add_option("--json", options.json, "write the figures as JSON")->type_name("FILE");
   for (auto [name, value] : {std::pair("--role", &options.role), {"--case", &options.one_case}, {"--master", &options.master}}) {
-    command.add_option(name, *value, "")->group("");  // of the processes that the command starts
+    command.add_option(name, *value, "")->group("");  // for the processes that the command starts
   }
   command.add_option("--index", options.index, "")->group("");
   command.add_option("--secret-file", options.secret_file, "")->group("");

@@ -1,5 +1,6 @@
-// `tandem bench`: its commands' options, and how the command line gets them. Each function returns the process's exit code and has told the
-// user, on stderr, what went wrong. Thread rule: the main thread.
+// `tandem bench`: the options of its commands, and their registration with the command line. Each
+// function returns the process's exit code and reports errors to the user on stderr.
+// Thread rule: the main thread.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +16,46 @@ namespace tandem::bench {
 struct StepOptions {
   std::vector<std::string> presets;  // gpt, sasrec or a job file; empty: gpt and sasrec
   std::vector<int> threads;          // empty: 1 and 2
-  std::vector<std::string> dtypes;   // f32, bf16; empty: both where the job can
+  std::vector<std::string> dtypes;   // f32, bf16; empty: both if the job supports both
   std::vector<std::string> sets;     // "path=value", in every job
-  int steps = 12;                    // timed ones
+  int steps = 12;                    // timed steps
   std::string json;                  // file for the figures; empty: none
 };
 int BenchStep(const StepOptions& options);
 
 struct StoreOptions {
   std::vector<std::string> ops;  // gather, sgd, adagrad, grow; empty: the first three
-  std::vector<uint32_t> dims;    // empty: 64, 16 and 128; of grow 16
+  std::vector<uint32_t> dims;    // empty: 64, 16 and 128; for grow 16
   std::vector<std::string> ids;  // uniform, zipf; empty: both
   uint64_t rows = 10'000'000;
-  uint32_t batch = 4096 * 26;    // ids of a call; of grow 256
-  double memory_gb = 2;          // of grow: 10^9 bytes
+  uint32_t batch = 4096 * 26;    // ids of a call; for grow 256
+  double memory_gb = 2;          // for grow: 10^9 bytes
   uint32_t repetitions = 7;
   std::string json;              // file for the figures; empty: none
 };
 int BenchStore(const StoreOptions& options);
 
 struct PullPushOptions {
-  std::vector<std::string> modes;  // pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all
+  // Some of pull_push, pooled, pull, push, hybrid, hybrid_pooled; empty: all.
+  std::vector<std::string> modes;
   std::vector<uint32_t> dims;      // empty: 64, 16 and 128
-  std::vector<std::string> ids;    // uniform, zipf; empty: both where it says something
-  std::vector<std::string> wires;  // f32, bf16, f16, int8; empty: f32, and bf16 and int8 where they say something
-  std::vector<std::string> paths;  // grpc, shm, all; empty: both where it says something
+  std::vector<std::string> ids;    // uniform, zipf; empty: both where both are informative
+  // f32, bf16, f16, int8; empty: f32, and bf16 and int8 where informative.
+  std::vector<std::string> wires;
+  std::vector<std::string> paths;  // grpc, shm, all; empty: both where both are informative
   int clients = 0;                 // 0: 1 for pull and push, else 2
   int servers = 1;
   int threads = 1;  // worker threads of a server
   uint64_t rows = 1'000'000;
-  uint32_t batch = 4096;   // a client and step: ids for pull and push, else samples of 26 ids
-  uint32_t permits = 1;    // pull and push: steps of a client that may be under way; other modes have 1
+  uint32_t batch = 4096;   // per client and step: ids for pull and push, else samples of 26 ids
+  // Pull and push: steps of a client that may be in flight; other modes have 1.
+  uint32_t permits = 1;
   uint32_t steps = 0;      // of a repetition; 0: as many as take `seconds`
   double seconds = 0.6;
   uint32_t repetitions = 5;
   std::string json;        // file for the figures; empty: none
-  // Of a process that this command starts: server or client, what it runs, where the others are. Empty: of the command itself.
+  // Set in a process that this command starts: server or client, its case, and the addresses of the
+  // others. Empty in the command itself.
   std::string role, one_case, master, secret_file;
   int index = -1;
 };

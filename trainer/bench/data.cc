@@ -18,7 +18,8 @@ train { batch_size: 8 max_steps: 1 }
 )";
 constexpr int64_t kGptVocabulary = 8192, kGptSymbols = 200'000;
 
-// GPT-2 of 124M parameters (Radford et al. 2019), its 50,257 symbols padded to a multiple of 128.
+// GPT-2 with 124M parameters (Radford et al. 2019). Its 50,257 symbols are padded to a multiple of
+// 128.
 constexpr char kGpt2[] = R"(
 name: "gpt2" data { path: "random" }
 model { gpt { layers: 12 dim: 768 heads: 12 max_length: 1024 activation: GELU_TANH norm_bias: true qkv_bias: true linear_bias: true
@@ -37,7 +38,7 @@ train { batch_size: 128 max_steps: 1 }
 constexpr uint64_t kItems = 3416, kUsers = 512;
 constexpr size_t kUserItems = 203;  // three of them are the two held out and the last target
 
-constexpr char32_t kFirstSymbol = 0x20000;  // any characters do
+constexpr char32_t kFirstSymbol = 0x20000;  // any character will do
 
 data::Text RandomText(int64_t vocabulary_size, int64_t max_length) {
   std::u32string symbols;

@@ -1,4 +1,5 @@
-// What the benches do with their figures: the middle of several, and the file of --json. Thread rule: one thread.
+// The figures of the benches: quantiles, and the file of --json.
+// Thread rule: one thread.
 #pragma once
 
 #include <fstream>
@@ -9,16 +10,18 @@
 
 namespace tandem::bench {
 
-// The value below which the share `part` of all lies. REQUIRES: values, and part in [0, 1].
+// The value below which the share `part` of all values lies.
+// REQUIRES: `values` is not empty; `part` is in [0, 1].
 double Quantile(std::vector<double> values, double part);
 inline double Median(std::vector<double> values) { return Quantile(std::move(values), 0.5); }
 
-// The file of --json, if asked for. Opened before minutes are spent on what goes into it.
+// The file of --json, if asked for. Opened early, so that a bad path fails before minutes of
+// measurement.
 class JsonFile {
  public:
   explicit JsonFile(const std::string& path);
   absl::Status status() const;
-  // The printed table: a list of objects, each written by the caller.
+  // Writes the printed table as a list of objects; the caller formats each object.
   absl::Status Write(const std::vector<std::string>& objects);
 
  private:

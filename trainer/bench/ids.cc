@@ -8,7 +8,7 @@ namespace tandem::bench {
 namespace {
 
 constexpr double kZipfExponent = 1.05;
-// Spreads the ranks of a Zipf distribution over the ids; prime, so every id has one rank.
+// Spreads the ranks of a Zipf distribution over the ids. Prime, so every id has one rank.
 constexpr uint64_t kRankStride = 2654435761;
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Ids to be looked up, as the benches draw them: 1 to `rows`, all alike or by Zipf's law. Thread rule: a value of one thread.
+// Draws the ids that the benches look up: 1 to `rows`, uniformly or by Zipf's law.
+// Thread rule: a value of one thread.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace tandem::bench {
 
-enum class IdDistribution { UNIFORM, ZIPF };  // ZIPF: the k-th most frequent id with odds k^-1.05
+enum class IdDistribution { UNIFORM, ZIPF };  // ZIPF: the k-th most frequent id has odds k^-1.05
 
 class IdSource {
  public:

@@ -1,5 +1,6 @@
-// `tandem bench pull-push`: rows a second between clients and parameter servers, in processes of their own, beside what raw
-// streams carry between the same processes. This process starts them, is their master and prints what the clients report.
+// `tandem bench pull-push`: rows per second between clients and parameter servers in separate
+// processes, compared with raw streams between the same processes. This process starts them, is
+// their master and prints the clients' reports.
 #include <google/protobuf/text_format.h>
 
 #include <algorithm>
@@ -30,7 +31,7 @@ namespace tandem::bench {
 
 namespace {
 
-// What the clients of one case have reported.
+// The reports of the clients of one case.
 class Reports {
  public:
   void Register(rpc::Server& server) {
@@ -61,10 +62,11 @@ class Reports {
 struct Measured {
   PullPushCase bench;
   double rows_per_second = 0;   // looked up
-  double bytes_per_second = 0;  // of ids and rows
+  double bytes_per_second = 0;  // ids and rows
   double p50_seconds = 0, p99_seconds = 0;
-  double pull_seconds = 0, own_seconds = 0, push_seconds = 0;  // of a client's step: waits, and what is between them
-  double pull_ratio = 0, push_ratio = 0, ratio = 0;  // to raw streams; 0: not measured
+  // Parts of a client's step: waits, and the time between them.
+  double pull_seconds = 0, own_seconds = 0, push_seconds = 0;
+  double pull_ratio = 0, push_ratio = 0, ratio = 0;  // relative to raw streams; 0: not measured
   double raw_bytes_per_second = 0;
   std::string wrong;
 };
@@ -94,9 +96,9 @@ const char* IdsName(const PullPushCase& bench) { return bench.ids() == PullPushC
 struct Repetition {
   double seconds = 0;
   double pull_bytes = 0, push_bytes = 0;
-  double pull_rate = 0, push_rate = 0;  // bytes per second, while they wait for pulls or for pushes
+  double pull_rate = 0, push_rate = 0;  // bytes per second while waiting for pulls or for pushes
   std::vector<double> raw_pull_rates, raw_push_rates;  // by kRawWindows
-  double client_seconds = 0, pull_seconds = 0, push_seconds = 0;  // of all clients together
+  double client_seconds = 0, pull_seconds = 0, push_seconds = 0;  // sums over all clients
 };
 
 void AddEach(const google::protobuf::RepeatedField<double>& added, std::vector<double>* sums) {
@@ -186,7 +188,7 @@ struct CaseOutcome {
   std::vector<PullPushFigures> clients;
 };
 
-// Starts the processes of a case and waits for their end.
+// Starts the processes of a case and waits until they end.
 absl::StatusOr<CaseOutcome> RunCase(const PullPushCase& bench) {
   Reports reports;
   rpc::MembershipOptions membership;
@@ -301,7 +303,7 @@ absl::StatusOr<std::vector<PullPushCase>> Plan(const PullPushOptions& options) {
   for (const std::string& mode : or_all(options.modes, all_modes)) {
     for (const uint32_t dim : or_all(options.dims, std::vector<uint32_t>{64, 16, 128})) {
       for (const std::string& ids : or_all(options.ids, std::vector<std::string>{"uniform", "zipf"})) {
-        // Other dims say how bytes and rows share the cost; for that one kind of ids is enough.
+        // Other dims show how bytes and rows share the cost; one kind of ids is enough for that.
         if (options.dims.empty() && options.ids.empty() && dim != 64 && ids == "zipf") continue;
         for (const std::string& wire : or_all(options.wires, std::vector<std::string>{"f32", "bf16", "int8"})) {
           if (options.wires.empty() && wire != "f32" && (dim != 64 || ids == "zipf")) continue;

@@ -24,9 +24,10 @@ namespace {
 
 constexpr uint32_t kTable = 1;
 constexpr uint64_t kMaxRowsPerFirstPush = uint64_t{1} << 17;
-// Of a part. Its rows are 4 MB of dim 64: still in caches when gradients are made of them.
+// The ids of a part. Their rows are 4 MB at dim 64, so they are still in the caches when gradients
+// are made.
 constexpr size_t kPartIds = 16384;
-constexpr size_t kSampledRows = 512;  // compared with the tally
+constexpr size_t kSampledRows = 512;  // compared with the expected sums
 constexpr absl::Duration kRawDuration = absl::Milliseconds(150);
 
 std::vector<std::string> ServerAddresses(const rpc::Assignment& assignment) {
@@ -96,11 +97,12 @@ absl::Status PullPushClient::Barrier() {
   return master_.store().Wait(key, bench_.clients(), absl::Now() + kBenchTimeout);
 }
 
-// Rows begin at zero and the first steps push the opposite of their first weights; those that a net trains begin at random.
+// Rows begin at zero, and the first steps push the negated first weights. Rows that a net trains
+// begin at random.
 absl::Status PullPushClient::MakeRows() {
   const uint64_t share = (bench_.rows() + bench_.clients() - 1) / bench_.clients();
   const uint64_t begin = std::min(bench_.rows(), share * rank_), end = std::min(bench_.rows(), begin + share);
-  // Not larger than the timed ones: a table keeps the memory of its largest step.
+  // Not larger than the timed steps, because a table keeps the memory of its largest step.
   const uint64_t num_rows = std::min(kMaxRowsPerFirstPush, static_cast<uint64_t>(IdsPerStep(bench_)));
   for (uint64_t done = 0; done < share; done += num_rows) {
     lookup_.ids.clear();
@@ -264,7 +266,7 @@ absl::Status PullPushClient::StepInParts(bool another_follows, PullPushRepetitio
     pulling += watch.Lap();
     const auto ids = absl::MakeConstSpan(lookup_.ids).subspan(begin, kPartIds);
     const Gradients gradients = MakeGradients(begin, begin + ids.size(), rows.get());
-    rows = nullptr;  // whoever keeps them for us may need the room
+    rows = nullptr;  // frees the rows, because the client that keeps them may need the room
     watch.Lap();
     pushes.push_back(Accumulate(ids, gradients));
     pushing += watch.Lap();
@@ -292,7 +294,7 @@ absl::Status PullPushClient::Step(bool another_follows, PullPushRepetition* time
   return StepUnderWay(another_follows, times);
 }
 
-// Warms up, and lets client 0 say how many steps a repetition has.
+// Warms up. Client 0 chooses the number of steps of a repetition.
 absl::StatusOr<uint64_t> PullPushClient::ChooseSteps() {
   PullPushRepetition ignored;
   Stopwatch watch;
@@ -337,7 +339,7 @@ absl::StatusOr<PullPushRepetition> PullPushClient::Repeat(PullPushFigures* figur
   return repetition;
 }
 
-// What a pull shows of such rows.
+// Rounds rows like a pull does.
 void PullPushClient::RoundAsPulled(absl::Span<float> rows) const {
   std::vector<char> wire(ps::WireBytes(bench_.wire(), bench_.dim()));
   for (float* row = rows.data(); row != rows.data() + rows.size(); row += bench_.dim()) {
@@ -357,8 +359,9 @@ std::vector<uint64_t> PullPushClient::SampleIds() const {
   return sampled;
 }
 
-// What is wrong with the first row that is wrong, if rows are known, which they are not where int8 rounded what was pushed: of a
-// sample; in PULL, where no gradient shows what was pulled, of the last pull too.
+// Describes the first wrong row of a sample; empty: none. With int8 the expected rows are unknown,
+// because pushes were rounded. PULL also checks the last pull, because no gradient shows what was
+// pulled.
 absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   const auto compare = [this](const std::vector<uint64_t>& ids, const float* rows) -> std::string {
     if (bench_.wire() == WIRE_INT8) return "";

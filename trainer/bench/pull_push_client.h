@@ -1,6 +1,8 @@
-// One client's run of a case of `tandem bench pull-push`: makes the rows, warms up, takes turns between the ceiling and timed
-// steps, and compares rows with what the steps add up to, or with the same steps made again in one process. Clients meet through the
-// master's store before each part. Thread rule: one thread.
+// One client's run of a case of `tandem bench pull-push`. The client makes the rows, warms up, and
+// alternates between the ceiling and timed steps. Then it compares rows with the expected sums, or
+// with the same steps repeated in one process. Clients meet through the master's store before each
+// part.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -24,55 +26,57 @@ class PullPushClient {
  public:
   PullPushClient(const PullPushCase& bench, rpc::MasterClient& master);
 
-  // Everything from making the rows to comparing them with what they must be. DeadlineExceeded if another client does not come
-  // along.
+  // Runs everything, from making the rows to comparing them with their expected values.
+  // DeadlineExceeded if another client is missing.
   absl::StatusOr<PullPushFigures> Run();
 
  private:
-  // Returns when every client has come as far.
+  // Returns when every client has reached this call.
   absl::Status Barrier();
   absl::Status MakeRows();
   void MakeReadyGradients();
   absl::Status MakeReplica();
-  // What one step looks up, pulls and pushes.
+  // The ids and rows that one step looks up, pulls and pushes.
   struct Lookup {
     std::vector<uint64_t> ids;  // distinct
     std::vector<uint32_t> counts;
-    std::vector<rpc::Future<ps::ArrivedRows>> rows;  // of each part of the ids
+    std::vector<rpc::Future<ps::ArrivedRows>> rows;  // for each part of the ids
   };
 
-  // The distinct ids of a batch, ascending, and how often each occurs.
+  // Finds the distinct ids of a batch, ascending, and the number of occurrences of each.
   void Merge(const std::vector<uint64_t>& batch, Lookup* lookup);
   using Gradients = std::shared_ptr<const float>;  // [ids, dim]
-  // Of lookup_.ids from `begin` to `end`, whose rows these are.
+  // Makes the gradients of lookup_.ids from `begin` to `end`. `row` points at their rows.
   Gradients MakeGradients(size_t begin, size_t end, const float* row);
-  // For step `step` of the tables.
+  // Pulls rows for step `step` of the tables.
   rpc::Future<ps::ArrivedRows> Pull(uint64_t step, absl::Span<const uint64_t> ids);
   void PullParts(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
   rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients);
-  // The whole step.
+  // Pushes all gradients of a step and commits.
   rpc::Future<rpc::Done> AccumulateAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients);
-  // Of the next step, which it begins.
+  // Begins the next step and returns its commit arguments.
   ps::CommitArgs NextCommit();
-  // Commits the step whose pushes these are.
+  // Commits the step of these pushes.
   Calls CommitBehind(Calls pushes);
-  // PULL and PUSH: one behind others that are under way. Waits until there is room for the next or, where none follows, for all.
+  // PULL and PUSH: starts a step behind others in flight. Waits for room for the next step, or for
+  // all steps if none follows.
   absl::Status StepUnderWay(bool another_follows, PullPushRepetition* times);
   absl::Status StepPooled(PullPushRepetition* times);
-  // PULL_PUSH: while a part's gradients are made and pushed the rows of those behind it are on their way.
+  // PULL_PUSH: while a part's gradients are made and pushed, the rows of later parts are in flight.
   absl::Status StepInParts(bool another_follows, PullPushRepetition* times);
-  // One timed step of the mode; adds to `times`. Where another follows its rows are pulled behind this step's commit, as the training
-  // loop does: the servers hold the pull back until the commit is applied.
+  // Runs one timed step of the mode and adds to `times`. If another step follows, its rows are
+  // pulled behind this step's commit, like in the training loop. The servers hold that pull back
+  // until the commit is applied.
   absl::Status Step(bool another_follows, PullPushRepetition* times);
   absl::StatusOr<uint64_t> ChooseSteps();
   absl::StatusOr<PullPushRepetition> Repeat(PullPushFigures* figures);
   absl::Status MeasureRaw(PullPushRepetition* repetition);
   void RoundAsPulled(absl::Span<float> rows) const;
-  // Some ids that were looked up and some drawn from all.
+  // Some ids that were looked up, and some drawn from all ids.
   std::vector<uint64_t> SampleIds() const;
   absl::StatusOr<std::string> FindWrongRow();
-  // Of the hybrid modes: between replicas, and to the replay.
+  // The hybrid modes: compares the replicas with each other and with the replay.
   absl::StatusOr<std::string> FindDifference();
 
   const PullPushCase& bench_;
@@ -82,17 +86,18 @@ class PullPushClient {
   const std::vector<float> pattern_;
   std::unique_ptr<ps::RemoteClient> client_;
   std::unique_ptr<RawBytesClient> raw_;
-  std::unique_ptr<comm::ProcessGroup> group_;  // HYBRID and HYBRID_POOLED, as is the replica
+  std::unique_ptr<comm::ProcessGroup> group_;  // HYBRID and HYBRID_POOLED, like replica_
   std::unique_ptr<HybridReplica> replica_;
   int num_meetings_ = 0;
-  uint64_t next_step_ = 1;  // of the tables
-  uint64_t num_steps_ = 0;  // of this case, warm-up included
+  uint64_t next_step_ = 1;  // in the numbering of the tables
+  uint64_t num_steps_ = 0;  // in this case, including warm-up
   std::vector<std::vector<uint64_t>> batches_;
-  std::vector<Gradients> ready_gradients_;  // PUSH: of each batch, of sign 1 and -1; POOLED: of any batch's bags
+  // PUSH: for each batch, of sign 1 and -1; POOLED: for any batch's bags.
+  std::vector<Gradients> ready_gradients_;
   std::vector<uint64_t> offsets_;           // POOLED
   std::vector<uint64_t> sorted_, scratch_;
   Lookup lookup_, next_;
-  bool pulled_ahead_ = false;                                 // lookup_ is on its way
+  bool pulled_ahead_ = false;                                 // lookup_ is in flight
   std::deque<rpc::Future<ps::ArrivedRows>> pulls_under_way_;  // PULL: of each step
   ps::ArrivedRows last_pulled_;                               // PULL
   std::deque<rpc::Future<rpc::Done>> pushes_under_way_;       // PUSH: of each step

@@ -20,7 +20,8 @@ namespace {
 constexpr int64_t kHidden = 256;
 constexpr uint64_t kLabelStream = 3;
 constexpr double kDenseRate = 0.05;
-constexpr double kRowRate = 1;  // of gradients divided by the global batch: rows move by some 1e-5 a step
+// Applies to gradients divided by the global batch: rows move by some 1e-5 a step.
+constexpr double kRowRate = 1;
 
 sparse::StepOptimizer::Options Rates(uint32_t table) {
   return {.dense = {.kind = optim::ScheduleKind::CONSTANT, .learning_rate = kDenseRate},
@@ -102,7 +103,7 @@ void HybridReplica::ForwardBackward(Context& context, const Variable& pulled) {
 
 absl::Status HybridReplica::Commit(Context& context, sparse::StepPushes& autograd, bool another_follows) {
   Lookup next;
-  if (another_follows) next = LookUp(context.step() + 1);  // while gradients travel
+  if (another_follows) next = LookUp(context.step() + 1);  // while gradients are in flight
   optimizer_.AwaitPushes(context, autograd);
   RETURN_IF_ERROR(
       optimizer_.Step(context, {.count = static_cast<double>(bench_.batch()) * static_cast<double>(bench_.clients())}).status());

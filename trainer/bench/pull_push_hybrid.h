@@ -1,7 +1,9 @@
-// A client's share of the model that the hybrid modes of `tandem bench pull-push` train: a sample's rows are summed and go through a
-// dense net of two layers, whose gradients all clients sum by DDP; binary cross entropy; SGD of rows and net. Made of the trainer's
-// parts, in the order of its loop. What the rows' client and the group are is the caller's, so the same steps can be made again in one
-// process, with the same bits. Thread rule: one thread.
+// A client's replica of the model that the hybrid modes of `tandem bench pull-push` train. The rows
+// of a sample are summed and go through a dense net of two layers. All clients sum the net's
+// gradients by DDP. Binary cross entropy; SGD for rows and net. The replica uses the trainer's
+// parts in the order of its loop. The caller chooses the row client and the group. So the same
+// steps can be repeated in one process with the same bits.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +24,13 @@ namespace tandem::bench {
 
 class HybridReplica {
  public:
-  // Collective over `group`, of the case's clients. Client and group outlive the replica; `table` is there when a step is made.
+  // Collective over `group`, the group of the case's clients.
+  // REQUIRES: client and group outlive the replica; the table exists when a step is made.
   static absl::StatusOr<std::unique_ptr<HybridReplica>> Create(const PullPushCase& bench, uint32_t table, ps::Client* client,
                                                                comm::ProcessGroup* group);
 
-  // Trains on the next batch and adds to `times`. Where another step follows its rows are pulled behind this step's commit; else
-  // the commit is waited for. A failure aborts client and group.
+  // Trains on the next batch and adds to `times`. If another step follows, its rows are pulled
+  // behind this step's commit; else waits for the commit. A failure aborts client and group.
   absl::Status Step(bool another_follows, PullPushRepetition* times);
   uint64_t num_steps() const { return num_steps_; }
   // Equal on all replicas.
@@ -36,13 +39,13 @@ class HybridReplica {
  private:
   HybridReplica(const PullPushCase& bench, uint32_t table, ps::Client* client, comm::ProcessGroup* group);
 
-  // What a step looks up: `rows`, in HYBRID, or `bags`.
+  // The lookup of a step: `rows` in HYBRID, `bags` in HYBRID_POOLED.
   struct Lookup {
-    std::vector<uint64_t> ids;  // distinct, until they are pulled
-    Tensor places;              // of the batch's ids among them
+    std::vector<uint64_t> ids;  // distinct, until pulled
+    Tensor places;              // the places of the batch's ids among them
     std::unique_ptr<sparse::PulledRows> rows;
     std::unique_ptr<sparse::PulledBags> bags;
-    double bytes = 0;  // of ids and rows, one way
+    double bytes = 0;  // ids and rows, one way
   };
   Lookup LookUp(uint64_t step) const;
   void Pull(uint64_t step, Lookup* lookup);
@@ -55,9 +58,9 @@ class HybridReplica {
   ps::Client* const client_;
   comm::ProcessGroup* const group_;
   const std::vector<std::vector<uint64_t>> batches_;
-  std::vector<uint64_t> offsets_;  // of samples in a batch
+  std::vector<uint64_t> offsets_;  // offsets of the samples in a batch
   Tensor offsets_tensor_;
-  std::vector<Tensor> labels_;  // of a batch
+  std::vector<Tensor> labels_;  // for each batch
   ThreadPool pool_{1};
   Stream stream_{&pool_};
   ParameterSet parameters_;
@@ -68,7 +71,7 @@ class HybridReplica {
   sparse::PooledEmbedding bags_;
   sparse::StepOptimizer optimizer_;
   Lookup lookup_;
-  bool pulled_ahead_ = false;  // lookup_ is the next step's
+  bool pulled_ahead_ = false;  // lookup_ holds the next step's rows
   uint64_t num_steps_ = 0;
 };
 

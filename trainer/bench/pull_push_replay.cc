@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<float>> RowsNow(ps::Client& client, const TableSpec& 
   return rows;
 }
 
-// The hash of the dense parameters after the steps of one replica.
+// Returns the hash of the dense parameters after the steps of one replica.
 absl::StatusOr<absl::uint128> RunReplica(const PullPushCase& bench, uint32_t table, uint64_t num_steps, ps::Client& client,
                                          comm::ProcessGroup& group) {
   ASSIGN_OR_RETURN(const auto replica, HybridReplica::Create(bench, table, &client, &group));
@@ -37,7 +37,8 @@ absl::StatusOr<absl::uint128> RunReplica(const PullPushCase& bench, uint32_t tab
 
 struct Replayed {
   absl::uint128 row_hash = 0, dense_hash = 0;
-  std::vector<float> first_rows, last_rows;  // of the ids asked for, before and after the steps: [ids.size(), dim]
+  // Rows of the given ids before and after the steps: [ids.size(), dim].
+  std::vector<float> first_rows, last_rows;
 };
 absl::StatusOr<Replayed> Replay(const PullPushCase& bench, const TableSpec& table, uint64_t num_steps, absl::Span<const uint64_t> ids) {
   ps::TableHost host(bench.threads());
@@ -63,7 +64,8 @@ absl::StatusOr<Replayed> Replay(const PullPushCase& bench, const TableSpec& tabl
   return replayed;
 }
 
-// How far from the replay's rows may be, as a share of how far they moved. A push or a step lost of a hundred is 0.01.
+// The largest allowed distance from the replay's rows, as a share of how far those rows moved. One
+// push or step lost of a hundred is 0.01.
 double MostMissed(const PullPushCase& bench) {
   switch (bench.wire()) {
     case WIRE_F32: return IsPooled(bench) ? 1e-3 : 0;

@@ -1,5 +1,6 @@
-// The steps of a hybrid case made again in this process: tables here, replicas as threads, nothing on a wire. What is left must be
-// what the case left, bit for bit where rows travel in f32. Thread rule: a free function; starts threads and ends them.
+// Repeats the steps of a hybrid case in this process: local tables, replicas as threads, no wire.
+// The result must equal the case's result, bit for bit if rows travel in f32.
+// Thread rule: a free function; starts threads and joins them.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,11 @@
 
 namespace tandem::bench {
 
-// What is wrong with `replica`'s dense parameters and the servers' rows, which `rows` reads in f32; empty: nothing. Where rows travel
-// rounded, or servers share a bag, sums round otherwise than here: then rows must have moved as far as here, to within what that explains,
-// all of `sampled` together. All commits are applied.
+// Returns what is wrong with the dense parameters of `replica` and with the servers' rows, which
+// `rows` reads in f32; empty: nothing. If rows travel rounded, or servers share a bag, sums round
+// differently from the replay. Then the rows of all `sampled` ids together must have moved as far
+// as in the replay. Only the error that rounding explains is allowed.
+// REQUIRES: all commits are applied.
 absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table, const HybridReplica& replica,
                                               ps::Client& rows, absl::Span<const uint64_t> sampled);
 

@@ -28,7 +28,8 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> JoinBench(Role role, const cl
   self.pid = getpid();
   self.address = address;
   self.preferred_index = options.index;
-  return rpc::MasterClient::Connect(options.master, self, [](const absl::Status&) {},  // the parent ends us
+  // The parent ends this process.
+  return rpc::MasterClient::Connect(options.master, self, [](const absl::Status&) {},
                                     {.credentials = credentials});
 }
 

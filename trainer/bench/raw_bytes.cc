@@ -20,7 +20,7 @@ constexpr size_t kMemoryBytes = size_t{256} << 20, kMessageBytes = size_t{1} << 
 constexpr size_t kPieces = kMessageBytes / kPieceBytes;
 constexpr size_t kLookAhead = 8;  // pieces
 
-// Messages on their way through all streams of one measurement.
+// The messages in flight through all streams of one measurement.
 struct OnTheWay {
   absl::Mutex mutex;
   std::vector<int> of_stream ABSL_GUARDED_BY(mutex);

@@ -1,6 +1,8 @@
-// The ceiling of `tandem bench pull-push`: what streams carry when nothing but memory is touched at their ends. Messages of 1 MB,
-// gathered by the sender in pieces of 256 bytes (a row of dim 64) at random from 256 MB, and copied out by the receiver; through the
-// same rpc/server and rpc/channel, or shared memory, as rows. Thread rule: as rpc::Server and, for the client, one thread.
+// The ceiling of `tandem bench pull-push`: the rate of streams whose ends only touch memory. The
+// sender gathers messages of 1 MB in pieces of 256 bytes (a row of dim 64) at random from 256 MB.
+// The receiver copies them out. Messages use the same rpc/server and rpc/channel, or shared memory,
+// as rows.
+// Thread rule: that of rpc::Server; the client: one thread.
 #pragma once
 
 #include <atomic>
@@ -19,13 +21,14 @@
 
 namespace tandem::bench {
 
-// The memory that messages are gathered from. Thread rule: any thread.
+// The memory that messages are gathered from.
+// Thread rule: any thread.
 class RawMemory {
  public:
   RawMemory();
-  // One message, in memory that `allocate` gives.
+  // Makes one message, in memory from `allocate`.
   rpc::Payload Gather(absl::FunctionRef<std::shared_ptr<Buffer>(size_t)> allocate);
-  // Copies it out, to where nobody looks.
+  // Copies the message to memory that nothing reads.
   static void Take(const rpc::Payload& message);
 
  private:
@@ -35,17 +38,18 @@ class RawMemory {
 
 class RawBytesService {
  public:
-  // The service object must outlive `server`.
+  // REQUIRES: this object outlives `server`.
   void Register(rpc::Server& server);
 
  private:
   RawMemory memory_;
 };
 
-// Messages on their way at a time. Which is faster depends on how far caches reach.
+// The numbers of messages in flight that are tried. The fastest depends on the size of the caches.
 inline constexpr int kRawWindows[] = {1, 4};
-// What each repetition's raw streams carried with the window that, by the medians, carries most, of rates [repetition][window]; 0 where none
-// was measured. The best of each repetition would be the luckiest of several short measurements, beside one of ours.
+// Returns each repetition's rate with the window whose median rate is highest, from rates
+// [repetition][window]; 0 if none was measured. The best window of each repetition would pick the
+// luckiest of several short measurements, to compare with a single one of rows.
 std::vector<double> RatesOfBestWindow(const std::vector<std::vector<double>>& rates);
 
 class RawBytesClient {
@@ -53,8 +57,8 @@ class RawBytesClient {
   RawBytesClient(const std::vector<std::string>& addresses, bool shared_memory, const rpc::Credentials& credentials);
 
   enum class Direction { PULL, PUSH };
-  // Bytes per second through one stream to every server, each with `window` messages on their way, for so long. Unavailable and
-  // the like as the streams say.
+  // Returns the bytes per second of one stream to every server, each with `window` messages in
+  // flight, over `duration`. Errors are those of the streams, such as Unavailable.
   absl::StatusOr<double> Measure(Direction direction, int window, absl::Duration duration);
 
  private:

@@ -1,4 +1,5 @@
-// `tandem bench step`: the speed of a whole training step, by the training loop itself, and where its time goes.
+// `tandem bench step`: the speed of a whole training step, measured in the training loop itself,
+// and where its time goes.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -27,18 +28,19 @@ namespace {
 
 constexpr int kTracedSteps = 4;
 
-// Steps that come before those which are measured. By then a GPU's step has been recorded (loop/step_passes.h).
+// The steps before the measured ones. By then a GPU has recorded its step as a graph
+// (loop/step_passes.h).
 int WarmUpSteps(Device device) { return device.is_cuda() ? 8 : 4; }
 
-// The time of one kind or one name of kernel, without what ran inside its spans.
+// The time of one kind or one name of kernel, without the time of nested spans.
 struct Share {
   double seconds = 0, flops = 0, other_flops = 0, bytes = 0;
   int64_t calls = 0;
 };
 
 struct StepProfile {
-  double step_seconds = 0;                 // of a traced step
-  std::map<std::string, Share> kernels;    // by kind and name, a step
+  double step_seconds = 0;                 // one traced step
+  std::map<std::string, Share> kernels;    // by kind and name, per step
 };
 
 struct Measured {
@@ -51,8 +53,9 @@ struct Measured {
   Ceilings ceilings;
 };
 
-// Spans of one thread lie inside each other or apart; a span's own time is what its children leave. What came before the second step is
-// not counted: a device asks for memory in the first, which follows steps that ran as a graph.
+// Spans of one thread are nested or disjoint; a span's own time excludes its children. Spans before
+// the second step are not counted: in the first traced step, which follows steps that ran as a
+// graph, a device allocates memory.
 StepProfile ProfileOf(const RoleTrace& trace, int num_steps) {
   std::vector<int64_t> steps;
   for (const RecordedSpan& span : trace.spans()) {
@@ -106,7 +109,8 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   ASSIGN_OR_RETURN(const job::ComputePlace place, job::DeviceOf(job, /*place=*/0, /*num_trainers=*/1));
   const Device device = place.device;
   const int warm_up_steps = WarmUpSteps(device);
-  job.mutable_train()->set_max_steps(warm_up_steps + num_steps + 1 + kTracedSteps + 1);  // the evaluation after the last is not traced
+  // The evaluation after the last step is not traced.
+  job.mutable_train()->set_max_steps(warm_up_steps + num_steps + 1 + kTracedSteps + 1);
   job.mutable_train()->set_eval_every_steps(job.train().max_steps());
   job.mutable_train()->set_log_every_steps(static_cast<int>(job.train().max_steps()));
   job.mutable_trace()->set_first_step(warm_up_steps + num_steps + 1);
@@ -144,7 +148,8 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   return measured;
 }
 
-// The least time the work takes at the measured ceilings; 0 if the span did not say its work.
+// The least time that the work takes at the measured ceilings; 0 if the span does not state its
+// work.
 double LeastSeconds(const std::string& name, const Share& share, const Measured& m) {
   const bool is_gemm = name.rfind("gemm/", 0) == 0, is_attention = name.rfind("attention/", 0) == 0;
   const bool on_cuda = m.device.is_cuda();
@@ -154,7 +159,7 @@ double LeastSeconds(const std::string& name, const Share& share, const Measured&
                                   : in_tiles ? m.ceilings.bf16_matmul
                                   : is_gemm  ? m.ceilings.f32_matmul
                                              : m.ceilings.f32_fma;
-  // A device has units of their own for exponentials, beside its tensor cores.
+  // A device has separate units for exponentials, beside its tensor cores.
   const double other_seconds = on_cuda ? 0 : share.other_flops / m.ceilings.f32_fma;
   return std::max(share.flops / flops_per_second + other_seconds,
                   is_gemm ? 0 : share.bytes / m.ceilings.copy_bytes);
@@ -177,7 +182,8 @@ void Print(const Measured& m) {
   for (const auto& [name, share] : kernels) {
     kinds[name.substr(0, name.find('/'))] += share.seconds;
     other -= share.seconds;
-    // Data that a cache still holds comes faster than a copy's: such a kernel takes what it takes.
+    // Data still in a cache arrive faster than a copy's, so a kernel never needs less than its
+    // measured time.
     const double least = std::min(LeastSeconds(name, share, m), share.seconds);
     least_seconds += least;
     if (name.rfind("gemm/", 0) == 0) matmul_seconds += least;
@@ -219,7 +225,8 @@ struct Combination {
   bool bf16;
 };
 
-// What is to be measured. Refuses bf16 for a job that was asked for by name and has none.
+// Lists the combinations to measure. Refuses bf16 for a job that was named on the command line and
+// has no bf16.
 absl::StatusOr<std::vector<Combination>> Plan(const StepOptions& options, const std::vector<BenchJob>& benches) {
   const auto asked = [&](const char* dtype) {
     return options.dtypes.empty() || std::count(options.dtypes.begin(), options.dtypes.end(), dtype) > 0;

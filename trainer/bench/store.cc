@@ -1,5 +1,5 @@
-// `tandem bench store`: how fast one thread finds rows of a table, copies them and updates them, beside the same work on rows whose
-// places are known; and how a table grows.
+// `tandem bench store`: how fast one thread finds, copies and updates rows of a table. The ceiling
+// is the same work on rows whose places are known. Also shows how a table grows.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +29,7 @@ namespace tandem::bench {
 
 namespace {
 
-constexpr size_t kIdsOfPass = size_t{1} << 21;  // about
+constexpr size_t kIdsOfPass = size_t{1} << 21;  // approximately
 constexpr size_t kIdsOfInsert = 256;
 constexpr float kRate = 0.01f;
 
@@ -37,7 +37,7 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Row number n's id: far apart, as hashed features are.
+// The id of row number n. Ids are far apart, like hashed features.
 uint64_t IdOf(uint64_t n) { return Fmix64(n); }
 
 TableSpec SpecOf(uint32_t dim, SparseOptimizer optimizer, RowStorage storage) {
@@ -57,13 +57,13 @@ struct StoreFigures {
   uint32_t dim = 0;
   uint64_t rows = 0;
   double rows_per_second = 0, ceiling_rows_per_second = 0;
-  double bytes_per_second = 0;               // of weights read, or weights and slots read and written
-  double p50_us = 0, p99_us = 0, max_us = 0;  // of a call
+  double bytes_per_second = 0;  // weights read, or weights and slots read and written
+  double p50_us = 0, p99_us = 0, max_us = 0;  // one call
   double bytes_per_row = 0, field_bytes = 0;
   bool correct = true;
 };
 
-// What one operation on one table is measured with.
+// Measures one operation on one table.
 class StoreBench {
  public:
   StoreBench(ps::Table& table, const StoreOptions& options, IdDistribution distribution)
@@ -107,7 +107,7 @@ class StoreBench {
           passes += call == 0;
         });
     figures.bytes_per_second = figures.rows_per_second * 2 * static_cast<double>(table_.layout().value_bytes());
-    // Every pass has updated a row as often as its id comes.
+    // Every pass updates a row once per occurrence of its id.
     std::unordered_map<uint64_t, uint64_t> times;
     for (const uint64_t id : ids_) ++times[id];
     for (size_t i = 0; i < ids_.size(); i += 1009) {
@@ -117,7 +117,8 @@ class StoreBench {
   }
 
  private:
-  // How known rows are fetched: so many ids ahead, into the first cache or only into the second; the best counts.
+  // How known rows are prefetched: the number of ids ahead, and the cache, first or second. The
+  // best variant counts.
   struct Known {
     size_t ahead;
     bool near;
@@ -126,8 +127,8 @@ class StoreBench {
 
   absl::Span<const uint64_t> IdsOf(size_t call) const { return {ids_.data() + call * batch_, batch_}; }
 
-  // body(fetch, dim): fetch(place) asks for the memory of a record, from `offset` on, as `how` says; dim is known to the compiler if it
-  // is one of the usual ones.
+  // Calls body(fetch, dim). fetch(place) prefetches the memory of a record, from `offset` on, in
+  // the way of `how`. For the usual dims, dim is a compile-time constant.
   template <class Body>
   void WithFetch(const Known& how, size_t offset, size_t bytes, const Body& body) const {
     const auto with_dim = [&](auto fetch) {
@@ -159,7 +160,7 @@ class StoreBench {
   }
 
   void UpdateKnown(size_t call, const Known& how) {
-    constexpr size_t kAtOnce = 32;  // rows that the optimizer is given
+    constexpr size_t kAtOnce = 32;  // rows that the optimizer gets at once
     char* const* const places = places_.data() + call * batch_;
     WithFetch(how, 0, table_.layout().stride(), [&](auto fetch, size_t dim) {
       ps::RowUpdate updates[kAtOnce];
@@ -182,9 +183,10 @@ class StoreBench {
     });
   }
 
-  // Medians of calls: what a host takes a processor away for is in few of them, and in the p99. The two kinds take turns call by call, so
-  // that both see the same moments of the machine, and neither the index nor the rows are left alone for as long as a host takes to unmap
-  // what looks idle. The known rows are those of another call, half a pass away: long gone from every cache.
+  // Reports medians over calls. Interruptions by the host hit few calls and show in the p99. The
+  // two kinds alternate call by call, so both see the same moments of the machine. Neither the
+  // index nor the rows stay untouched long enough for a host to unmap them as idle. The known rows
+  // are those of another call, half a pass away, so they have left every cache.
   template <class FoundCall, class KnownCall>
   StoreFigures Measure(const FoundCall& found, const KnownCall& known) {
     versions_.clear();
@@ -219,10 +221,11 @@ class StoreBench {
   const size_t batch_, num_calls_;
   const std::unique_ptr<ps::SparseOptimizer> optimizer_;
   std::vector<uint64_t> ids_;
-  std::vector<char*> places_;       // of the ids' records
-  std::vector<uint32_t> versions_;  // of their rows, before the passes
+  std::vector<char*> places_;       // the ids' records
+  std::vector<uint32_t> versions_;  // versions of their rows before the passes
   const std::shared_ptr<Buffer> memory_;
-  const absl::Span<float> values_;  // [batch, dim]: rows pulled, or gradients; from a line's first byte on, as in messages
+  // [batch, dim]: pulled rows, or gradients; aligned to a cache line, like in messages.
+  const absl::Span<float> values_;
 };
 
 void Fill(ps::Table& table, uint64_t rows) {
@@ -236,7 +239,7 @@ void Fill(ps::Table& table, uint64_t rows) {
   }
 }
 
-// New rows in calls of kIdsOfInsert until the table takes `bytes`.
+// Inserts new rows in calls of kIdsOfInsert until the table occupies `bytes`.
 StoreFigures Grow(uint32_t dim, double bytes) {
   ps::Table table(SpecOf(dim, SPARSE_ROWWISE_ADAGRAD, STORED_BF16));
   std::vector<uint64_t> ids(kIdsOfInsert);
@@ -308,7 +311,7 @@ std::string JsonObject(const StoreFigures& f) {
   return text;
 }
 
-// ResourceExhausted unless the machine has so much memory to give.
+// ResourceExhausted unless the machine has that much memory available.
 absl::Status CheckMemory(double bytes, const std::string& what) {
   std::ifstream file("/proc/meminfo");
   std::string name;

@@ -6,7 +6,7 @@
 namespace tandem::checkpoint {
 namespace {
 
-// Without a branch, so that the loop is one of vectors.
+// Has no branch, so that the compiler vectorises the loop.
 template <class T>
 bool AllFinite(const T* values, int64_t count) {
   bool finite = true;

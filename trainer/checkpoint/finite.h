@@ -1,4 +1,5 @@
-// No checkpoint holds a number that is not finite: the writer saves none, and the reader takes none.
+// No checkpoint holds a number that is not finite: the writer saves none, and the reader accepts
+// none.
 // Thread rule: pure functions.
 #pragma once
 
@@ -6,7 +7,7 @@
 
 namespace tandem::checkpoint {
 
-// Whether an F32 or F64 tensor in the host's memory has neither a NaN nor an infinity.
+// True if an F32 or F64 tensor in host memory holds neither a NaN nor an infinity.
 bool IsFinite(const Tensor& tensor);
 
 }  // namespace tandem::checkpoint

@@ -19,14 +19,15 @@ namespace fs = std::filesystem;
 
 constexpr char kStep[] = "step-";
 constexpr char kDraft[] = ".draft-step-";
-constexpr char kReplaced[] = ".replaced-step-";  // counts as a checkpoint until its step has another
+// Counts as a checkpoint until its step has another.
+constexpr char kReplaced[] = ".replaced-step-";
 constexpr char kRemoved[] = ".removed";
 
 absl::Status FileError(const std::string& path, const std::error_code& error) {
   return absl::ResourceExhaustedError(absl::StrCat("cannot write checkpoint ", path, ": ", error.message()));
 }
 
-// The step of an entry named PREFIX and 8 to 18 digits; false for any other.
+// Reads the step of an entry named PREFIX and 8 to 18 digits. Returns false for any other name.
 bool TakeStep(const std::string& name, absl::string_view prefix, uint64_t* step) {
   absl::string_view digits = name;
   if (!absl::ConsumePrefix(&digits, prefix) || digits.size() < 8 || digits.size() > 18) return false;
@@ -35,7 +36,7 @@ bool TakeStep(const std::string& name, absl::string_view prefix, uint64_t* step)
   return true;
 }
 
-// Under another name first: a checkpoint that is half removed must not look like one.
+// Renames first, because a half removed checkpoint must not look like a checkpoint.
 void Remove(const fs::path& path) {
   std::error_code ignored;  // the next checkpoint tries again
   const fs::path removed = path.parent_path() / kRemoved;
@@ -116,7 +117,8 @@ absl::Status Publish(const std::string& draft) {
   const std::string digits = fs::path(draft).filename().string().substr(sizeof kDraft - 1);
   const fs::path target = folder / (kStep + digits), replaced = folder / (kReplaced + digits);
   std::error_code error;
-  // Two steps, not one exchange, which network file systems do not have. Between them the older one is found by its hidden name.
+  // Two renames, not one exchange, which network file systems lack. Between the renames, readers
+  // find the older checkpoint by its hidden name.
   if (fs::exists(target, error)) fs::rename(target, replaced, error);
   if (!error) fs::rename(draft, target, error);
   if (error) return FileError(target.string(), error);

@@ -29,7 +29,8 @@ namespace fs = std::filesystem;
 
 constexpr uint32_t kNumVirtualShards = 1024;
 constexpr uint64_t kMaxStep = uint64_t{1} << 53;
-constexpr uint64_t kMaxBytes = uint64_t{64} << 20;  // far more than a vocabulary of all characters and a file per server need
+// Far more than a vocabulary of all characters and one file per server need.
+constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
 
 std::string PathOf(const std::string& folder) { return folder + "/manifest.textproto"; }
 
@@ -48,7 +49,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
-// Names are of files in the folder and come once: a manifest must not lead a reader elsewhere.
+// Names must be of files in the folder and distinct: a manifest must not lead a reader elsewhere.
 absl::Status CheckNames(const CheckpointManifest& manifest) {
   std::set<std::string> names;
   const auto check = [&names](const SavedFile& file) { return IsPlainFileName(file.name()) && names.insert(file.name()).second; };
@@ -58,7 +59,8 @@ absl::Status CheckNames(const CheckpointManifest& manifest) {
   return fine ? absl::OkStatus() : absl::FailedPreconditionError("a file's name is missing, repeated or a path");
 }
 
-// A folder under another step's name would be taken for that step's checkpoint; a file that the manifest leaves out would be lost.
+// A folder named for another step would pass for that step's checkpoint. A file missing in the
+// manifest would be lost.
 absl::Status CheckFolder(const std::string& folder, const CheckpointManifest& manifest) {
   const std::optional<uint64_t> step = StepOfName(fs::path(folder).lexically_normal().filename().string());
   if (step && *step != manifest.step()) {
@@ -78,7 +80,7 @@ absl::Status CheckFolder(const std::string& folder, const CheckpointManifest& ma
   return absl::OkStatus();
 }
 
-// What no run could have counted.
+// Refuses counts that no run can have.
 absl::Status CheckCounts(const CheckpointManifest& manifest) {
   const auto wrong = [](const char* field, auto value, const char* bound, auto most) {
     return absl::FailedPreconditionError(absl::StrCat(field, " is ", value, ", above ", bound, ", ", most, "; take another checkpoint"));
@@ -116,13 +118,13 @@ absl::Status CheckManifest(const std::string& folder, const CheckpointManifest& 
   return CheckCounts(manifest);
 }
 
-// Jobs of the time before `placement` was a field leave it to the model.
+// Older jobs have no `placement` field; the model decides theirs.
 Job::Placement PlacementOf(const Job& job) {
   if (job.placement() != Job::PLACEMENT_UNSPECIFIED) return job.placement();
   return job.model().has_gpt() ? Job::REPLICATED : Job::PS;
 }
 
-// The fields that a saved model has its shape and meaning from.
+// The fields that define a saved model's shape and meaning.
 Job ModelOf(const Job& job) {
   Job kept;
   kept.set_placement(PlacementOf(job));
@@ -149,8 +151,9 @@ Job ModelOf(const Job& job) {
   return kept;
 }
 
-// The fields that decide what a run computes from one step to the next, but for those that are tuned on the way (learning
-// rates, schedules, decay, clipping) and those that say how long, how often and on what machines.
+// The fields that decide the computation of a run from step to step. Excludes fields that users
+// tune during a run (learning rates, schedules, decay, clipping), and fields about lengths,
+// frequencies and machines.
 Job RunOf(const Job& job) {
   Job kept;
   kept.set_seed(job.seed());
@@ -175,8 +178,9 @@ Job RunOf(const Job& job) {
   return kept;
 }
 
-// "", or every field that differs with both values; a field that is absent equals one that is 0, as in manifests of the time before
-// fields knew whether they were given: "model.sequence_rec.layers: 2 -> 3; added: tables[1]: ...".
+// Returns "", or every differing field with both values: "model.sequence_rec.layers: 2 -> 3; added:
+// tables[1]: ...". An absent field equals one that is 0, because older manifests do not record
+// presence.
 std::string Differences(const Job& saved, const Job& ours) {
   google::protobuf::util::MessageDifferencer differencer;
   differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
@@ -187,7 +191,8 @@ std::string Differences(const Job& saved, const Job& ours) {
   return absl::StrReplaceAll(report, {{"\n", "; "}, {"modified: ", ""}});
 }
 
-// The tables' specifications say the same as the job beside them. A replicated table is a dense parameter and needs none.
+// Checks that the tables' specifications match the job. A replicated table is a dense parameter and
+// has no specification.
 absl::Status CheckSpecs(const Job& job, const CheckpointManifest& manifest) {
   if (PlacementOf(job) == Job::REPLICATED && manifest.tables().empty()) return absl::OkStatus();
   bool same = manifest.tables_size() == job.tables_size();
@@ -225,7 +230,7 @@ absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder) {
   }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
-  bytes << file.rdbuf();  // of an empty file too: the checksum line will be missing
+  bytes << file.rdbuf();  // also for an empty file: the checksum line will be missing
   if (!file) return wrong("cannot be read; give a run's OUT/checkpoints or one of its step-XXXXXXXX");
   std::string text = bytes.str();
   const size_t line_bytes = ChecksumLine("").size();

@@ -1,5 +1,6 @@
-// The manifest of a checkpoint (proto/checkpoint.proto): what makes a folder of files a checkpoint. It is written last and
-// says of every other file what its bytes must be; its own last line is a checksum of the rest.
+// The manifest of a checkpoint (proto/checkpoint.proto). It is written last and makes a folder of
+// files a checkpoint. It holds the size and checksum of every other file. Its last line is a
+// checksum of its other lines.
 // Thread rule: free functions.
 #pragma once
 
@@ -13,21 +14,29 @@ namespace tandem::checkpoint {
 
 inline constexpr uint32_t kFormatVersion = 1;
 
-// Sets the format version. ResourceExhausted names the file.
+// Sets the format version and writes the manifest. ResourceExhausted names the file.
 absl::Status WriteManifest(const std::string& folder, CheckpointManifest manifest);
-// FailedPrecondition, naming the file, unless it is whole, of our format version, in the folder of its step, with counts that a run can
-// have, and names all files of its folder and no others.
+// Reads the manifest. FailedPrecondition, naming the file, unless all of this holds:
+// - the manifest is complete and has our format version;
+// - it lies in the folder of its step;
+// - its counts are counts that a run can have;
+// - it names all files of its folder and no others.
 absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& folder);
 
-// FailedPrecondition names the fields of the model, the tables and their placement in which a saved model cannot be what `job`
-// describes, with both values. What only training reads (dropout, loss, optimizers, first values) may differ.
+// FailedPrecondition if the saved model cannot be the model that `job` describes. Names the
+// differing fields of the model, the tables and their placement, with both values. Fields that only
+// training reads (dropout, loss, optimizers, first values) may differ.
 absl::Status CheckSameModel(const Job& job, const CheckpointManifest& manifest);
-// FailedPrecondition unless `symbols`, of the vocabulary of `job`'s text ("" where there is none), are those of the saved model:
-// equally many others have its shape but not its meaning.
+// FailedPrecondition unless `symbols` equals the saved model's vocabulary. `symbols` is the
+// vocabulary of `job`'s text, "" if there is none. Another vocabulary of equal size has the shape
+// but not the meaning.
 absl::Status CheckSameVocabulary(const Job& job, const std::string& symbols, const CheckpointManifest& manifest);
-// For a run that goes on: FailedPrecondition also where seed, the whole model, tables' optimizers and first values, data format
-// and split, batch size, selection, or the optimizer's kind, betas or epsilon differ. Learning rates, schedules, decay, clipping,
-// lengths, evaluation, logging, checkpoints, paths, layout, accumulation, precision and machines may.
+// For a run that resumes: like CheckSameModel, but also FailedPrecondition if one of these differs:
+// - seed, the whole model, tables' optimizers and first values;
+// - data format and split, batch size, selection;
+// - the optimizer's kind, betas or epsilon.
+// These may differ: learning rates, schedules, decay, clipping, lengths, evaluation, logging,
+// checkpoints, paths, layout, accumulation, precision and machines.
 absl::Status CheckSameRun(const Job& job, const CheckpointManifest& manifest);
 
 }  // namespace tandem::checkpoint

@@ -36,7 +36,7 @@ std::string ShapeText(const Tensor& tensor) {
   return text.str();
 }
 
-// "m" of "layer.weight#m"; "" of a parameter.
+// Returns "m" for "layer.weight#m", and "" for a parameter.
 std::string SlotOf(const std::string& name) {
   const size_t mark = name.find('#');
   return mark == std::string::npos ? "" : name.substr(mark + 1);
@@ -63,7 +63,7 @@ absl::Status Wrong(const Checkpoint& checkpoint, const Text&... text) {
   return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.DensePath(), ": ", text...));
 }
 
-// Ok if both have the same tensors by name, type and shape.
+// Returns Ok if both have the same tensors by name, type and shape.
 absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved, const TensorMap& targets) {
   for (const auto& [name, target] : targets) {
     const auto found = saved.find(name);
@@ -78,7 +78,7 @@ absl::Status CheckSame(const Checkpoint& checkpoint, const TensorMap& saved, con
   return absl::OkStatus();
 }
 
-// Ok if no number is a NaN or an infinity. REQUIRES: CheckSame.
+// Returns Ok if no number is a NaN or an infinity. REQUIRES: CheckSame.
 absl::Status CheckFinite(const Checkpoint& checkpoint, const TensorMap& saved) {
   for (const auto& [name, tensor] : saved) {
     if (!IsFinite(tensor)) return Wrong(checkpoint, "parameter ", name, " is not finite (NaN or infinity); take another checkpoint");
@@ -157,7 +157,7 @@ absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Ti
   if (error) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.folder, ": ", error.message()));
   std::vector<std::string> files;
   for (const SavedFile& file : checkpoint.manifest.rows()) files.push_back(file.name());
-  // The calls have the deadline; the second is for the answer to come through.
+  // The calls have the deadline. The extra second lets their answer arrive.
   const auto loaded = client.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files, deadline)
                           .Wait(deadline + absl::Seconds(1));
   if (loaded.ok()) return absl::OkStatus();

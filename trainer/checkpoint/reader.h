@@ -1,5 +1,5 @@
-// Opens checkpoints and puts back what they hold. Files are taken for hostile until the manifest's sizes and checksums say that
-// they are what was written. Everything wrong is FailedPrecondition, naming the file and what to do.
+// Opens checkpoints and restores their contents. Files count as hostile until their sizes and
+// checksums match the manifest. Every error is FailedPrecondition, naming the file and what to do.
 // Thread rule: free functions; values.
 #pragma once
 
@@ -23,17 +23,18 @@ struct Checkpoint {
   std::string DensePath() const { return folder + "/" + manifest.dense().name(); }
 };
 
-// Which one of a folder of checkpoints: the last, where a run goes on, or the best, for evaluation (folder.h).
+// Which checkpoint of a folder: the last, to resume a run, or the best, for evaluation (folder.h).
 enum class Choice { NEWEST, BEST };
 
-// `path` is a checkpoint or a folder of some. Every file has been checked.
+// `path` is a checkpoint or a folder of checkpoints. Checks every file.
 absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, Choice choice);
 
-// The ids of the items that the run mapped, one a line; empty if it mapped none.
+// Returns the ids of the items that the run mapped, one per line; empty if the run mapped none.
 absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint);
 
-// Overwrites the values of all parameters. Each must be there with its name, type, shape and finite numbers; all else but optimizer
-// slots is an error, and then nothing has changed. Shadows of values are the caller's to refresh.
+// Overwrites the values of all parameters. Each must be in the checkpoint with its name, type,
+// shape and finite numbers. Any other tensor but optimizer slots is an error. On error nothing has
+// changed. The caller refreshes the shadows of values.
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);
 // The same with the optimizer's slots, which must be those of its kind, into the entries of `state`, which has those of all parameters.
 absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state);

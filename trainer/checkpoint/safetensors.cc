@@ -38,7 +38,7 @@ absl::Status Wrong(const std::string& path, const Text&... text) {
   return absl::FailedPreconditionError(absl::StrCat(path, ": ", text...));
 }
 
-// Leaves `file` where the data begins.
+// Leaves `file` at the first byte of the data.
 absl::StatusOr<SafetensorsHeader> ReadHeader(const std::string& path, std::ifstream& file) {
   if (!file) return Wrong(path, "cannot be read");
   const uint64_t file_bytes = static_cast<uint64_t>(file.tellg());

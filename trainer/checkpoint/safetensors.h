@@ -1,5 +1,6 @@
-// Named tensors in one file, in the safetensors format: u64 length of the header, header (safetensors_header.h), data without
-// holes, little-endian. Any program that knows the format reads what we write.
+// Named tensors in one file, in the safetensors format: u64 length of the header, header
+// (safetensors_header.h), data without gaps, little-endian. Every program that knows the format can
+// read these files.
 // Thread rule: free functions.
 #pragma once
 
@@ -24,11 +25,11 @@ struct Safetensors {
   std::map<std::string, std::string> metadata;
 };
 
-// ResourceExhausted names the file.
+// Writes a file. ResourceExhausted names the file.
 absl::StatusOr<FileDigest> WriteSafetensors(const std::string& path, const Safetensors& content);
-// These trust nothing in the file. FailedPrecondition names it and says what is wrong.
+// Both readers trust nothing in the file. FailedPrecondition names the file and what is wrong.
 absl::StatusOr<Safetensors> ReadSafetensors(const std::string& path);
-// What it holds, without the values.
+// Reads the names, types and shapes, without the values.
 absl::StatusOr<SafetensorsHeader> ReadSafetensorsHeader(const std::string& path);
 
 }  // namespace tandem::checkpoint

@@ -40,7 +40,7 @@ void AppendUtf8(uint32_t code, std::string& out) {
   }
 }
 
-// Reads JSON values of the kinds that a header has. After an error every method returns at once.
+// Reads the kinds of JSON values that a header has. After an error every method returns at once.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}
@@ -54,7 +54,7 @@ class Cursor {
     }
   }
 
-  // Skips blanks and takes `c` if it comes next.
+  // Skips blanks, and takes `c` if it comes next.
   bool Take(char c) {
     while (place_ < text_.size() && std::string_view(" \t\r\n").find(text_[place_]) != std::string_view::npos) ++place_;
     if (failed() || place_ == text_.size() || text_[place_] != c) return false;
@@ -106,7 +106,7 @@ class Cursor {
     return values;
   }
 
-  // Calls member(key) after each key of an object; it reads the value.
+  // Calls member(key) after each key of an object. `member` reads the value.
   template <class Member>
   void Object(Member member) {
     Expect('{');
@@ -196,7 +196,7 @@ TensorEntry ReadTensor(Cursor& cursor, const std::string& name) {
   return entry;
 }
 
-// Places follow each other without holes, and each is as long as its tensor.
+// Checks that the places follow each other without gaps and that each is as long as its tensor.
 absl::Status CheckPlaces(const std::vector<TensorEntry>& tensors, uint64_t data_bytes) {
   uint64_t next = 0;
   for (const TensorEntry& entry : tensors) {

@@ -1,6 +1,6 @@
-// The JSON header of a safetensors file (github.com/huggingface/safetensors): names, element types, shapes and places of
-// tensors, and a map of strings. As text only, no files. The parser reads what the format allows and no more: it is given
-// bytes that anybody may have written.
+// The JSON header of a safetensors file (github.com/huggingface/safetensors): names, element types,
+// shapes and places of tensors, and a map of strings. Text only, no files. The parser accepts
+// exactly what the format allows, because anybody may have written the bytes.
 // Thread rule: values and pure functions.
 #pragma once
 
@@ -27,11 +27,11 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;  // "__metadata__"
 };
 
-// JSON, padded with spaces to a multiple of 8 bytes.
+// Returns JSON, padded with spaces to a multiple of 8 bytes.
 std::string PrintHeader(const SafetensorsHeader& header);
 
-// Tensors in the order of their bytes. InvalidArgument says what is wrong, also where tensors do not fill `data_bytes` exactly,
-// one after another.
+// Returns the tensors in the order of their bytes. InvalidArgument says what is wrong, also if the
+// tensors do not fill `data_bytes` exactly, one after another.
 absl::StatusOr<SafetensorsHeader> ParseHeader(std::string_view json, uint64_t data_bytes);
 
 }  // namespace tandem::checkpoint

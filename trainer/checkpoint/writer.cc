@@ -17,7 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr absl::Duration kAnswer = absl::Seconds(1);  // servers have the deadline; for their answer to come through
+// Lets the answer of the servers, which have the deadline, arrive.
+constexpr absl::Duration kAnswer = absl::Seconds(1);
 constexpr char kDenseFile[] = "dense.safetensors", kItemsFile[] = "items.txt";
 
 absl::StatusOr<SavedFile> WriteDense(const std::string& folder, const WriteArgs& args) {
@@ -57,10 +58,12 @@ absl::StatusOr<SavedFile> WriteItems(const std::string& folder, const std::strin
 }
 
 absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
-  const auto saved = args.client->Save(args.manifest.step(), draft, args.deadline);  // servers write while we do
+  // Servers write at the same time.
+  const auto saved = args.client->Save(args.manifest.step(), draft, args.deadline);
   CheckpointManifest manifest = args.manifest;
   const absl::StatusOr<SavedFile> dense = WriteDense(draft, args);
-  const absl::StatusOr<std::vector<SavedFile>> rows = saved.Wait(args.deadline + kAnswer);  // or servers write into a removed draft
+  // Waits even after an error: servers must not write into a removed draft.
+  const absl::StatusOr<std::vector<SavedFile>> rows = saved.Wait(args.deadline + kAnswer);
   RETURN_IF_ERROR(dense.status());
   RETURN_IF_ERROR(rows.status());
   *manifest.mutable_dense() = *dense;

@@ -1,6 +1,7 @@
-// Writes a checkpoint, proto/checkpoint.proto says of what files. It grows in a hidden draft folder and gets its name,
-// step-XXXXXXXX, when every byte is on disk (folder.h): a run that dies leaves no half checkpoint, and the older one stays
-// until the newer is there.
+// Writes a checkpoint; proto/checkpoint.proto lists its files. The checkpoint grows in a hidden
+// draft folder. The folder gets its name, step-XXXXXXXX, once every byte is on disk (folder.h). So
+// a run that dies leaves no half checkpoint, and the older checkpoint stays until the newer one is
+// complete.
 // Thread rule: the step's thread of rank 0, between steps.
 #pragma once
 
@@ -19,13 +20,14 @@ struct WriteArgs {
   CheckpointManifest manifest;  // without files
   const optim::DenseState* state = nullptr;  // with the entries of all parameters
   ps::Client* client = nullptr;
-  std::string item_ids = {};  // of mapped items, one a line; empty: none
-  int keep = 1;  // how many checkpoints stay, newest first; the best one stays besides
+  std::string item_ids = {};  // ids of mapped items, one per line; empty: none
+  int keep = 1;  // how many checkpoints stay, newest first; the best one also stays
   absl::Time deadline;
 };
 
-// ResourceExhausted names what could not be written; FailedPrecondition if manifest.step is not the last one applied; OutOfRange names
-// the parameter or row that is not finite. After an error there is no new checkpoint, and the older ones stay.
+// ResourceExhausted names what could not be written. FailedPrecondition if manifest.step is not the
+// last applied step. OutOfRange names the parameter or row that is not finite. After an error there
+// is no new checkpoint, and the older ones stay.
 absl::Status WriteCheckpoint(const WriteArgs& args);
 
 }  // namespace tandem::checkpoint

@@ -1,4 +1,5 @@
-// The client that a job asks for, around the one that speaks to the tables. Thread rule: functions.
+// Wraps the client that speaks to the tables in the decorators that a job asks for.
+// Thread rule: free functions.
 #pragma once
 
 #include <memory>
@@ -10,11 +11,12 @@
 
 namespace tandem::cli {
 
-// `client`, or one that merges pushes over the ranks of `trainers`, all on this host, if the job asks for it. Collective over them. With
-// `num_servers` servers, or none: tables here.
+// Returns `client`, or a client that merges pushes over the ranks of `trainers` if the job asks for
+// merging. Collective over `trainers`. `num_servers` is 0 for local tables.
+// REQUIRES: the ranks of `trainers` are on this host.
 absl::StatusOr<std::unique_ptr<ps::Client>> MergePushes(const Job& job, std::unique_ptr<ps::Client> client,
                                                         comm::ProcessGroup& trainers, int num_servers);
-// What its consistency and cache ask for.
+// Adds the consistency and the cache that the job asks for.
 std::unique_ptr<ps::Client> ClientOfJob(const Job& job, std::unique_ptr<ps::Client> client, int trainer, int num_trainers);
 
 }  // namespace tandem::cli

@@ -55,7 +55,7 @@ void AddRunFlags(CLI::App& command, RunOptions& options) {
       ->type_name("text|json");
 }
 
-// What a check of an address says, as CLI11 wants it.
+// Converts the result of an address check for CLI11.
 std::string Words(const absl::Status& status) { return std::string(status.message()); }
 
 CLI::Option* AddMasterFlag(CLI::App& command, std::string& master, const char* about) {
@@ -80,7 +80,8 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
         ->check(CLI::Range(0.1, 86400.0))
         ->type_name("SECONDS")
         ->capture_default_str();
-    command.add_option("--out-lock", options.out_lock, "")->group("");  // of a trainer that `launch` starts
+    // For a trainer that `launch` starts.
+    command.add_option("--out-lock", options.out_lock, "")->group("");
   }
 }
 
@@ -119,14 +120,14 @@ int Explain(const CLI::App& app, const std::vector<std::string>& words) {
     about = command;
     absl::StrAppend(&path, word, " ");
   }
-  // Not app.help(): while `help` itself is the command parsed, that would explain `help`.
+  // app.help() would explain `help` itself, because `help` is the parsed command.
   const std::string name = absl::StrCat("tandem", path.empty() ? "" : " ", absl::StripTrailingAsciiWhitespace(path));
   const std::string text = app.get_formatter()->make_help(about, name, CLI::AppFormatMode::Normal);
   std::fputs(WrapHelp(text, HelpColumns()).c_str(), stdout);
   return 0;
 }
 
-// What to say of a command line whose first words are no command; "" if they are.
+// The error for a command line whose first words are not a command; "" if they are.
 std::string Mistyped(const CLI::App& app, int argc, char** argv) {
   const CLI::App* within = &app;
   std::string path;
@@ -141,7 +142,7 @@ std::string Mistyped(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
-// Arguments travel between processes and into checkpoints, which hold UTF-8 alone.
+// Arguments travel between processes and into checkpoints, which must be UTF-8.
 bool ArgumentsAreUtf8(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (IsUtf8(argv[i])) continue;
@@ -176,7 +177,8 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
   AddMasterFlag(*launch_command, launch.master, "the master's address; default: a free port");
   launch_command->callback([&] { code = WithinLimits([&] { return Launch(launch); }); });
 
-  RoleOptions master_options, ps_options, trainer_options, worker_options;  // each with defaults of its own
+  // One each, because their defaults differ.
+  RoleOptions master_options, ps_options, trainer_options, worker_options;
   auto* master = app.add_subcommand("master", "run a job's master");
   AddRoleFlags(*master, master_options, true);
   master->callback([&] { code = WithinLimits([&] { return RunMaster(master_options); }); });

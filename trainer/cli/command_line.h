@@ -1,4 +1,5 @@
-// Parses the command line and hands over to a subcommand (commands.h). Thread rule: main().
+// Parses the command line and calls a subcommand (commands.h).
+// Thread rule: main().
 #pragma once
 
 #include <string>
@@ -10,11 +11,12 @@ class App;
 
 namespace tandem::cli {
 
-// Adds commands to `app`. Each one's callback sets `code`, the process's exit code. What callbacks use outlives this call.
+// Adds commands to `app`. The callback of each command sets `code`, the process's exit code.
+// Objects that callbacks use outlive this call.
 using AddCommands = void (*)(CLI::App& app, int* code);
 
-// What `tandem` does with these arguments, with `more` commands than its own; returns its exit code. Changes the process: how freed
-// memory is kept.
+// Runs `tandem` with these arguments and the commands of `more` beside its own. Returns the exit
+// code. Changes how the process keeps freed memory.
 int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more);
 
 // Adds `--set PATH=VALUE` to a command.

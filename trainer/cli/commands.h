@@ -1,5 +1,6 @@
-// The subcommands of `tandem`, one file each. Each returns the process's exit code and has told the user, on stderr, what
-// went wrong. Thread rule: the main thread.
+// The subcommands of `tandem`, one file each. Each returns the process's exit code and reports
+// errors to the user on stderr.
+// Thread rule: the main thread.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +22,15 @@ int RunWorker(const RoleOptions& options);
 struct EvalOptions {
   std::string job_path;
   std::vector<std::string> sets;  // "path=value"
-  std::string checkpoint;         // a step's folder, or one that holds some: the best
+  std::string checkpoint;         // a step's folder, or a folder of several: takes the best
   std::string dump;               // file for one line per evaluated example; empty: none
 };
 int Eval(const EvalOptions& options);
 
 struct GenerateOptions {
-  std::string checkpoint;  // a step's folder, or one that holds some: the best
-  std::optional<std::string> prompt;  // absent: a line end, or the first symbol of a model that knows none
+  std::string checkpoint;  // a step's folder, or a folder of several: takes the best
+  // Absent: a line end, or the first symbol if the vocabulary has no line end.
+  std::optional<std::string> prompt;
   int length = 500;  // symbols to write
   double temperature = 0.8, top_p = 1;
   int top_k = 0;  // 0: all
@@ -37,7 +39,8 @@ struct GenerateOptions {
 int Generate(const GenerateOptions& options);
 
 struct InspectOptions {
-  std::string checkpoint;  // a step's folder, or one that holds some: all are checked, the newest is described
+  // A step's folder, or a folder of several: checks all, describes the newest.
+  std::string checkpoint;
 };
 int Inspect(const InspectOptions& options);
 

@@ -1,4 +1,5 @@
-// `tandem eval`: the test figures of a checkpoint, in this process. They equal those of the run that wrote it.
+// `tandem eval`: computes the test figures of a checkpoint in this process. They equal the figures
+// of the run that wrote it.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -54,7 +55,8 @@ class Dump {
   std::FILE* file_ = nullptr;
 };
 
-// The job's data with the checkpoint's catalogue, so that a part of a log has the ranks of the whole.
+// Reads the job's data with the checkpoint's catalogue, so that a part of a log is ranked like the
+// whole log.
 absl::StatusOr<std::unique_ptr<tasks::JobData>> ReadDataOf(const checkpoint::Checkpoint& saved, Job* job) {
   const CheckpointManifest& manifest = saved.manifest;
   RETURN_IF_ERROR(checkpoint::CheckSameCatalogue(*job, manifest));
@@ -100,10 +102,10 @@ absl::Status Run(const EvalOptions& options) {
   RETURN_IF_ERROR(checkpoint::LoadParameters(saved, parameters));
 
   std::map<std::string, double> metrics;
-  std::string wrong;  // a figure that is not finite
+  std::string wrong;  // the name of a figure that is not finite
   for (const auto& [split, prefix] : {std::pair(tasks::EvaluationSplit::TEST, "test/"),
                                       std::pair(tasks::EvaluationSplit::VALID, "valid/")}) {
-    if (!metrics.empty()) break;  // only what has no test split is judged by its validation part
+    if (!metrics.empty()) break;  // the validation split counts only if there is no test split
     ASSIGN_OR_RETURN(const tasks::Evaluation evaluation,
                      task->Evaluate(split, {.stream = &stream, .timeout = timeout, .dump = dump.Visitor()}));
     for (const auto& [name, value] : evaluation.metrics) metrics[prefix + name] = value;

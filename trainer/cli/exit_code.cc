@@ -11,8 +11,8 @@ int ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kDataLoss: return 3;
     case absl::StatusCode::kFailedPrecondition: return 4;
-    case absl::StatusCode::kOutOfRange: return 70;  // a number left the range of numbers
-    case absl::StatusCode::kUnauthenticated:    // the master that answers is another job's
+    case absl::StatusCode::kOutOfRange: return 70;  // a number left its finite range
+    case absl::StatusCode::kUnauthenticated:    // the master that answers belongs to another job
     case absl::StatusCode::kResourceExhausted:  // a full disk
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:

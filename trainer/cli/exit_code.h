@@ -1,5 +1,6 @@
-// What a process ends with, as the contract promises: 0 ok, 2 configuration, 3 data, 4 checkpoint, 70 the model
-// diverged, 75 temporary, 128 + n for signal n, 1 for anything else.
+// The exit codes of a process, which scripts may rely on: 0 ok, 2 configuration, 3 data, 4
+// checkpoint, 70 the model diverged, 75 temporary, 128 + n for signal n, 1 for anything else.
+// Thread rule: pure functions.
 #pragma once
 
 #include "absl/status/status.h"
@@ -7,7 +8,7 @@
 namespace tandem::cli {
 
 int ExitCodeOf(const absl::Status& status);
-// A job, file or checkpoint was at fault.
+// True if a job, file or checkpoint was at fault.
 inline bool IsRefusal(int exit_code) { return exit_code >= 2 && exit_code <= 4; }
 
 }  // namespace tandem::cli

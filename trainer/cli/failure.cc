@@ -13,7 +13,7 @@ namespace tandem::cli {
 
 namespace {
 
-// A stop explains that peers go, not what this process found by itself.
+// A stop explains that peers go, but not an error that this process found itself.
 bool IsExplainedByStop(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kCancelled:
@@ -42,7 +42,8 @@ int ReportError(const absl::Status& status) {
     std::fprintf(stderr, "%s\n", message.c_str());
     return 128 + ReceivedSignal();
   }
-  const bool several = message.find('\n') != std::string::npos;  // they stand below one another
+  // Several messages are printed one below another.
+  const bool several = message.find('\n') != std::string::npos;
   std::fprintf(stderr, "%s%s\n", several ? "errors:\n" : kOwnFailure, message.c_str());
   return ExitCodeOf(status);
 }

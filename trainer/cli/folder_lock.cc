@@ -23,20 +23,22 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kWaitForEnding = absl::Seconds(10);
-constexpr absl::Duration kNotice = absl::Milliseconds(300);  // in which a run that was told to stop says that it is ending
+// The time in which a run that was told to stop marks itself as ending.
+constexpr absl::Duration kNotice = absl::Milliseconds(300);
 constexpr absl::Duration kPoll = absl::Milliseconds(50);
 constexpr char kEnding[] = "ending";
 
 std::string PathOf(const std::string& folder) { return folder + "/.lock"; }
 
-// One line: role, host, pid and, near its end, "ending".
+// One line: role, host, pid and, near the end of the run, "ending".
 struct Owner {
   std::string role, host, state;
   int pid = 0;
 
   bool IsEnding() const {
     const bool gone = host == HostName() && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH;
-    return state == kEnding || gone || role.empty();  // or just beginning: the line is not there yet
+    // An empty role: just beginning, and the line is not written yet.
+    return state == kEnding || gone || role.empty();
   }
   std::string Text() const {
     return role.empty() ? "another process" : absl::StrCat(role, " on ", host, ", pid ", pid);
@@ -58,7 +60,7 @@ absl::Status Refused(const std::string& folder, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("--out ", folder, ": ", why));
 }
 
-// Makes the folder and says which folders were missing, the innermost first.
+// Makes the folder. Returns the folders that were missing, the innermost first.
 absl::StatusOr<std::vector<std::string>> MakeFolder(const std::string& folder) {
   std::vector<std::string> missing;
   std::error_code error;
@@ -75,7 +77,8 @@ bool IsFileAt(int fd, const std::string& path) {
   return fstat(fd, &ours) == 0 && stat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino && ours.st_dev == named.st_dev;
 }
 
-// An open lock file that is locked and still in its place; -1 if somebody has the lock.
+// Returns an open lock file that is locked and still in its place; -1 if another run holds the
+// lock.
 absl::StatusOr<int> TryLock(const std::string& folder) {
   while (true) {
     const int fd = open(PathOf(folder).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);

@@ -1,6 +1,7 @@
-// Who writes into an --out folder: one run at a time. The lock is the kernel's (flock), so that the end of the last process that has it
-// is its end, however that process ends. A file in the folder says who has it, and goes with the lock.
-// Thread rule: MarkEnding from any thread; the rest from the main thread.
+// The lock of an --out folder: one run writes at a time. The lock is the kernel's (flock), so it
+// ends with the last process that holds it, however that process ends. A file in the folder names
+// the holder and disappears with the lock.
+// Thread rule: MarkEnding from any thread; everything else from the main thread.
 #pragma once
 
 #include <memory>
@@ -13,19 +14,20 @@ namespace tandem::cli {
 
 class FolderLock {
  public:
-  // Makes the folder if it is missing. `owner` is the role that others are told of, "launch" or "trainer-0". InvalidArgument names the
-  // role, host and pid of a run that has the folder; one that is just ending is waited for, 10 s.
+  // Takes the lock and makes the folder if missing. `owner` is the role that other runs are shown,
+  // "launch" or "trainer-0". InvalidArgument names role, host and pid of a run that holds the
+  // folder. Waits up to 10 s for a run that is ending.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Take(const std::string& folder, const std::string& owner);
-  // The lock that the process which started this one has and gave on as file descriptor `fd`.
+  // Adopts the lock that the parent process holds and passed on as file descriptor `fd`.
   static absl::StatusOr<std::unique_ptr<FolderLock>> Adopt(const std::string& folder, int fd);
-  // Ends a lock that was taken, and removes folders that were made for it if nothing came into them.
+  // Releases a lock that was taken. Removes folders that were made for it if they are still empty.
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  // Whoever wants the folder next waits from now on.
+  // Makes later takers wait instead of failing.
   void MarkEnding();
-  // For a child: it has the lock as long as it lives.
+  // For a child: the child holds the lock as long as it lives.
   int fd() const { return fd_; }
 
  private:
@@ -33,7 +35,7 @@ class FolderLock {
 
   const int fd_;
   const std::string folder_;
-  std::string owner_;              // empty: adopted, somebody else's to end
+  std::string owner_;              // empty: adopted, and the parent's to release
   std::vector<std::string> made_;  // folders, the innermost first
 };
 

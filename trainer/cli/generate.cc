@@ -1,4 +1,5 @@
-// `tandem generate`: text that a saved language model writes. Needs the checkpoint alone, which holds the vocabulary too.
+// `tandem generate`: lets a saved language model write text. Needs only the checkpoint, which holds
+// the vocabulary too.
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -20,7 +21,7 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Minutes(10);  // a large table takes its time
+constexpr absl::Duration kTimeout = absl::Minutes(10);  // a large table takes long
 
 absl::Status CheckOptions(const GenerateOptions& options) {
   const auto refuse = [](const char* flag, double found, const char* allowed) {
@@ -46,7 +47,8 @@ absl::StatusOr<std::vector<int64_t>> EncodePrompt(const std::optional<std::strin
   return encoded->numbers;
 }
 
-// All token rows in the order of the symbols, if servers held them.
+// Returns all token rows in the order of the symbols if servers held them, else an undefined
+// variable.
 absl::StatusOr<Variable> TokenRows(const checkpoint::Checkpoint& saved, int64_t vocabulary_size, Stream& stream) {
   if (saved.manifest.job().placement() != Job::PS) return Variable();
   ASSIGN_OR_RETURN(const auto tables, SavedTables::Load(saved, /*num_workers=*/1, kTimeout));

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kDescriptionColumn = 30;  // where CLI11's formatter begins descriptions
 
-// Where the rest of a line that is too wide goes on.
+// The column where the rest of a too wide line continues.
 size_t IndentOf(const std::string& line) { return line.rfind("  ", 0) == 0 ? kDescriptionColumn : 0; }
 
 void Wrap(std::string line, size_t columns, std::ostringstream& out) {

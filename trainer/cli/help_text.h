@@ -1,4 +1,5 @@
-// How help is set for a terminal. Thread rule: pure functions but for the terminal's width.
+// Formats help for a terminal.
+// Thread rule: pure functions, except for the width of the terminal.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +7,11 @@
 
 namespace tandem::cli {
 
-// Breaks lines at spaces so that none but a single long word is wider than `columns`. What follows a flag stays in its column.
+// Breaks lines at spaces so that no line is wider than `columns`, except for a single long word.
+// The text after a flag stays in its column.
 std::string WrapHelp(const std::string& text, size_t columns);
 
-// Of the terminal that standard output is, at most 120; 80 elsewhere.
+// The width of the terminal on standard output, at most 120; 80 if there is no terminal.
 size_t HelpColumns();
 
 }  // namespace tandem::cli

@@ -1,4 +1,5 @@
-// `tandem inspect`: checks every byte of a checkpoint, or of all in a folder, and lists what it holds.
+// `tandem inspect`: checks every byte of a checkpoint, or of all checkpoints in a folder, and lists
+// their contents.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -27,12 +28,13 @@
 namespace tandem::cli {
 namespace {
 
-constexpr size_t kMaxColumns = 80;  // of a line; only paths may be longer
+constexpr size_t kMaxColumns = 80;  // limit of a line; only paths may be longer
 
-// 1234567 as "1,234,567".
+// Formats 1234567 as "1,234,567".
 std::string Grouped(uint64_t number) { return CountText(static_cast<double>(number)); }
 
-// Lines of cells under a heading; the first column is aligned left, and those that begin with '<' in the heading.
+// Lines of cells under a heading. Left aligned: the first column, and columns whose heading begins
+// with '<'.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> heading) {
@@ -42,7 +44,8 @@ class TextTable {
     }
     Add(std::move(heading));
   }
-  // Names come from files that anybody may have written: what a terminal would obey is escaped.
+  // Names come from files that anybody may have written, so control characters for the terminal are
+  // escaped.
   void Add(std::vector<std::string> cells) {
     for (std::string& cell : cells) cell = absl::Utf8SafeCEscape(cell);
     lines_.push_back(std::move(cells));
@@ -83,7 +86,7 @@ struct TableCount {
 };
 using TableCounts = std::map<uint32_t, TableCount>;  // by number
 
-// Reads every row: a checksum alone does not say that a file can be loaded.
+// Reads every row, because a checksum alone does not prove that a file can be loaded.
 absl::StatusOr<TableCounts> CountRows(const checkpoint::Checkpoint& saved) {
   TableCounts counts;
   for (const SavedFile& file : saved.manifest.rows()) {
@@ -102,20 +105,21 @@ absl::StatusOr<TableCounts> CountRows(const checkpoint::Checkpoint& saved) {
 
 bool BeginsCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
-// As a C string, cut after as many characters as `width` bytes hold.
+// Quotes like a C string, and cuts between characters so that the result fits `width` bytes.
 std::string Quoted(const std::string& text, size_t width) {
   std::string quoted = "\"";
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
     for (end = begin + 1; end < text.size() && !BeginsCharacter(text[end]);) ++end;
     const std::string character = absl::Utf8SafeCEscape(text.substr(begin, end - begin));
-    const size_t rest = end < text.size() ? 3 : 1;  // the closing quote, and dots if more follows
+    // Room for the closing quote, and for dots if more follows.
+    const size_t rest = end < text.size() ? 3 : 1;
     if (quoted.size() + character.size() + rest > width) return quoted + "\"..";
     quoted += character;
   }
   return quoted + "\"";
 }
 
-// A checkpoint in which everything was found in order.
+// A checkpoint that passed all checks.
 struct Inspected {
   checkpoint::Checkpoint saved;
   checkpoint::SafetensorsHeader dense;
@@ -138,7 +142,7 @@ absl::StatusOr<Inspected> InspectOne(const std::string& path) {
   return inspected;
 }
 
-// "name value" cells in columns under the text of a line.
+// Prints "name value" cells in columns under the text of a line.
 void PrintMetrics(const std::map<std::string, double>& metrics) {
   std::string line;
   const auto flush = [&line] {

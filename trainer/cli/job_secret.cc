@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kVariable[] = "TANDEM_SECRET";
 
-// The variable's value, which is gone afterwards, here and in /proc/PID/environ.
+// Takes the variable's value and wipes it, here and in /proc/PID/environ.
 std::optional<absl::StatusOr<rpc::Secret>> TakeFromEnvironment() {
   char* value = std::getenv(kVariable);
   if (value == nullptr) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<absl::StatusOr<rpc::Secret>> TakeFromEnvironment() {
   return secret;
 }
 
-// Nothing: this process was given none.
+// Returns nothing if this process was given no secret.
 absl::StatusOr<std::optional<rpc::Secret>> GivenSecret(const RunOptions& options) {
   auto from_environment = TakeFromEnvironment();
   if (!options.secret_file.empty()) return rpc::Secret::Read(options.secret_file);

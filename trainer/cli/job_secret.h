@@ -1,7 +1,8 @@
-// Where a process has its job's secret from: --secret-file FILE ("-": standard input, as `launch` hands it to its roles), the environment
-// variable TANDEM_SECRET, or nowhere. The variable is wiped when it has been read, so that /proc shows it no more. Without a secret only
-// addresses of this machine are allowed.
-// Thread rule: the main thread, before others run.
+// The source of a job's secret: --secret-file FILE ("-": standard input, as `launch` gives it to
+// its roles), the environment variable TANDEM_SECRET, or nothing. The variable is wiped after
+// reading, so /proc no longer shows it. Without a secret only addresses of this machine are
+// allowed.
+// Thread rule: the main thread, before other threads run.
 #pragma once
 
 #include <string>
@@ -12,14 +13,15 @@
 
 namespace tandem::cli {
 
-// For the roles that this process starts: the secret that it was given, or a fresh one. InvalidArgument if the given one is no good.
+// The secret for the roles that this process starts: the given one, or a new one. InvalidArgument
+// if the given secret is not valid.
 absl::StatusOr<rpc::Secret> SecretOfLaunch(const RunOptions& options);
 
-// What a role shows and asks for. Without a secret a line on stderr says so, under `name`; InvalidArgument if --master or --listen is then
-// not a loopback address.
+// The credentials that a role shows and demands. Without a secret, prints a warning on stderr under
+// `name`. Then returns InvalidArgument if --master or --listen is not a loopback address.
 absl::StatusOr<rpc::Credentials> CredentialsOfRole(const RoleOptions& options, const std::string& name);
 
-// Whether every address that HOST:PORT stands for is one that only this machine reaches.
+// True if only this machine can reach every address that HOST:PORT resolves to.
 bool IsLoopback(const std::string& address);
 
 }  // namespace tandem::cli

@@ -1,4 +1,5 @@
-// `tandem launch`: one master, parameter servers and trainers as child processes of this one, on this machine.
+// `tandem launch`: runs one master, parameter servers and trainers as child processes on this
+// machine.
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -30,7 +31,8 @@ std::vector<std::string> RoleArguments(const char* role, const RunOptions& optio
   if (!options.resume.empty()) arguments.push_back("--resume=" + options.resume);
   if (options.data_changed) arguments.push_back("--data-changed");
   if (options.overwrite) arguments.push_back("--overwrite");
-  // The master begins on this machine at the same time: one that is silent for longer is stopped or dead.
+  // The master starts on this machine at the same time. A master that is silent for longer is
+  // stopped or dead.
   if (std::string(role) != "master") arguments.insert(arguments.end(), {"--join-timeout", "10"});
   if (index >= 0) arguments.insert(arguments.end(), {"--index", absl::StrCat(index)});
   if (options.log_format == report::LogFormat::JSON) arguments.insert(arguments.end(), {"--log-format", "json"});
@@ -74,7 +76,8 @@ int Launch(const RunOptions& options) {
     return 0;
   }
   const Stopwatch watch;
-  // Had before any role starts and held until all have ended: roles would take whoever else has the port for their master.
+  // Reserved before any role starts and held until all have ended. Otherwise roles could take
+  // another owner of the port for their master.
   const auto master = rpc::HeldAddress::HoldAlone(options.master.empty() ? "127.0.0.1:0" : options.master);
   if (!master.ok()) return ReportError(master.status());
   Supervisor supervisor(&*secret);

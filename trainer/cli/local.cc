@@ -1,5 +1,5 @@
-// `tandem launch --local`: the whole job in this process. Tables live here, replicas are threads; every bit equals the
-// distributed run's with as many trainers.
+// `tandem launch --local`: runs the whole job in this process. Tables live here and replicas are
+// threads. Every bit equals that of the distributed run with as many trainers.
 #include <cstdio>
 #include <thread>
 
@@ -26,7 +26,7 @@ namespace tandem::cli {
 
 namespace {
 
-// One replica, with a group of its device where it has one and company.
+// Runs one replica, with a group for its device if it has a device and peers.
 absl::StatusOr<report::RunSummary> RunOne(const Job& job, const tasks::JobData& data, rpc::Store* store,
                                         loop::ReplicaEnvironment environment) {
   comm::ProcessGroup& group = *environment.group;
@@ -74,7 +74,8 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const auto& result : results) {  // the replica that failed by itself, not one that was aborted because of it
+  // Find the replica that failed by itself, not one that was aborted because of it.
+  for (const auto& result : results) {
     if (!result.ok() && result.status().code() != absl::StatusCode::kAborted) return result;
   }
   return results[0];

@@ -45,10 +45,11 @@ absl::StatusOr<std::unique_ptr<rpc::MasterClient>> Join(const RoleOptions& optio
   self.job_fingerprint = FingerprintOf(job, options);
   auto client = rpc::MasterClient::Connect(options.master, self, std::move(on_failure),
                                            {.connect_timeout = absl::Seconds(options.join_timeout), .credentials = credentials});
-  // Until now a signal has ended this process at once: nobody counts on it yet.
+  // Before this point a signal ends the process at once, because no other member depends on it yet.
   CatchSignals();
   if (client.status().code() == absl::StatusCode::kFailedPrecondition) {
-    return absl::InvalidArgumentError(client.status().message());  // another job, or no such place: a configuration error
+    // Another job, or no such place: a configuration error.
+    return absl::InvalidArgumentError(client.status().message());
   }
   return client;
 }
@@ -57,13 +58,15 @@ int LeaveJob(Role role, int index, rpc::MasterClient* client, const absl::Status
   if (client == nullptr) {
     const std::string name = index >= 0 ? rpc::MemberName(role, static_cast<uint32_t>(index))
                              : role == PS ? "ps" : role == TRAINER ? "trainer" : "worker";
-    // The master tells who registers that the job was stopped, perhaps before this process has its own signal.
+    // The master tells a joining member that the job was stopped, perhaps before this process gets
+    // its own signal.
     return ReportRoleError(name, status, /*told=*/absl::IsCancelled(status));
   }
   const absl::Status job_failure = client->failure();
-  // The job's end, which this member is about to cause, may come back as a signal: that one explains nothing.
+  // Read the signal now. The end of the job that this member causes may come back as a signal,
+  // which explains nothing.
   const int signal = ReceivedSignal();
-  client->Leave(status).IgnoreError();  // a master that is gone needs no telling
+  client->Leave(status).IgnoreError();  // the master may be gone
   if (status.ok()) return 0;
   const std::string name = rpc::MemberName(role, client->assignment().rank);
   return job_failure.ok() ? ReportRoleError(name, status, false, signal) : ReportRoleError(name, job_failure, true, signal);

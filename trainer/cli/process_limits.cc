@@ -18,8 +18,9 @@ namespace tandem::cli {
 
 namespace {
 
-constexpr rlim_t kLeastFiles = 64;  // libraries, sockets to a few servers, a checkpoint's files
-// Stacks and arenas of gRPC's threads. With less oneDNN and gRPC crash without a word where they cannot have memory.
+constexpr rlim_t kLeastFiles = 64;  // for libraries, sockets to a few servers, a checkpoint's files
+// For stacks and arenas of gRPC's threads. With less address space, oneDNN and gRPC crash without a
+// message.
 constexpr rlim_t kLeastAddresses = rlim_t{4} << 30;
 
 [[noreturn]] void OnNoMemory() { OutOfMemory(0); }

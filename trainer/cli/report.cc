@@ -29,7 +29,7 @@ std::string Cell(const std::map<std::string, double>& column, const std::string&
 // "1 trainer", "2 trainers"
 std::string Count(int count, const char* noun) { return absl::StrCat(count, " ", noun, count == 1 ? "" : "s"); }
 
-// What the newest checkpoint that can be read says of the run.
+// Returns the newest manifest that can be read.
 std::optional<CheckpointManifest> NewestManifest(const std::string& folder) {
   const std::vector<std::string> paths = checkpoint::ListCheckpoints(folder);
   for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
@@ -38,7 +38,8 @@ std::optional<CheckpointManifest> NewestManifest(const std::string& folder) {
   return std::nullopt;
 }
 
-// Whether the run has said itself how it ended. Trainers that are told to end because another role failed say "stopped".
+// True if the run itself has recorded its end. Trainers that are told to end because another role
+// failed record "stopped".
 bool IsSummed(const std::string& path) {
   std::ifstream file(path);
   std::string text;
@@ -50,7 +51,7 @@ bool IsSummed(const std::string& path) {
 
 void SummariseFailure(const std::string& folder, const Job& job, const report::RunLayout& layout, double seconds, int exit_code) {
   if (IsRefusal(exit_code)) return;
-  // A run that begins removes an older summary before it opens this file (loop/run_output.h).
+  // A new run removes an older summary before it opens this file (report/run_output.h).
   const std::string path = folder + "/metrics.jsonl";
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return;  // a device may have no end
@@ -73,7 +74,8 @@ void SummariseFailure(const std::string& folder, const Job& job, const report::R
     summary.best_epoch = static_cast<int64_t>(saved->best_epoch());
     summary.metrics = {saved->best_metrics().begin(), saved->best_metrics().end()};
   }
-  report::WriteSummary(folder, summary).IgnoreError();  // the run's own error is reported in any case
+  // The caller reports the run's own error in any case.
+  report::WriteSummary(folder, summary).IgnoreError();
 }
 
 const char* DeviceName(Device device) { return device.is_cuda() ? "CUDA" : "CPU"; }

@@ -1,4 +1,4 @@
-// `tandem master`: knows who is in the job and how it stands.
+// `tandem master`: keeps the members and the state of the job.
 #include "kernels/base/status_macros.h"
 #include "rpc/master/service.h"
 #include "trainer/cli/commands.h"
@@ -29,7 +29,7 @@ absl::Status Serve(const RoleOptions& options, bool* told) {
   RETURN_IF_ERROR(server.Start(listen));
   const SignalWatch watch([&service] { return service.phase() == rpc::Phase::RUNNING; }, [&service] { service.Fail(SignalStatus()); });
   const absl::Status status = service.WaitForEnd();
-  // A member's own failure is that member's to explain; a silent member's is the master's.
+  // A member explains its own failure. The master explains the failure of a silent member.
   *told = status.code() != absl::StatusCode::kUnavailable && status.code() != absl::StatusCode::kDeadlineExceeded;
   server.Shutdown(0.5);
   return status;

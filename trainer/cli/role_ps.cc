@@ -1,4 +1,4 @@
-// `tandem ps`: a parameter server. Holds its share of the tables until the job is over.
+// `tandem ps`: a parameter server. It holds its share of the tables until the job is over.
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
@@ -36,7 +36,7 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
       std::fputs(RoleLine("ps", absl::StrCat("rows go over gRPC alone: ", std::string(shared.message()))).c_str(), stderr);
     }
   }
-  // Parked calls of a failed job must not hold up the server's end.
+  // Parked calls of a failed job must not delay the server's end.
   ASSIGN_OR_RETURN(client, Join(options, PS, job, credentials, server.address(), [&host](absl::Status reason) { host.Fail(reason); }));
   const rpc::Assignment& assignment = client->assignment();
   service.Open(assignment.job_epoch, assignment.generation, assignment.shard_map, assignment.rank);

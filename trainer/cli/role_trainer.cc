@@ -1,5 +1,5 @@
-// `tandem trainer`: one replica of the dense layers, kept in step with the others by collectives, with its sparse rows on
-// the parameter servers.
+// `tandem trainer`: one replica of the dense layers. Collectives keep the replicas equal; the
+// sparse rows live on the parameter servers.
 #include <cstdio>
 
 #include "absl/cleanup/cleanup.h"
@@ -24,7 +24,7 @@ namespace tandem::cli {
 
 namespace {
 
-// What a failure of the job must wake: set as soon as each exists.
+// The objects that a failure of the job must wake. Each is set as soon as it exists.
 struct Abortable {
   absl::Mutex mutex;
   absl::Status reason ABSL_GUARDED_BY(mutex);
@@ -37,7 +37,7 @@ struct Abortable {
     if (client != nullptr) client->Abort(status);
     for (comm::ProcessGroup* group : groups) group->Abort(status);
   }
-  // Not Ok if the job has failed already.
+  // Returns the reason if the job has failed already.
   absl::Status Set(ps::Client* new_client) {
     absl::MutexLock lock(&mutex);
     client = new_client;
@@ -78,7 +78,7 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const rpc::MasterClient& master, co
                               .credentials = master.credentials()});
 }
 
-// What the user should know if servers of this very host were not reached through shared memory; empty: nothing.
+// A note for the user if servers of this host were not reached through shared memory; empty: none.
 std::string SharedMemoryNote(const ps::RemoteClient& client, const rpc::Assignment& assignment, const Job& job) {
   int num_here = 0;
   for (const rpc::Member& server : assignment.MembersOf(PS)) {
@@ -101,7 +101,7 @@ absl::StatusOr<job::ComputePlace> PlaceOf(const rpc::Assignment& assignment, con
   return job::DeviceOf(job, place, here);
 }
 
-// Rank 0 writes into the folder, alone; null for the others.
+// Only rank 0 writes into the folder; null for other ranks.
 absl::StatusOr<std::unique_ptr<FolderLock>> LockOutput(const RoleOptions& options, uint32_t rank) {
   if (rank != 0) return nullptr;
   ASSIGN_OR_RETURN(auto lock, options.out_lock >= 0 ? FolderLock::Adopt(options.out, options.out_lock)
@@ -135,7 +135,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
   auto remote = MakeClient(master, job);
-  const ps::RemoteClient& reached = *remote;  // inside `client`
+  const ps::RemoteClient& reached = *remote;  // `client` owns it
   ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), *group, num_ps));
   const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
   comm::DeviceGroup device_group;

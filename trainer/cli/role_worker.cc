@@ -19,7 +19,7 @@ absl::Status Serve(const RoleOptions& options, std::unique_ptr<rpc::MasterClient
   ThreadPool pool(job.runtime().threads());
   remote::ModuleRegistry modules;
   remote::AddLayers(modules);
-  // It must listen before it can join, and calls wait until it has joined.
+  // The host must listen before it can join. Calls wait until it has joined.
   ASSIGN_OR_RETURN(const auto host, remote::Host::Start({.is_worker = true, .listen = options.listen, .pool = &pool, .modules = &modules,
                                                           .credentials = credentials}));
   ASSIGN_OR_RETURN(client, Join(options, WORKER, job, credentials, host->address(), [](absl::Status) {}));

@@ -32,7 +32,7 @@ bool HoldsRun(const RunOptions& options) {
   return fs::exists(options.out + "/summary.json", ignored) || !checkpoint::ListCheckpoints(CheckpointsOf(options)).empty();
 }
 
-// Whether --resume names a checkpoint that is not of the run in `out`.
+// True if --resume names a checkpoint that does not belong to the run in `out`.
 bool IsOfAnotherRun(const std::string& checkpoint, const RunOptions& options) {
   std::error_code ignored;
   const fs::path folder = fs::weakly_canonical(checkpoint, ignored), own = fs::weakly_canonical(CheckpointsOf(options), ignored);
@@ -43,7 +43,7 @@ bool NamesCheckpoint(const RunOptions& options) {
   return !options.resume.empty() && options.resume != kResumeNewest && options.resume != kResumeAuto;
 }
 
-// The newest of a folder's checkpoints that is whole, if there is one.
+// The newest complete checkpoint of a folder, if there is one.
 std::optional<std::string> NewestWhole(const std::string& folder) {
   const std::vector<std::string> paths = checkpoint::ListCheckpoints(folder);
   for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
@@ -60,7 +60,8 @@ absl::StatusOr<checkpoint::Checkpoint> OpenNewest(const std::string& folder) {
   return absl::Status(newest.status().code(), absl::StrCat(newest.status().message(), "; the newest whole one: --resume=", *whole));
 }
 
-// Items that data.ids MAP numbers have the numbers that the checkpoint's rows have; new ones have later numbers.
+// Checks that items numbered by data.ids MAP have the numbers of the checkpoint's rows. New items
+// have later numbers.
 absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& job, const tasks::JobData& data) {
   ASSIGN_OR_RETURN(const std::string item_ids, checkpoint::ReadItemIds(saved));
   if (absl::StartsWith(data.ItemIds(), item_ids)) return absl::OkStatus();
@@ -69,7 +70,7 @@ absl::Status CheckItemNumbers(const checkpoint::Checkpoint& saved, const Job& jo
                                                     ", where they first come in another order; add to the log at its end, or start anew"));
 }
 
-// What the user should know of the data of a run that goes on; empty: nothing.
+// A note for the user about the data of a run that resumes; empty: none.
 std::string DataNote(const tasks::JobData& data, const CheckpointManifest& manifest) {
   if (manifest.data().empty()) return "the checkpoint does not say which data it was trained on: the job's is taken for the same";
   return checkpoint::IsSameData(data.Files(), manifest) ? "" : "the data has changed since the checkpoint, as --data-changed says";

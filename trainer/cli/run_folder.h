@@ -1,4 +1,5 @@
-// The --out folder of a run that begins: fresh, or of a run that goes on. Thread rule: the main thread.
+// The --out folder at the start of a run: for a new run, or for one that resumes.
+// Thread rule: the main thread.
 #pragma once
 
 #include <memory>
@@ -13,23 +14,26 @@
 
 namespace tandem::cli {
 
-// InvalidArgument where the whole path of --out is not UTF-8: it travels to the servers, which write their rows there.
+// InvalidArgument unless the whole path of --out is UTF-8, because it travels to the servers, which
+// write their rows there.
 absl::Status CheckOutPath(const RunOptions& options);
 
-// Whether `out` holds a run that has completed and --resume=auto was given: nothing is left to do.
+// True if `out` holds a completed run and --resume=auto was given: nothing is left to do.
 bool IsFinished(const RunOptions& options);
 
-// InvalidArgument if `out` holds a run, known by its summary or a checkpoint, and the options do not say what becomes of it; names the
-// ways on. Likewise if what the options say of an older run does not go together. For whoever writes into the folder, who has its lock.
-// Changes nothing.
+// InvalidArgument if `out` holds a run and the options do not say what to do with it. A summary or
+// a checkpoint shows that a folder holds a run. The error names the choices. Also InvalidArgument
+// if the options about an older run contradict each other. Changes nothing.
+// REQUIRES: the caller holds the lock of the folder.
 absl::Status CheckOlderRun(const RunOptions& options);
 
-// The checkpoint that --resume asks for, checked to the last byte and against the job and its data; nothing for a run that begins.
-// FailedPrecondition if there is none or it does not fit. Changes nothing.
+// Returns the checkpoint that --resume asks for, checked to the last byte and against the job and
+// its data. Returns nothing for a new run. FailedPrecondition if there is no checkpoint or it does
+// not fit. Changes nothing.
 absl::StatusOr<std::optional<checkpoint::Checkpoint>> CheckpointToResume(const RunOptions& options, const Job& job,
                                                                          const tasks::JobData& data);
 
-// Makes the folder if it is missing, for rank 0. `resumed` is null for a run that begins.
+// For rank 0: makes the folder if missing. `resumed` is null for a new run.
 absl::StatusOr<std::unique_ptr<report::RunOutput>> OpenRunOutput(const RunOptions& options, const tasks::JobData& data,
                                                                const checkpoint::Checkpoint* resumed);
 

@@ -1,4 +1,5 @@
-// What a command line says about one run, whatever the subcommand.
+// The command line's options of one run, for all subcommands.
+// Thread rule: plain values.
 #pragma once
 
 #include <string>
@@ -8,7 +9,8 @@
 
 namespace tandem::cli {
 
-// Goes on from the newest checkpoint in `out`: an error without one, or only if there is one.
+// Resumes from the newest checkpoint in `out`. Without a checkpoint, "newest" is an error and
+// "auto" starts a new run.
 inline constexpr char kResumeNewest[] = "newest", kResumeAuto[] = "auto";
 
 struct RunOptions {
@@ -20,21 +22,23 @@ struct RunOptions {
   int num_trainers = 1;
   int num_workers = 0;  // processes that host remote modules
   bool local = false;
-  // What becomes of a run that `out` holds; it is refused if neither is given. `resume` is kResumeNewest, kResumeAuto or the folder of
-  // a checkpoint.
+  // How to treat a run that `out` holds. The run is refused if neither `resume` nor `overwrite` is
+  // given. `resume` is kResumeNewest, kResumeAuto or the folder of a checkpoint.
   std::string resume;
-  bool data_changed = false;  // goes on although the checkpoint was trained on other files
+  bool data_changed = false;  // resumes although the checkpoint was trained on other files
   bool overwrite = false;
   std::string master;  // host:port; launch picks a port when empty
-  std::string secret_file;  // that holds the job's secret; "-": standard input; empty: TANDEM_SECRET
+  // The file with the job's secret; "-": standard input; empty: TANDEM_SECRET.
+  std::string secret_file;
 };
 
-// A role of its own process, started by `launch` or by a scheduler.
+// The options of a role in a process of its own, started by `launch` or by a scheduler.
 struct RoleOptions : RunOptions {
   std::string listen;  // host:port; port 0 picks one
-  int index = -1;      // the rank wanted; -1: the master decides
-  double join_timeout = 30;  // seconds without an answer of the master after which a role that wants to join gives up
-  int out_lock = -1;   // file descriptor of the lock of `out` that `launch` has (folder_lock.h); -1: none
+  int index = -1;      // the wanted rank; -1: the master decides
+  // A role that wants to join gives up after this many seconds without an answer of the master.
+  double join_timeout = 30;
+  int out_lock = -1;   // file descriptor of `launch`'s lock of `out` (folder_lock.h); -1: none
 };
 
 }  // namespace tandem::cli

@@ -1,4 +1,5 @@
-// A checkpoint for commands that only read: its job, and its tables in this process. An absent row has the run's first values.
+// A checkpoint for commands that only read: its job, and its tables in this process. An absent row
+// has the run's first values.
 // Thread rule: the main thread.
 #pragma once
 
@@ -12,7 +13,8 @@
 
 namespace tandem::cli {
 
-// FailedPrecondition unless the job in the manifest keeps the limits of proto/job.proto: for commands that take the job from there.
+// For commands that take the job from the manifest. FailedPrecondition unless that job keeps the
+// limits of proto/job.proto.
 absl::Status CheckSavedJob(const checkpoint::Checkpoint& saved);
 
 class SavedTables {

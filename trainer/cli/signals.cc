@@ -14,10 +14,11 @@ namespace tandem::cli {
 namespace {
 
 std::atomic<int> received = 0;
-std::atomic<bool> noting = false;  // else a stop ends the process
-sigset_t before;                   // what the process had blocked when it began
+std::atomic<bool> noting = false;  // if false, a stop ends the process
+sigset_t before;                   // the signals that the process had blocked when it began
 
-// Signals that a thread's own instruction raises, and those of sampling profilers, whose handlers belong on the sampled thread.
+// Signals that a thread's own instruction raises, and signals of sampling profilers, whose handlers
+// must run on the sampled thread.
 constexpr int kStayOpen[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE, SIGPROF, SIGVTALRM};
 
 sigset_t Stops() {
@@ -39,7 +40,8 @@ sigset_t Stops() {
   while (true) raise(signal);
 }
 
-// This thread alone takes what is sent to the process: stops as values, all else by the handler or default it has.
+// Only this thread takes signals of the process: stops become values, all others get their handler
+// or default.
 void Take(sigset_t stops) {
   pthread_sigmask(SIG_SETMASK, &stops, nullptr);
   while (true) {
@@ -58,7 +60,7 @@ void TakeSignals() {
   sigfillset(&blocked);
   for (const int signal : kStayOpen) sigdelset(&blocked, signal);
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows over its limit is an error of the write
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that exceeds its size limit is a write error
   std::thread(Take, Stops()).detach();  // lives as long as the process
 }
 

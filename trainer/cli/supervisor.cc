@@ -24,13 +24,14 @@ namespace tandem::cli {
 namespace {
 
 constexpr double kTermSeconds = 3;     // from SIGTERM to SIGKILL after a failure
-constexpr double kLingerSeconds = 10;  // for the others to end after the first good end
+constexpr double kLingerSeconds = 10;  // for the other children, after the first good end
 constexpr int kPollMilliseconds = 20;
 
-// Between fork and exec: takes no memory, because a thread that is not here may hold the allocator's lock.
+// Runs between fork and exec. Allocates no memory, because a thread that was not forked may hold
+// the allocator's lock.
 [[noreturn]] void BecomeRole(char* const* argv, int secret_pipe, int error_pipe, int inherited, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(75);  // the parent died before the line above
+  if (getppid() != parent) _exit(75);  // the parent died before prctl
   dup2(secret_pipe, STDIN_FILENO);
   dup2(error_pipe, STDERR_FILENO);
   if (inherited >= 0) fcntl(inherited, F_SETFD, 0);
@@ -40,11 +41,12 @@ constexpr int kPollMilliseconds = 20;
   _exit(126);
 }
 
-// The end of a pipe from which the secret can be read once: neither a command line nor an environment, which /proc shows.
+// Returns the read end of a pipe that holds the secret once. Command lines and environments would
+// show it in /proc.
 absl::StatusOr<int> PipeWith(const rpc::Secret& secret) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return absl::UnavailableError(absl::StrCat("no pipe for the job's secret: ", std::strerror(errno)));
-  const absl::Status written = secret.Write(ends[1]);  // a pipe takes a page
+  const absl::Status written = secret.Write(ends[1]);  // fits, because a pipe holds at least a page
   close(ends[1]);
   if (written.ok()) return ends[0];
   close(ends[0]);
@@ -89,7 +91,7 @@ absl::Status Supervisor::Start(const std::string& name, const std::vector<std::s
 }
 
 void Supervisor::TakeLine(Child& child, const std::string& line) {
-  // A process that had no memory left did not know its name either.
+  // A process that ran out of memory prints the line without its name.
   const std::string text = TextOfRoleLine(child.name, line).value_or(absl::StartsWith(line, kOwnFailure) ? line : "");
   if (absl::StartsWith(text, kOwnFailure)) {
     child.own_failure = true;
@@ -148,8 +150,8 @@ void Supervisor::ReapEnded(Outcome& outcome) {
   }
 }
 
-// A child that was told to stop ends by that signal, with its code, with words about others, or well. Any other end is a failure, also
-// during a stop.
+// A child that was told to stop may end by that signal, with its code, with words about others, or
+// well. Any other end is a failure, even during a stop.
 bool Supervisor::IsFailure(const Child& child) const {
   if (child.exit_code == 0) return false;
   if (!killed_by_us_) return true;
@@ -171,7 +173,7 @@ bool Supervisor::AllEnded() const {
   return true;
 }
 
-// A role's own failure explains more than what others were told about it.
+// A role's own failure explains more than what other roles were told about it.
 void Supervisor::ChooseCause(Outcome& outcome) {
   if (first_failed_ < 0) return;
   const Child& first = children_[static_cast<size_t>(first_failed_)];
@@ -190,7 +192,8 @@ void Supervisor::ChooseCause(Outcome& outcome) {
                       : first.last_words;
 }
 
-// Servers end by themselves once every trainer has ended well; one that does not is a failure of its own.
+// Servers end by themselves once every trainer has ended well. A server that does not is a failure
+// of its own.
 std::string Supervisor::Lingering(double now) {
   const Child* left = nullptr;
   for (const Child& child : children_) {
@@ -206,7 +209,7 @@ std::string Supervisor::Lingering(double now) {
 
 bool Supervisor::Stopping() const { return killed_by_us_ && ReceivedSignal() != 0; }
 
-// A trainer knows after which step it stopped.
+// A trainer's last words say after which step it stopped.
 std::string Supervisor::StopCause() const {
   for (const Child& child : children_) {
     if (absl::StartsWith(child.name, "trainer-") && !child.last_words.empty()) return child.last_words;

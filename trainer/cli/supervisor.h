@@ -1,6 +1,7 @@
-// Runs the roles of one job as child processes and ends them together: the first that fails decides, the others are told
-// (SIGTERM), then killed. A child dies with its parent. Children inherit stdout; what they write to stderr is passed on line by line,
-// except their last words about why they end, of which only the cause is shown.
+// Runs the roles of one job as child processes and ends them together. The first failure decides;
+// the other children get SIGTERM and are then killed. A child dies with its parent. Children
+// inherit stdout. The supervisor passes their stderr on line by line, except their last words about
+// why they end: of these it shows only the cause.
 // Thread rule: one thread, one supervisor per process.
 #pragma once
 
@@ -15,30 +16,32 @@
 
 namespace tandem::cli {
 
-// How a role begins its last line on stderr: its own failure, or one that it was told about.
+// The start of a role's last line on stderr: its own failure, or one that it was told about.
 inline constexpr char kOwnFailure[] = "error: ";
 inline constexpr char kToldFailure[] = "ended: ";
 
 class Supervisor {
  public:
-  // Every child finds `secret` on its standard input. REQUIRES: the secret outlives this object.
+  // Every child reads `secret` from its standard input.
+  // REQUIRES: the secret outlives this object.
   explicit Supervisor(const rpc::Secret* secret) : secret_(secret) {}
-  ~Supervisor();  // kills what is left and waits for it
+  ~Supervisor();  // kills and reaps the remaining children
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
-  // `name` is the role and rank ("trainer-1"); `arguments` follow the program's own path. The child inherits file descriptor
-  // `inherited`, if it is not -1, under the same number.
+  // `name` is the role and rank ("trainer-1"); `arguments` follow the program's own path. The child
+  // inherits file descriptor `inherited` under the same number; -1: none.
   absl::Status Start(const std::string& name, const std::vector<std::string>& arguments, int inherited = -1);
 
   struct Outcome {
     int exit_code = 0;
     std::string cause;     // empty if all ended well
-    bool stopped = false;  // by a signal, and every child ended as it should then
+    bool stopped = false;  // a signal stopped the job, and every child ended as it should
   };
-  // Until every child has ended. A signal caught by this process (signals.h) ends the job with 128 + n, unless a child crashes or
-  // fails by itself meanwhile. Servers that outlive the trainers' good end by 10 s are ended with 75.
-  // `on_ending` is called once, when the job begins to end.
+  // Runs until every child has ended. A signal caught by this process (signals.h) ends the job with
+  // 128 + n, unless a child crashes or fails by itself meanwhile. If servers outlive the successful
+  // end of the trainers by 10 s, the job ends with 75. Calls `on_ending` once, when the job begins
+  // to end.
   Outcome Run(const std::function<void()>& on_ending = nullptr);
 
  private:
@@ -69,12 +72,13 @@ class Supervisor {
   const rpc::Secret* const secret_;
   std::vector<Child> children_;
   int first_failed_ = -1;
-  bool killed_by_us_ = false;  // no child failed, we ended the job
+  bool killed_by_us_ = false;  // no child failed; the supervisor ended the job
   int last_sent_ = 0;          // signal
   double trainers_ended_ = 0;
 };
 
-// Tells the user why processes ended badly, a stop not as an error, and returns the exit code.
+// Tells the user why processes ended badly and returns the exit code. Does not report a stop as an
+// error.
 int ReportOutcome(const Supervisor::Outcome& outcome);
 
 }  // namespace tandem::cli

@@ -1,4 +1,5 @@
-// `tandem synthesize`: an interaction log with planted structure, and the best score that any model can reach on it.
+// `tandem synthesize`: writes an interaction log with planted structure, and the best score that
+// any model can reach on it.
 #include <cstdio>
 #include <filesystem>
 
@@ -27,7 +28,7 @@ int Synthesize(const SynthesizeOptions& options) {
   synthetic.max_length = options.max_length;
   const data::SyntheticLog log = data::Generate(synthetic);
   if (const auto parent = std::filesystem::path(options.out).parent_path(); !parent.empty()) {
-    std::error_code ignored;  // the write below reports what matters
+    std::error_code ignored;  // the write below reports errors
     std::filesystem::create_directories(parent, ignored);
   }
   absl::Status status = data::WriteSequences(log.log, options.out);

@@ -1,4 +1,5 @@
-// What `tandem --version` prints: which program this is, and what it computes with on this machine. Thread rule: any thread.
+// The text of `tandem --version`: the program's version, and what it computes with on this machine.
+// Thread rule: any thread.
 #pragma once
 
 #include <string>

@@ -55,7 +55,7 @@ const char* SpanName(CollectiveKind kind) {
 }
 
 size_t NumBytes(const Collective& collective) {
-  // A view that was not given is a scalar without an address.
+  // An absent view is a scalar without an address.
   const auto bytes = [](const ArrayView& view) { return view.data == nullptr ? 0 : view.num_bytes(); };
   return std::max(bytes(collective.output), bytes(collective.input));
 }

@@ -1,6 +1,7 @@
-// One launched operation of a process group, and its description: the part that all ranks must agree on. Ranks compare
-// descriptions before they touch each other's bytes, so that a mismatch is an error with both sides in it, not garbage.
-// Values only; no thread rule.
+// One launched operation of a process group, and its description. All ranks must agree on the
+// description. Ranks compare descriptions before they touch each other's bytes, so a mismatch is an
+// error that shows both sides, not garbage.
+// Thread rule: values only; none.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,13 @@ namespace tandem::comm {
 
 enum class CollectiveKind : uint8_t { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, ALL_TO_ALL_V, SEND, RECV, BARRIER };
 
-// Plain bytes: it travels through shared memory.
+// Plain bytes, because a description travels through shared memory.
 struct Description {
-  uint64_t sequence = 0;  // position among the group's collectives; sends and receives count for themselves
+  // Position among the group's collectives; Send and Recv have their own count.
+  uint64_t sequence = 0;
   uint64_t tag = 0;
-  int64_t count = 0;  // elements of one rank's share; 0 where ranks may differ (AllToAllV)
-  int32_t root = 0;   // Broadcast's root, Send's and Recv's peer
+  int64_t count = 0;  // elements of one rank's share; 0 if ranks may differ (AllToAllV)
+  int32_t root = 0;   // Broadcast: the root. Send, Recv: the peer.
   CollectiveKind kind = CollectiveKind::BARRIER;
   DType dtype = DType::U8;
   ReduceOp op = ReduceOp::SUM;
@@ -38,18 +40,20 @@ struct Collective {
   ArrayView output;  // AllReduce, Broadcast, Recv: the view itself
   ArrayView input;   // Send: the view itself
   std::vector<int64_t> recv_counts = {}, send_counts = {};  // AllToAllV only
-  std::shared_ptr<const Event> ready = nullptr;  // of arrays on a device: when they hold what was computed; null: now
+  // On a device: the arrays are computed once `ready` has happened. Null: they are already.
+  std::shared_ptr<const Event> ready = nullptr;
 };
 
 bool IsPointToPoint(CollectiveKind kind);
-// What traces call it; a string literal.
+// The operation's name in traces; a string literal.
 const char* SpanName(CollectiveKind kind);
-// Of the larger of the two arrays.
+// The bytes of the larger of the two arrays.
 size_t NumBytes(const Collective& collective);
 
-// Ok if rank `rank`'s operation is the same as rank `other_rank`'s, else Internal with both.
+// Returns Ok if rank `rank` and rank `other_rank` run the same operation, else Internal with both
+// descriptions.
 absl::Status CheckSame(int rank, const Description& mine, int other_rank, const Description& theirs);
-// The same for the two ends of one message: count, dtype and tag must agree.
+// Like CheckSame, for the two ends of one message: count, dtype and tag must agree.
 absl::Status CheckMessage(int receiver, const Description& recv, int sender, const Description& send);
 
 }  // namespace tandem::comm

@@ -6,7 +6,7 @@
 #include "kernels/base/check.h"
 #include "trainer/comm/ring_order.h"
 
-// The sanitizers' runtimes are not up when the loader resolves a cloned function.
+// The loader resolves cloned functions before the sanitizers' runtimes are up.
 #if defined(__x86_64__) && !defined(TANDEM_SANITIZED)
 #define TANDEM_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kTileElements = 2048;  // partial results stay in the first-level cache
 
-// Plain functions, since a template cannot be cloned per instruction set.
+// Plain functions, because a template cannot be cloned per instruction set.
 #define TANDEM_COMBINE_LOOP(Name, T, expression)                                   \
   TANDEM_CLONES void Name(T* out, const T* in_a, const T* in_b, int64_t count) {   \
     _Pragma("GCC ivdep") for (int64_t i = 0; i < count; ++i) {                     \
@@ -27,7 +27,8 @@ constexpr int64_t kTileElements = 2048;  // partial results stay in the first-le
       out[i] = static_cast<T>(expression);                                         \
     }                                                                              \
   }
-// MAX and MIN take a when it is the greater (lesser) one or a NaN; a NaN in b makes the comparison false and is taken.
+// MAX and MIN take `a` if it is the greater (lesser) one or a NaN. A NaN in `b` makes the
+// comparison false, so `b` is taken.
 #define TANDEM_COMBINE_LOOPS(Suffix, T)                                                   \
   TANDEM_COMBINE_LOOP(Sum##Suffix, T, a + b)                                              \
   TANDEM_COMBINE_LOOP(Max##Suffix, T, (a > b) | (a != a) ? a : b)                         \
@@ -60,7 +61,7 @@ void ReduceRing(const RankReduction& how, Source source, char* out, int64_t coun
   }
 }
 
-// The sum over ranks [begin, end), at least two of them, in `out`.
+// Stores the sum over ranks [begin, end) to `out`. REQUIRES: at least two ranks.
 void ReduceTree(const RankReduction& how, Source source, int begin, int end, char* out, int64_t count) {
   const int middle = TreeSplit(begin, end);
   const char* left = source(begin);
@@ -84,7 +85,7 @@ void Combine(DType dtype, ReduceOp op, void* out, const void* a, const void* b, 
     case DType::F32: return CombineAs<float>(op, out, a, b, count);
     case DType::F64: return CombineAs<double>(op, out, a, b, count);
     case DType::I64:
-      // Summed unsigned, the same bits: overflow wraps and is defined.
+      // Summed unsigned: the bits are the same, and overflow wraps instead of being undefined.
       return op == ReduceOp::SUM ? CombineAs<uint64_t>(op, out, a, b, count) : CombineAs<int64_t>(op, out, a, b, count);
     case DType::U64: return CombineAs<uint64_t>(op, out, a, b, count);
     case DType::U8: return CombineAs<uint8_t>(op, out, a, b, count);

@@ -19,7 +19,7 @@ absl::Status DeviceQueue::Copy(void* to, const void* from, size_t num_bytes) {
 
 absl::Status DeviceQueue::Await(absl::Time deadline, absl::FunctionRef<absl::Status()> failed) {
   RETURN_IF_ERROR(done_.Record(queue_));
-  // Short pauses first, for what is short; long ones leave the processor to those who compute.
+  // Begins with short pauses, for short work. Long pauses leave the processor to computing threads.
   for (absl::Duration pause = absl::Microseconds(2);; pause = std::min(2 * pause, absl::Microseconds(200))) {
     ASSIGN_OR_RETURN(const bool done, done_.Reached());
     if (done) return absl::OkStatus();

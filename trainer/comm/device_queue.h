@@ -1,5 +1,6 @@
-// The queue on which a process group of a device works, beside the one that computes. The host asks it whether it is done, with a
-// deadline, and is never held up by it. Thread rule: the group's worker thread.
+// The device queue of a process group, beside the queue that computes. The host polls the queue
+// with a deadline and is never blocked by it.
+// Thread rule: the group's worker thread.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 
 namespace tandem::comm {
 
-// What a wait asks all the time, where nothing can end it early.
+// The default check of a wait: nothing ends the wait early.
 inline absl::Status NeverFails() { return absl::OkStatus(); }
 
 class DeviceQueue {
@@ -22,11 +23,11 @@ class DeviceQueue {
   DeviceQueue& operator=(const DeviceQueue&) = delete;
 
   void* queue() const { return queue_; }
-  // What is submitted from now on waits for the event; null: for nothing.
+  // Makes all later submissions wait for the event; null: they wait for nothing.
   absl::Status After(const Event* event);
   absl::Status Copy(void* to, const void* from, size_t num_bytes);
-  // Until all that was submitted has run: Ok, the device's error, or DeadlineExceeded. Ends early with what `failed`, asked all
-  // the time, returns if that is not Ok.
+  // Waits until all submitted work has run. Returns Ok, the device's error, or DeadlineExceeded.
+  // Polls `failed` and returns its status early if that is not Ok.
   absl::Status Await(absl::Time deadline, absl::FunctionRef<absl::Status()> failed = NeverFails);
 
  private:

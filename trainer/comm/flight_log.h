@@ -1,5 +1,5 @@
-// The last operations of one rank's process group: what a timeout prints, so that the log of a hung job says which
-// collective each rank was in. A ring of fixed size; older entries are overwritten.
+// The last operations of one rank's process group. A timeout prints them, so the log of a hung job
+// shows which collective each rank was in. A ring of fixed size: new entries overwrite the oldest.
 // Thread rule: any thread.
 #pragma once
 
@@ -18,7 +18,8 @@ class FlightLog {
  public:
   static constexpr uint64_t kCapacity = 64;
 
-  // Returns the entry's number, for Start and Finish. An entry that was overwritten meanwhile is left alone.
+  // Returns the entry's number, for Start and Finish. Start and Finish ignore an entry that has
+  // been overwritten.
   uint64_t Launch(const Description& description);
   void Start(uint64_t number);
   void Finish(uint64_t number, bool ok);

@@ -13,7 +13,8 @@ absl::StatusOr<std::vector<std::string>> GatherBytes(ProcessGroup& group, absl::
   RETURN_IF_ERROR(
       group.Await(group.AllGather(DenseView(sizes.data(), Shape{group.size()}), DenseView(&num_bytes, Shape{1}), args), deadline));
   send_counts[0] = num_bytes;
-  if (group.rank() != 0) sizes.assign(sizes.size(), 0);  // what comes here
+  // The sizes of the strings that arrive here.
+  if (group.rank() != 0) sizes.assign(sizes.size(), 0);
   std::vector<uint8_t> received(static_cast<size_t>(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
   const ArrayView from = DenseView(reinterpret_cast<const uint8_t*>(mine.data()), Shape{num_bytes});
   const ArrayView to = DenseView(received.data(), Shape{static_cast<int64_t>(received.size())});

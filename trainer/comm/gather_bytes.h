@@ -1,4 +1,5 @@
-// Bytes of any length, everybody's, at rank 0. Thread rule: the group's.
+// Gathers byte strings of any length from all ranks at rank 0.
+// Thread rule: that of the group.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,8 @@
 
 namespace tandem::comm {
 
-// Collective. Rank 0 gets the bytes of all in rank order, the others get none. The group's arrays must lie in the memory of the host.
+// Collective. Rank 0 gets the bytes of all ranks in rank order; other ranks get none.
+// REQUIRES: the group's arrays lie in host memory.
 absl::StatusOr<std::vector<std::string>> GatherBytes(ProcessGroup& group, absl::string_view mine, uint64_t tag, absl::Time deadline);
 
 }  // namespace tandem::comm

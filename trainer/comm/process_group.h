@@ -1,8 +1,11 @@
-// A fixed set of ranks that run the same collectives in the same order on array views: no gradients, no tensors here.
-// A collective is launched and goes on by itself; its Work says when. Launches run one after another in launch order.
-// A failure (a peer gone, a deadline, Abort) fails this and every later collective of the group with the first reason.
-// A group's arrays lie in the memory of the host, or all of them on its device.
-// Thread rule: one thread launches; Abort from any thread. Views stay alive and untouched until the Work is done.
+// A fixed set of ranks that run the same collectives in the same order on array views. A group
+// knows neither gradients nor tensors.
+// A collective is launched and runs asynchronously; its Work reports the end. Launches run one
+// after another in launch order. A failure (a lost peer, a deadline, Abort) fails this and every
+// later collective of the group with the first reason. All arrays of a group lie in host memory, or
+// all on the group's device.
+// Thread rule: one thread launches; Abort from any thread.
+// REQUIRES: views stay alive and untouched until the Work is done.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +26,10 @@ namespace tandem::comm {
 
 enum class ReduceOp { SUM, MAX, MIN };
 
-// The order in which SUM adds: both are fixed functions of (count, size) and give every rank the same bits.
+// The order in which SUM adds. Both orders are fixed functions of (count, size) and give every rank
+// the same bits.
 enum class SumOrder {
-  ANY,   // the order of a ring (comm/ring_order.h), or NCCL's own: the fastest
+  ANY,   // the fastest order: that of a ring (comm/ring_order.h), or NCCL's own
   TREE,  // one balanced binary tree over ranks
 };
 
@@ -33,14 +37,16 @@ struct CollectiveArgs {
   Stream* stream = nullptr;
   ReduceOp op = ReduceOp::SUM;
   SumOrder order = SumOrder::ANY;
-  uint64_t tag = 0;  // what the collective is for, compared between ranks: a mismatch is an Internal error naming both
-  absl::Duration timeout = absl::ZeroDuration();  // of this operation, where a peer may come late; zero: the group's
+  // The purpose of the collective. Ranks compare tags; a mismatch is an Internal error naming both.
+  uint64_t tag = 0;
+  // For this operation, if a peer may come late; zero: the group's timeout.
+  absl::Duration timeout = absl::ZeroDuration();
 };
 
 class Work {
  public:
   explicit Work(rpc::Future<rpc::Done> future) : future_(std::move(future)) {}
-  // Ok when this rank's part is complete and its buffers may be used.
+  // Returns Ok when this rank's part is complete and its buffers may be used.
   absl::Status Wait(absl::Time deadline) const { return future_.Wait(deadline).status(); }
   bool done() const { return future_.ready(); }
 
@@ -48,7 +54,7 @@ class Work {
   rpc::Future<rpc::Done> future_;
 };
 
-// dtypes: f32 f64 i64 u64 u8 (bf16: copies only, until bf16 sums exist).
+// dtypes: f32 f64 i64 u64 u8. bf16 can only be copied, because bf16 sums do not exist yet.
 class ProcessGroup {
  public:
   virtual ~ProcessGroup() = default;
@@ -59,34 +65,38 @@ class ProcessGroup {
 
   // In place.
   virtual Work AllReduce(const ArrayView& view, CollectiveArgs args) = 0;
-  // output [size * n], input [n]: rank r's input lands at r * n.
+  // output [size * n], input [n]: the input of rank r lands at r * n.
   virtual Work AllGather(const ArrayView& output, const ArrayView& input, CollectiveArgs args) = 0;
-  // output [n], input [size * n]: rank r gets the reduction of everybody's part r.
+  // output [n], input [size * n]: rank r gets the reduction of part r of all inputs.
   virtual Work ReduceScatter(const ArrayView& output, const ArrayView& input, CollectiveArgs args) = 0;
   virtual Work Broadcast(const ArrayView& view, int root, CollectiveArgs args) = 0;
-  // send_counts[r] elements go to rank r, recv_counts[r] come from it; both lie in rank order without gaps.
+  // send_counts[r] elements go to rank r; recv_counts[r] elements come from rank r. Both views hold
+  // the parts in rank order without gaps.
   virtual Work AllToAllV(const ArrayView& output, absl::Span<const int64_t> recv_counts, const ArrayView& input,
                          absl::Span<const int64_t> send_counts, CollectiveArgs args) = 0;
-  // Point to point, matched in order for each (sender, receiver).
+  // Point to point. Messages of each (sender, receiver) pair are matched in order.
   virtual Work Send(const ArrayView& view, int target, CollectiveArgs args) = 0;
   virtual Work Recv(const ArrayView& view, int source, CollectiveArgs args) = 0;
   virtual Work Barrier(CollectiveArgs args) = 0;
 
-  // A new group of the ranks that pass the same color, ordered by (key, rank). Collective over this group.
+  // Makes a new group of the ranks that pass the same color, ordered by (key, rank). Collective
+  // over this group.
   virtual absl::StatusOr<std::unique_ptr<ProcessGroup>> Split(int color, int key, const std::string& name,
                                                               absl::Time deadline) = 0;
-  // Memory that this group's collectives read in place where they can. Collective: all ranks, same size, same order.
+  // Allocates memory that this group's collectives read in place if possible. Collective.
+  // REQUIRES: all ranks allocate the same sizes in the same order.
   virtual absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) = 0;
-  // Fails what is in flight and to come, here and at the peers.
+  // Fails all operations in flight and to come, on this rank and on its peers.
   virtual void Abort(absl::Status reason) = 0;
 
-  // Waits for one of this group's launches. After a failure the group is aborted and nothing touches the launch's views any
-  // more, so they may be freed: what a bare Work::Wait that ran out of time does not promise.
+  // Waits for one of this group's launches. On failure, aborts the group and returns once nothing
+  // touches the launch's views, so the views may be freed. A plain Work::Wait that times out does
+  // not promise that.
   absl::Status Await(const Work& work, absl::Time deadline) {
     absl::Status status = work.Wait(deadline);
     if (status.ok()) return status;
     Abort(status);
-    work.Wait(absl::InfiniteFuture()).IgnoreError();  // ends soon: the abort wakes it
+    work.Wait(absl::InfiniteFuture()).IgnoreError();  // ends soon: the abort wakes the worker
     return status;
   }
 };

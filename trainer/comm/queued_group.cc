@@ -143,7 +143,7 @@ Work QueuedGroup::Launch(CollectiveKind kind, int root, int64_t count, DType dty
   return work;
 }
 
-// A group of one: what arrives is what was given.
+// In a group of one, the output is the input.
 absl::Status QueuedGroup::CopyToSelf(const Collective& collective) const {
   const ArrayView &to = collective.output, &from = collective.input;
   if (from.data == nullptr || to.data == nullptr || from.data == to.data) return absl::OkStatus();
@@ -185,7 +185,8 @@ void QueuedGroup::RunOne(Pending pending) {
   }
   log_.Finish(pending.log_number, result.ok());
   {
-    // Before the promise: whoever waited may close the group at once, and must not find it busy.
+    // Before the promise: a waiting thread may close the group at once, and must not find the group
+    // busy.
     absl::MutexLock lock(&mutex_);
     running_ = false;
   }

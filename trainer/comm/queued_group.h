@@ -1,8 +1,11 @@
-// What all process groups of this room share: launches are checked, logged and put into a queue, and the group's own
-// worker thread runs them strictly in launch order. The first failure is kept, given to every later operation, and told
-// to the peers. An implementation says how one collective runs and how peers learn of a failure.
-// A group of a device takes arrays that lie there: an operation waits, on the device, for what args.stream was given before.
-// Thread rule: one thread launches; Abort from any thread. A group of one rank has no worker and completes at once.
+// The common part of all process groups here. QueuedGroup checks and logs launches and queues them.
+// Its worker thread runs them strictly in launch order. QueuedGroup keeps the first failure, fails
+// every later operation with it, and tells the peers. A subclass defines how one collective runs
+// and how peers learn of a failure.
+// A device group takes arrays on its device. An operation waits, on the device, for earlier work on
+// args.stream.
+// Thread rule: one thread launches; Abort from any thread. A group of one rank has no worker and
+// completes at once.
 #pragma once
 
 #include <atomic>
@@ -40,24 +43,25 @@ class QueuedGroup : public ProcessGroup {
  protected:
   QueuedGroup(std::string name, int rank, int size, absl::Duration timeout, Device device = {});
 
-  // An implementation calls Open when it can run collectives and Close first thing in its destructor: what is not done
-  // by then is cancelled here and fails at the peers.
+  // A subclass calls Open once it can run collectives. It calls Close first in its destructor:
+  // Close cancels unfinished operations, which fail at the peers.
   void Open();
   void Close();
 
-  // Runs one operation on the worker thread: to its end, to `deadline`, or to a failure of the group.
+  // Runs one operation on the worker thread, until it ends, `deadline` passes, or the group fails.
   virtual absl::Status Run(const Collective& collective, absl::Time deadline) = 0;
-  // Tells all peers, and this rank's own waits, that the group has failed. The first reason of all ranks counts.
+  // Tells all peers, and this rank's own waits, that the group has failed. The first reason over
+  // all ranks counts.
   virtual void AbortPeers(const absl::Status& reason) = 0;
 
-  // The status with the group, this rank and the operation before its message: what Run's error becomes.
+  // Prepends the group, this rank and the operation to the status message of Run's error.
   absl::Status InContext(const Collective& collective, const absl::Status& status) const;
-  // DeadlineExceeded that says who is missing and what this rank did last.
+  // Returns DeadlineExceeded that names the missing ranks and this rank's last operations.
   absl::Status TimeoutError(const std::string& missing) const;
   absl::Status status() const;  // the first failure, or Ok
   absl::Duration timeout() const { return timeout_; }
   Device device() const { return device_; }
-  // Of the operation that runs, or ran last; worker thread.
+  // The timeout of the operation that runs or ran last. Worker thread only.
   absl::Duration running_timeout() const { return running_timeout_; }
 
  private:
@@ -81,7 +85,7 @@ class QueuedGroup : public ProcessGroup {
   const int size_;
   const absl::Duration timeout_;
   const Device device_;
-  absl::Duration running_timeout_;  // of the operation that runs; worker thread
+  absl::Duration running_timeout_;  // belongs to the operation that runs; worker thread
   FlightLog log_;
   uint64_t num_collectives_ = 0, num_messages_ = 0;  // launching thread
 

@@ -9,7 +9,8 @@ namespace tandem::comm {
 
 namespace {
 
-constexpr uint64_t kSplitTag = 0x73706c6974;  // a Split meets no other AllGather by mistake
+// Keeps a Split from matching another AllGather by mistake.
+constexpr uint64_t kSplitTag = 0x73706c6974;
 
 }  // namespace
 

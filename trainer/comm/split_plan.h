@@ -1,5 +1,6 @@
-// The agreements about sizes that groups make through a collective: who ends up where after a Split, and whether the
-// two ends of an AllToAllV pair mean the same number of elements. Shared by all implementations.
+// Agreements about sizes that groups reach through a collective: the ranks after a Split, and the
+// element counts of the two ends of an AllToAllV pair. All implementations share them.
+// Thread rule: that of the group.
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,10 +15,11 @@ struct SplitPlan {
   int size = 1;
 };
 
-// Collective over `group`: the ranks with this rank's color, ordered by (key, rank).
+// Returns the place of this rank among the ranks of its color, ordered by (key, rank). Collective
+// over `group`.
 absl::StatusOr<SplitPlan> PlanSplit(ProcessGroup& group, int color, int key, absl::Time deadline);
 
-// Internal, naming both, unless what one rank sends is what the other one expects.
+// Returns Internal, naming both ranks, unless `sent` equals `expected`.
 absl::Status CheckPairCount(int sender, int64_t sent, int receiver, int64_t expected);
 
 }  // namespace tandem::comm

@@ -1,5 +1,6 @@
-// The catalogue of a log: the ids 1 .. num_items, of which a model has a row each. The largest id decides its size, so
-// ids that are not numbered one after another make it larger than its items are many. Pure functions, any thread.
+// The catalogue of a log: the ids 1 .. num_items. A model has a row for each id. The largest id
+// decides the size, so ids with gaps make the catalogue larger than the number of its items.
+// Thread rule: pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +11,14 @@
 
 namespace tandem::data {
 
-// DataLoss where the largest id of the log at `path` makes a catalogue of mostly empty rows, so large that the memory is
-// worth a word: more than 64 MB, and more than 16 ids for each that occurs. `item_bytes` is what an id takes.
-// REQUIRES: the largest id decides num_items; a catalogue that the user gave is as large as the user says.
+// DataLoss if the catalogue of the log at `path` consists mostly of empty rows and wastes memory:
+// more than 64 MB, and more than 16 ids for each id that occurs. `item_bytes` is the size of an
+// id's row.
+// REQUIRES: the largest id decides num_items. A catalogue given by the user has the size that the
+// user says.
 absl::Status CheckDenseIds(const std::string& path, const Interactions& interactions, double item_bytes);
 
-// InvalidArgument where a catalogue needs more memory than this machine has.
+// InvalidArgument if a catalogue needs more memory than this machine has.
 absl::Status CheckCatalogueFits(uint64_t num_items, double item_bytes);
 
 }  // namespace tandem::data

@@ -23,7 +23,8 @@ int64_t CountOf(const IdCounts& counts, uint64_t id) {
   return found == counts.end() ? 0 : found->second;
 }
 
-// Occurrences per item; ranks one item among the whole catalogue without visiting it, by the sorted counts.
+// Occurrences per item. Ranks one item in the whole catalogue from the sorted counts, without
+// visiting the catalogue.
 class Popularity {
  public:
   explicit Popularity(const Interactions& log) : num_items_(static_cast<int64_t>(log.num_items)) {
@@ -57,7 +58,7 @@ class Popularity {
   std::vector<int64_t> sorted_;  // the counts of counted items, ascending
 };
 
-// How often each item directly followed each other.
+// How often each item directly followed each other item.
 class Transitions {
  public:
   explicit Transitions(const Interactions& log) {
@@ -87,8 +88,8 @@ TiedRank Among(absl::Span<const uint64_t> candidates, uint64_t target, const Sco
   return rank;
 }
 
-// full(target, history, seen) ranks among the catalogue, where `seen` is the history without the target;
-// sampled(target, history, candidates) among the candidates.
+// full(target, history, seen) ranks in the catalogue; `seen` is the history without the target.
+// sampled(target, history, candidates) ranks among the candidates.
 template <typename Full, typename Sampled>
 FloorRanks RankUsers(const Interactions& log, const Jagged* negatives, const Full& full, const Sampled& sampled) {
   TANDEM_CHECK(negatives == nullptr || negatives->size() == log.items.size());
@@ -105,8 +106,9 @@ FloorRanks RankUsers(const Interactions& log, const Jagged* negatives, const Ful
   return ranks;
 }
 
-// Orders by transition count, then popularity. An item that never followed the latest one ranks below all that did, so
-// the catalogue splits into the latest item's few successors and, by popularity, the rest.
+// Orders by transition count, then popularity. An item that never followed the latest item ranks
+// below all that did. So the catalogue splits into the latest item's few successors and the rest,
+// ordered by popularity.
 TiedRank TransitionRankAmongAll(uint64_t target, const IdCounts& after, const Popularity& popularity,
                                 const IdSet& seen) {
   const std::pair target_score(CountOf(after, target), popularity[target]);

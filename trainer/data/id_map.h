@@ -1,5 +1,5 @@
-// Numbers for ids that are any text: 1, 2, 3 and so on, in the order in which the ids first come. A model is trained on the
-// numbers; people read the ids. Invariant: numbers and ids are one to one.
+// Numbers for ids that may be any text: 1, 2, 3 and so on, in order of first appearance. A model is
+// trained on the numbers; people read the ids. Invariant: numbers and ids are one to one.
 // Thread rule: one thread adds; const methods from any thread.
 #pragma once
 
@@ -15,15 +15,16 @@ namespace tandem::data {
 
 class IdMap {
  public:
-  // The id's number, which is the next one if the id is new.
+  // Returns the id's number. A new id gets the next number.
   uint64_t Add(std::string_view id);
-  // 0 for an id that is not there.
+  // Returns 0 for an unknown id.
   uint64_t Find(std::string_view id) const;
   // REQUIRES: 1 <= number <= size().
   const std::string& IdOf(uint64_t number) const;
   uint64_t size() const { return ids_.size(); }
 
-  // One id a line, in the order of their numbers, and back. DataLoss where an id is empty or comes twice.
+  // Lines writes one id a line, in the order of their numbers; FromLines reads them. DataLoss if an
+  // id is empty or occurs twice.
   std::string Lines() const;
   static absl::StatusOr<IdMap> FromLines(std::string_view lines);
 

@@ -17,10 +17,11 @@ namespace {
 constexpr std::string_view kSequenceFormat = "user item item ...";
 constexpr std::string_view kPairFormat = "user item";
 
-// How the fields of a file become numbers.
+// Turns the fields of a file into numbers.
 class IdReader {
  public:
-  // `mapped` is null where the files have numbers, up to `catalogue_limit` if that is not 0.
+  // `mapped` is null if the files hold numbers. Numbers are at most `catalogue_limit`, unless that
+  // is 0.
   IdReader(uint64_t catalogue_limit, MappedIds* mapped) : catalogue_limit_(catalogue_limit), mapped_(mapped) {}
 
   absl::StatusOr<uint64_t> User(const LineReader& reader, const Field& field, std::string_view format) const {
@@ -63,12 +64,12 @@ struct SequenceRows {
   FileDigest source;
 };
 
-// Looks at a line whose fields are `user item item ...`.
+// Checks a line whose fields are `user item item ...`.
 using RowCheck = absl::FunctionRef<absl::Status(const LineReader& reader, uint64_t user, absl::Span<const uint64_t> items)>;
 
 absl::Status NoCheck(const LineReader&, uint64_t, absl::Span<const uint64_t>) { return absl::OkStatus(); }
 
-// The lines of the SEQUENCES format, which fixed negatives share.
+// Reads the lines of the SEQUENCES format, which fixed negatives share.
 absl::StatusOr<SequenceRows> ReadRows(const std::string& path, const IdReader& ids, RowCheck check) {
   ASSIGN_OR_RETURN(const std::string content, ReadFile(path));
   LineReader reader(path, content);
@@ -95,7 +96,7 @@ absl::StatusOr<SequenceRows> ReadRows(const std::string& path, const IdReader& i
   return rows;
 }
 
-// The catalogue's largest id.
+// The largest id of the catalogue.
 uint64_t CatalogueOf(const Jagged& items, uint64_t catalogue_limit, const MappedIds* ids) {
   if (ids != nullptr) return ids->items.size();
   return catalogue_limit != 0 ? catalogue_limit : *std::max_element(items.values.begin(), items.values.end());
@@ -118,7 +119,8 @@ Jagged GroupByUser(absl::Span<const Pair> pairs, int64_t num_users) {
   return grouped;
 }
 
-// Refuses what would count twice in a user's ranks, or against itself. `history` is empty for a user that is not in the log.
+// Refuses negatives that would count twice in a user's ranks, or against the user. `history` is
+// empty for a user outside the log.
 absl::Status CheckNegatives(const LineReader& reader, absl::Span<const uint64_t> negatives, absl::Span<const uint64_t> history) {
   const std::string user = Printable(reader.fields()[0].text);
   absl::flat_hash_map<uint64_t, int64_t> column_of_item;

@@ -1,6 +1,7 @@
-// Rows of different lengths in one flat array: the one jagged type for histories, multi-hot features and token streams
-// (core decision 2). A plain value; safe to read from many threads, to write from one.
+// Rows of different lengths in one flat array. One type serves histories, multi-hot features and
+// token streams, because all of them have this layout.
 // Invariant: offsets[0] == 0, offsets never decrease, offsets.back() == values.size().
+// Thread rule: a plain value; many threads may read, one may write.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 namespace tandem::data {
 namespace {
 
-// `!(other <= target)` is also true where either is NaN.
+// `!(other <= target)` is also true if either is NaN.
 bool IsHigher(float other, float target) { return !(other <= target); }
 
 }  // namespace
@@ -32,7 +32,8 @@ TiedRank TiedRankOf(absl::Span<const float> scores, uint64_t target, absl::Span<
   excluded.push_back(target);
   std::sort(excluded.begin(), excluded.end());
   excluded.erase(std::unique(excluded.begin(), excluded.end()), excluded.end());
-  // Counting everything and taking the few excluded back keeps the long loop free of look-ups.
+  // Counts everything and subtracts the few excluded ids, which keeps the long loop free of
+  // look-ups.
   TiedRank rank = TiedRankAmong(target_score, scores);
   for (const uint64_t id : excluded) {
     if (id >= scores.size()) break;
@@ -53,7 +54,7 @@ std::vector<uint64_t> TopIds(absl::Span<const float> scores, uint64_t target, ab
   for (const uint64_t id : seen) {
     if (id < scores.size() && id != target) excluded[id] = true;
   }
-  // NaN before all numbers, as IsHigher has it.
+  // NaN comes before all numbers, consistent with IsHigher.
   const auto better = [&](uint64_t a, uint64_t b) {
     const bool a_nan = std::isnan(scores[a]), b_nan = std::isnan(scores[b]);
     if (a_nan != b_nan) return a_nan;

@@ -11,7 +11,8 @@ namespace tandem::data {
 namespace {
 
 constexpr uint64_t kMaxAttempts = 1000;
-constexpr uint64_t kAttemptStride = 1024;  // element numbers reserved per target; more than kMaxAttempts
+// Element numbers reserved per target; more than kMaxAttempts.
+constexpr uint64_t kAttemptStride = 1024;
 
 absl::Span<const uint64_t> Tail(absl::Span<const uint64_t> items, size_t length) {
   return items.subspan(items.size() - std::min(items.size(), length));
@@ -62,7 +63,8 @@ std::vector<int64_t> SequenceSampler::BatchUsers(int64_t epoch, int64_t batch_in
   if (shuffle.epoch != epoch) {
     shuffle.users = train_users_;
     const RandomKey key{options_.seed, StableHash("shuffle")};
-    for (uint64_t i = shuffle.users.size(); i > 1; --i) {  // Fisher and Yates, in Durstenfeld's form
+    // Fisher and Yates, in Durstenfeld's form.
+    for (uint64_t i = shuffle.users.size(); i > 1; --i) {
       std::swap(shuffle.users[i - 1], shuffle.users[RandomBelow(key, static_cast<uint64_t>(epoch), i, i)]);
     }
     shuffle.epoch = epoch;
@@ -114,7 +116,8 @@ void SequenceSampler::AppendTargets(int64_t epoch, int64_t user, SequenceBatch& 
 uint64_t SequenceSampler::Negative(int64_t epoch, int64_t user, int64_t place, uint64_t target) const {
   const RandomKey key{options_.seed, StableHash("negatives")};
   const uint64_t step = static_cast<uint64_t>(epoch), num_items = interactions_->num_items;
-  // The target's place in the whole log stands for (user, place): each has its own run of element numbers.
+  // The target's place in the whole log stands for (user, place), so each has its own run of
+  // element numbers.
   const uint64_t first = static_cast<uint64_t>(interactions_->items.offsets[user] + place) * kAttemptStride;
   const absl::Span<const uint64_t> seen = seen_.row(user);
   const uint64_t attempts = seen.size() < num_items ? kMaxAttempts : 0;
@@ -122,7 +125,7 @@ uint64_t SequenceSampler::Negative(int64_t epoch, int64_t user, int64_t place, u
     const uint64_t id = 1 + RandomBelow(key, step, first + attempt, num_items);
     if (!std::binary_search(seen.begin(), seen.end(), id)) return id;
   }
-  // The user has (nearly) everything: any other item than the target is a better negative than none.
+  // The user has (nearly) all items: any item other than the target is a better negative than none.
   if (num_items < 2) return target;
   const uint64_t id = 1 + RandomBelow(key, step, first + kMaxAttempts, num_items - 1);
   return id < target ? id : id + 1;

@@ -1,8 +1,10 @@
-// Batches for sequential recommendation, leave-one-out: of each user's items the last is the test target, the one before
-// it the validation target, and items[:-3] -> items[1:-2] the training pairs (the recipe of S3-Rec's SASRec: Zhou et al.,
-// "S3-Rec", CIKM 2020). Users with fewer than 4 items have no training pair, with fewer than 3 are not evaluated.
-// Invariant: order, negatives and row_index depend on (seed, epoch, user, place) alone; replicas and parts only cut.
-// Thread rule: every const method may be called from many threads at once.
+// Batches for sequential recommendation, leave-one-out. Of each user's items the last is the test
+// target and the one before it the validation target. The training pairs are items[:-3] ->
+// items[1:-2] (the recipe of S3-Rec's SASRec: Zhou et al., "S3-Rec", CIKM 2020). Users with fewer
+// than 4 items have no training pair; with fewer than 3 they are not evaluated.
+// Invariant: order, negatives and row_index depend on (seed, epoch, user, place) alone. Replicas
+// and parts only cut the batch.
+// Thread rule: const methods from any number of threads at once.
 #pragma once
 
 #include <array>
@@ -16,8 +18,9 @@
 
 namespace tandem::data {
 
-// B samples packed without padding; sample b owns [offsets[b], offsets[b + 1]) of the T tokens. "Global" numbers speak of
-// the whole batch over all replicas and parts, so that they are the same however it is cut.
+// B samples packed without padding; sample b owns [offsets[b], offsets[b + 1]) of the T tokens.
+// "Global" numbers refer to the whole batch over all replicas and parts, so they do not depend on
+// the cut.
 struct SequenceBatch {
   int64_t first_sample = 0;          // global number of local sample 0
   std::vector<int64_t> users;        // [B] user index
@@ -42,32 +45,36 @@ class SequenceSampler {
     uint64_t seed = 0;
     int batch_size = 256;  // global: samples of one optimizer step over all replicas
     int max_length = 50;
-    bool sample_negatives = true;  // one uniform negative per target, outside the user's whole history
+    // One uniform negative per target, outside the user's whole history.
+    bool sample_negatives = true;
   };
 
-  // REQUIRES: `interactions` outlives the sampler and does not change; batch_size and max_length are positive.
+  // REQUIRES: `interactions` outlives the sampler and does not change; batch_size and max_length
+  // are positive.
   SequenceSampler(const Interactions* interactions, Options options);
 
-  // Users with a training pair, divided by batch_size, rounded up: the last batch may be short.
+  // The users with a training pair, divided by batch_size, rounded up: the last batch may be short.
   int64_t steps_per_epoch() const;
   int64_t num_train_users() const { return static_cast<int64_t>(train_users_.size()); }
 
-  // The share of the global batch that batch_share.h cuts; an empty share is an empty batch.
+  // The share of the global batch that batch_share.h cuts. An empty share is an empty batch.
   SequenceBatch TrainBatch(int64_t epoch, int64_t batch_in_epoch, int replica, int num_replicas, int part = 0,
                            int num_parts = 1) const;
 
-  // Evaluated users are numbered 0..num_eval_users()-1 in the log's order; EvalUser gives the user index. The other
-  // methods take a user index, as SequenceBatch::users holds it.
+  // Evaluated users are numbered 0..num_eval_users()-1 in the log's order. EvalUser returns the
+  // user index of such a number. The other methods take a user index, as in SequenceBatch::users.
   int64_t num_eval_users() const { return static_cast<int64_t>(eval_users_.size()); }
   int64_t EvalUser(int64_t number) const { return eval_users_[number]; }
 
-  // Evaluated users number begin..end-1: the last max_length items before the split's target. No targets or negatives.
+  // The evaluated users number begin..end-1. Inputs are the last max_length items before the
+  // split's target. Has no targets or negatives.
   SequenceBatch EvalBatch(Split split, int64_t begin, int64_t end) const;
   uint64_t EvalTarget(Split split, int64_t user) const;
-  // All items before the target, oldest first; for TEST they include the validation item.
+  // All items before the target, oldest first. For TEST they include the validation item.
   absl::Span<const uint64_t> History(Split split, int64_t user) const;
 
-  // `count` uniform ids, shared by a whole step's targets (sampled softmax); from (seed, step) alone.
+  // `count` uniform ids, shared by all targets of a step (sampled softmax). Depends on (seed, step)
+  // alone.
   std::vector<uint64_t> SharedNegatives(int64_t step, int count) const;
 
  private:
@@ -86,9 +93,11 @@ class SequenceSampler {
   Options options_;
   std::vector<int64_t> train_users_;
   std::vector<int64_t> eval_users_;
-  Jagged seen_;  // each user's whole history, sorted and without duplicates; empty without sample_negatives
+  // Each user's whole history, sorted and without duplicates; empty without sample_negatives.
+  Jagged seen_;
   mutable absl::Mutex mutex_;
-  // This epoch's and the neighbour's order, by epoch % 2: a loader that runs ahead must not evict the current one.
+  // The orders of the current epoch and its neighbour, by epoch % 2. A loader that runs ahead must
+  // not evict the current order.
   mutable std::array<Shuffle, 2> shuffles_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,7 @@
-// The symbols of a text one after another, the same for any writer's system: a byte-order mark at the start is dropped,
-// CR and CRLF become LF. Decoding is strict (kernels/base/utf8.h). Thread rule: one thread per reader.
+// Reads the symbols of a text one after another, in the same form for every system: it drops a
+// byte-order mark at the start and turns CR and CRLF into LF. Decoding is strict
+// (kernels/base/utf8.h).
+// Thread rule: one thread per reader.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +16,13 @@ class SymbolReader {
   // REQUIRES: `text` outlives the reader.
   explicit SymbolReader(std::string_view text);
 
-  // None at the end of the text and at a fault.
+  // Returns nothing at the end of the text and at a fault.
   std::optional<char32_t> Next();
 
-  // "invalid UTF-8 at byte offset N: why (0xAB 0xCD)", or empty. Offsets count from 0, with the byte-order mark.
+  // "invalid UTF-8 at byte offset N: why (0xAB 0xCD)", or empty. Offsets count from 0 and include
+  // the byte-order mark.
   const std::string& fault() const { return fault_; }
-  // Lines that have begun; they end with LF, CR or CRLF.
+  // The number of lines that have begun. Lines end with LF, CR or CRLF.
   int64_t line() const { return line_; }
 
  private:

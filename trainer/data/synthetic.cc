@@ -16,7 +16,8 @@
 namespace tandem::data {
 namespace {
 
-// One stream of numbers of the generator: a name and a step (an item, a user) number the draws 0, 1, 2, ...
+// One stream of the generator's numbers. A name and a step (an item, a user) identify it; draws are
+// numbered 0, 1, 2, ...
 class Draws {
  public:
   Draws(uint64_t seed, std::string_view name, uint64_t step) : key_{seed, StableHash(name)}, step_(step) {}
@@ -30,7 +31,8 @@ class Draws {
   uint64_t next_ = 0;
 };
 
-// The true distribution. Ids are 1..items; row `id - 1` of a successor table holds that item's successors.
+// The true distribution. Ids are 1..items. Row `id - 1` of a successor table holds the successors
+// of `id`.
 class Planted {
  public:
   explicit Planted(const SyntheticOptions& options) : options_(options) {
@@ -43,9 +45,10 @@ class Planted {
     for (double& weight : weights_) weight /= sum;
   }
 
-  // The next item of a user with this history: draws from the mixture until the item is new.
+  // Draws the next item of a user with this history from the mixture, until the item is new.
   uint64_t DrawNext(absl::Span<const uint64_t> history, Draws& draws) const {
-    constexpr int kMaxAttempts = 1 << 20;  // unseen items hold a share of percents, so this is never reached
+    // Unseen items keep a share of percents, so this is never reached.
+    constexpr int kMaxAttempts = 1 << 20;
     for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
       const uint64_t id = DrawMixture(history, draws);
       if (std::find(history.begin(), history.end(), id) == history.end()) return id;
@@ -67,7 +70,8 @@ class Planted {
   }
 
  private:
-  // A random permutation of the ids gets the masses 1 / rank^exponent, so that an id says nothing of its popularity.
+  // A random permutation of the ids gets the masses 1 / rank^exponent, so an id says nothing about
+  // its popularity.
   void PlantZipf() {
     std::vector<int> order(options_.items);
     std::iota(order.begin(), order.end(), 0);
@@ -83,7 +87,7 @@ class Planted {
     std::partial_sum(zipf_.begin(), zipf_.end(), cumulative_zipf_.begin());
   }
 
-  // Distinct successors, none of them the item itself.
+  // Chooses distinct successors, none of them the item itself.
   void PlantSuccessors(std::string_view name, Jagged& table) const {
     for (uint64_t id = 1; id <= static_cast<uint64_t>(options_.items); ++id) {
       Draws draws(options_.seed, name, id);
@@ -96,7 +100,8 @@ class Planted {
     }
   }
 
-  // Components whose lag the history does not reach are left out, their share spread over the others.
+  // Leaves out components whose lag the history does not reach, and spreads their share over the
+  // others.
   uint64_t DrawMixture(absl::Span<const uint64_t> history, Draws& draws) const {
     const double lag1 = history.empty() ? 0.0 : options_.lag1, lag2 = history.size() < 2 ? 0.0 : options_.lag2;
     const double u = draws.Unit() * (lag1 + lag2 + options_.popularity);
@@ -132,8 +137,8 @@ class Planted {
   Jagged lag1_, lag2_;                          // [items] rows of `successors` ids
 };
 
-// Adds the expected metrics of ranking by the true probabilities: the k-th best item is the target with its own
-// probability. Items of equal probability may stand in any order.
+// Adds the expected metrics of ranking by the true probabilities: the k-th best item is the target
+// with its own probability. Items of equal probability may be in any order.
 void AddReachable(std::vector<double> p, RankingMetrics& sum) {
   std::sort(p.begin(), p.end(), std::greater<double>());
   for (size_t k = 0; k < p.size() && p[k] > 0; ++k) AddRank(static_cast<double>(k + 1), p[k], sum);

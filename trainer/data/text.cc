@@ -44,7 +44,7 @@ absl::Status CheckLength(const std::string& path, std::string_view part, size_t 
 
 }  // namespace
 
-// The bytes are decoded three times, which costs less than keeping four bytes for each symbol.
+// Decodes the bytes three times, which costs less than keeping four bytes for each symbol.
 absl::StatusOr<Text> ReadText(const std::string& path, double train_fraction, int64_t max_length) {
   TANDEM_CHECK(0 < train_fraction && train_fraction < 1) << train_fraction;
   ASSIGN_OR_RETURN(const std::string content, ReadFile(path));

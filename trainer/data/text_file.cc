@@ -23,7 +23,7 @@ absl::Status FileError(const std::string& path, std::string_view message) {
   return absl::DataLossError(absl::StrCat(Printable(path), ": ", std::string(message)));
 }
 
-// Shortened, not within a character, and escaped.
+// Shortens at a character boundary, and escapes.
 std::string Quoted(std::string_view text) {
   size_t shown = std::min<size_t>(text.size(), 40);
   while (shown > 0 && shown < text.size() && (static_cast<unsigned char>(text[shown]) & 0xC0) == 0x80) --shown;
@@ -39,7 +39,8 @@ bool IsBlank(char c) { return c == ' ' || c == '\t'; }
 }  // namespace
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  // O_NONBLOCK: opening a pipe without a writer must not wait for ever. It changes nothing for regular files.
+  // O_NONBLOCK: opening a pipe without a writer must not wait forever. The flag changes nothing for
+  // regular files.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(Printable(path), ": No such file"));

@@ -1,6 +1,8 @@
-// A whole text file in memory and its lines cut into fields, with the place of each kept for error messages: the bottom
-// of every reader in this room. Thread rule: one thread per LineReader.
-// Invariant: fields point into the file's bytes; every error names PATH, and PATH:LINE where there is a line.
+// A whole text file in memory, cut into lines and fields. Each field keeps its place for error
+// messages. All readers of this folder use it.
+// Invariant: fields point into the file's bytes; every error names PATH, and PATH:LINE if there is
+// a line.
+// Thread rule: one thread per LineReader.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +18,14 @@ namespace tandem::data {
 
 inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
 
-// NotFound where the file does not exist; DataLoss where it is no regular file, cannot be read or is empty.
+// NotFound if the file does not exist. DataLoss if it is not a regular file, cannot be read or is
+// empty.
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 
-// What tells two files apart whose names are the same.
+// The digest tells apart two files of the same name.
 FileDigest DigestOf(std::string_view content);
 
-// A run of bytes without blanks. Columns count bytes from 1, as compilers and editors do.
+// A run of bytes without blanks. Columns count bytes from 1, like compilers and editors.
 struct Field {
   std::string_view text;
   int64_t column = 0;
@@ -30,23 +33,25 @@ struct Field {
 
 class LineReader {
  public:
-  // REQUIRES: `content` outlives the reader. A UTF-8 byte-order mark at its start is skipped.
+  // Skips a UTF-8 byte-order mark at the start of `content`.
+  // REQUIRES: `content` outlives the reader.
   LineReader(const std::string& path, std::string_view content);
 
-  // Cuts the next line that is not blank into fields(); false at the end of the file.
+  // Cuts the next line that is not blank into fields(). Returns false at the end of the file.
   absl::StatusOr<bool> Next();
 
   const std::vector<Field>& fields() const { return fields_; }
   int64_t line_number() const { return line_number_; }
 
-  // DataLoss "PATH:LINE: message".
+  // Returns DataLoss "PATH:LINE: message".
   absl::Status Error(std::string_view message) const;
-  // Error of the form "expected `format`, found `text` at column N".
+  // Returns the error "expected `format`, found `text` at column N".
   absl::Status Unexpected(std::string_view format, const Field& found) const;
-  // Error of the form "expected `format`, found the end of the line".
+  // Returns the error "expected `format`, found the end of the line".
   absl::Status UnexpectedEnd(std::string_view format) const;
 
-  // Parses a decimal id. `noun` names it in errors about its sign and size; `format` in all others.
+  // Parses a decimal id. Errors about its sign and size name it `noun`; all other errors show
+  // `format`.
   absl::StatusOr<uint64_t> ParseId(const Field& field, std::string_view noun, std::string_view format) const;
 
  private:

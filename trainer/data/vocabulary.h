@@ -1,5 +1,6 @@
-// The symbols that a language model of characters knows, numbered from 0, and the way from text to numbers and back.
-// A value; safe to read from many threads. Invariant: no symbol twice, so numbers and symbols are one to one.
+// The symbols that a character language model knows, numbered from 0. Converts text to numbers and
+// back. Invariant: no symbol occurs twice, so numbers and symbols are one to one.
+// Thread rule: a value; many threads may read.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,8 @@ namespace tandem::data {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  // `symbols` as Symbols() gives them: UTF-8, in the order of their numbers. DataLoss where they are no vocabulary.
+  // `symbols` is in the form of Symbols(): UTF-8, in the order of their numbers. DataLoss if it is
+  // not a vocabulary.
   static absl::StatusOr<Vocabulary> FromSymbols(std::string_view symbols);
   // REQUIRES: no symbol twice.
   explicit Vocabulary(std::u32string symbols);
@@ -26,12 +28,13 @@ class Vocabulary {
   std::string Symbols() const;
   std::optional<int32_t> Find(char32_t symbol) const;
 
-  // Text as ReadText reads a file: no byte-order mark, line ends are LF. Unknown symbols are left out and counted.
+  // A text encoded like a file of ReadText: no byte-order mark, line ends are LF. Unknown symbols
+  // are left out and counted.
   struct Encoded {
     std::vector<int64_t> numbers;
     int64_t num_unseen = 0;
   };
-  // InvalidArgument where `text` is not UTF-8.
+  // InvalidArgument if `text` is not UTF-8.
   absl::StatusOr<Encoded> Encode(std::string_view text) const;
   // REQUIRES: numbers in [0, size()).
   std::string Decode(absl::Span<const int64_t> numbers) const;

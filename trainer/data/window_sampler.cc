@@ -21,7 +21,8 @@ int64_t WindowSampler::steps_per_epoch() const {
 WindowBatch WindowSampler::TrainBatch(int64_t step, int replica, int num_replicas, int part, int num_parts) const {
   const BatchShare share = ShareOf(options_.batch_size, replica, num_replicas, part, num_parts);
   const RandomKey key{options_.seed, StableHash("windows")};
-  const uint64_t num_starts = text_->train.size() - options_.max_length;  // the last window's last target is the last symbol
+  // The last window's last target is the last symbol.
+  const uint64_t num_starts = text_->train.size() - options_.max_length;
   WindowBatch batch;
   batch.first_sample = share.begin;
   batch.global_samples = options_.batch_size;

@@ -1,8 +1,9 @@
-// Batches for language models: windows of max_length symbols, each with the symbols that follow as targets. Training
-// windows start anywhere, uniformly and with replacement; validation windows lie side by side, and what is left at the
-// end, too short for a window, is dropped.
-// Invariant: a window and its row_index depend on (seed, step, place in the global batch) alone; replicas and parts only
-// cut. Thread rule: every method may be called from many threads at once.
+// Batches for language models: windows of max_length symbols, each with the following symbols as
+// targets. Training windows start anywhere, uniformly and with replacement. Validation windows lie
+// side by side; a rest at the end that is too short for a window is dropped.
+// Invariant: a window and its row_index depend on (seed, step, place in the global batch) alone.
+// Replicas and parts only cut the batch.
+// Thread rule: every method from any number of threads at once.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace tandem::data {
 
-// B windows packed one after another, T = B * max_length. "Global" numbers speak of the whole batch over all replicas and
-// parts.
+// B windows packed one after another, T = B * max_length. "Global" numbers refer to the whole batch
+// over all replicas and parts.
 struct WindowBatch {
   int64_t first_sample = 0;         // global number of local window 0
   std::vector<int64_t> offsets{0};  // [B + 1]
@@ -37,13 +38,15 @@ class WindowSampler {
     int max_length = 256;
   };
 
-  // REQUIRES: `text` outlives the sampler, does not change and was read with this max_length; options are positive.
+  // REQUIRES: `text` outlives the sampler, does not change and was read with this max_length;
+  // options are positive.
   WindowSampler(const Text* text, Options options);
 
-  // Steps that draw as many symbols as the training part has, rounded up: what counts as an epoch.
+  // The steps of an epoch: as many as draw the number of symbols in the training part, rounded up.
   int64_t steps_per_epoch() const;
 
-  // The share that batch_share.h cuts from the windows of optimizer step `step`; an empty share is an empty batch.
+  // The share of the windows of optimizer step `step` that batch_share.h cuts. An empty share is an
+  // empty batch.
   WindowBatch TrainBatch(int64_t step, int replica, int num_replicas, int part = 0, int num_parts = 1) const;
 
   int64_t num_eval_windows() const;

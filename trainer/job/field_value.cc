@@ -30,7 +30,8 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// The largest number of a real field: most are used as f32, where more is an infinity.
+// The largest allowed value of a real field. Most are used as f32, where a larger value is an
+// infinity.
 constexpr double kMostReal = std::numeric_limits<float>::max();
 
 std::vector<std::string> FieldNames(const Descriptor* type) {
@@ -39,7 +40,8 @@ std::vector<std::string> FieldNames(const Descriptor* type) {
   return names;
 }
 
-// The path of the field inside `type` whose own name is closest to `name`. Types may contain themselves, hence the depth.
+// The path of the field inside `type` whose own name is closest to `name`. The depth is limited,
+// because types may contain themselves.
 std::string NearestInside(const Descriptor* type, const std::string& prefix, std::string_view name, int depth,
                           int* best_distance) {
   std::string best;
@@ -62,13 +64,13 @@ std::string Found(const WrittenValue& value) {
   return absl::StrCat("found ", value.text.empty() ? "nothing" : Printable(value.text));
 }
 
-// 010 is 8 in text format and 10 to most readers.
+// True for a number with a leading zero: 010 is 8 in text format and 10 to most readers.
 bool HasLeadingZero(std::string_view text) {
   if (!text.empty() && text[0] == '-') text.remove_prefix(1);
   return text.size() > 1 && text[0] == '0' && absl::ascii_isdigit(text[1]);
 }
 
-// Decimal or 0x...; nothing if it is not a whole number of at most `high`.
+// Parses decimal or 0x...; returns nothing unless it is a whole number of at most `high`.
 std::optional<uint64_t> ParseMagnitude(std::string_view digits, uint64_t high) {
   if (digits.empty() || !absl::ascii_isdigit(digits[0]) || HasLeadingZero(digits)) return std::nullopt;
   const std::string text(digits);
@@ -99,10 +101,10 @@ std::optional<bool> ParseBool(std::string_view text) {
   return std::nullopt;
 }
 
-// A first value of this name stands for an absent field.
+// A first value with this ending stands for an absent field.
 bool IsUnspecified(const std::string& name) { return absl::EndsWith(name, "UNSPECIFIED"); }
 
-// The names a user may choose.
+// The names that a user may choose.
 std::vector<std::string> EnumNames(const EnumDescriptor* type) {
   std::vector<std::string> names;
   for (int i = 0; i < type->value_count(); ++i) {

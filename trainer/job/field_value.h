@@ -1,5 +1,6 @@
-// One written value into one field of a message, and the sentence that says why not. Shared by job files and --set, so
-// that both know the same words.
+// Puts one written value into one field of a message, or says why the value is wrong. Job files and
+// --set share this code, so both accept the same words.
+// Thread rule: free functions.
 #pragma once
 
 #include <string>
@@ -19,15 +20,17 @@ struct WrittenValue {
   bool argument = false;  // from the command line, where strings have no quotes
 };
 
-// Sets (or, for a list, adds) `field`. Returns "" or what the field takes and what was found, naming the field `path`.
+// Sets `field`, or adds to it if it is a list. Returns "", or a sentence with the allowed and the
+// found value that names the field `path`.
 // REQUIRES: the field is not a message.
 std::string AssignScalar(const std::string& path, const google::protobuf::FieldDescriptor* field, const WrittenValue& value,
                          google::protobuf::Message* message);
 
-// What kind of value the field takes: "a whole number", "true or false", ...
+// The kind of value that the field takes: "a whole number", "true or false", ...
 std::string TakesWhat(const google::protobuf::FieldDescriptor* field);
 
-// `unknown field "batch_sise" in Train; did you mean "batch_size"?`, or where a field of that name is, or what there is.
+// `unknown field "batch_sise" in Train; did you mean "batch_size"?`. Without a close name, says
+// where a field of that name is, or which fields there are.
 std::string UnknownField(const google::protobuf::Descriptor* type, std::string_view name);
 
 }  // namespace tandem

@@ -29,7 +29,7 @@ absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return absl::InvalidArgumentError(absl::StrCat("job file ", path, ": ", std::strerror(errno)));
   std::ostringstream text;
-  // An empty file sets failbit on `text`, which is no error of the file.
+  // An empty file sets failbit on `text`, which is not an error of the file.
   text << file.rdbuf();
   if (file.bad()) return absl::InvalidArgumentError(absl::StrCat("job file ", path, ": cannot be read"));
   return text.str();
@@ -48,7 +48,7 @@ absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path, c
   TextReader reader(path, &job);
   const bool whole = reader.Read(text);
   for (const std::string& assignment : sets) reader.Set(assignment);
-  // After a syntax error the rest of the file is unknown: what seems to be missing may well be there.
+  // After a syntax error the rest of the file is unknown: a field that seems missing may be there.
   if (whole) CheckJob(job, options.num_trainers, &reader);
   if (!reader.errors().empty()) return absl::InvalidArgumentError(absl::StrJoin(reader.errors(), "\n"));
   ResolveJob(std::filesystem::path(path).stem().string(), options.num_trainers, &job);

@@ -1,7 +1,8 @@
-// Loading a job: text format in, one validated Job with every default filled in out. The rest of the program reads values
-// only and never asks whether a field was given. Everything wrong with a file and its --set assignments is reported at
-// once, one line per error: place, what was found, what is allowed.
-// Free functions without state; any thread.
+// Loads a job: reads text format and returns one validated Job with every default filled in. The
+// rest of the program only reads values and never asks whether a field was given. All errors in a
+// file and its --set assignments are reported at once, one line per error: place, found value,
+// allowed values.
+// Thread rule: free functions without state; any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,25 @@ namespace tandem {
 class Job;  // proto/job.pb.h
 
 struct LoadOptions {
-  int num_trainers = 0;  // what parallel.dp must equal; 0: the layout does not matter (eval) and dp may be anything
+  // The value that parallel.dp must have. 0: the layout does not matter (eval) and dp may be
+  // anything.
+  int num_trainers = 0;
 };
 
-// Reads the job file at `path`, applies `sets` ("train.batch_size=64", "tables[item].dim=8") in order, checks the limits of
-// job.proto and fills in its defaults. Three of them need the data and stay 0: data.num_items, optimizer.schedule_steps and
-// train.max_steps. Everything wrong is InvalidArgument (exit code 2).
+// Reads the job file at `path`, applies `sets` ("train.batch_size=64", "tables[item].dim=8") in
+// order, checks the limits of job.proto and fills in its defaults. Three fields need the data and
+// stay 0: data.num_items, optimizer.schedule_steps and train.max_steps. Every error is
+// InvalidArgument (exit code 2).
 absl::StatusOr<Job> LoadJob(const std::string& path, const std::vector<std::string>& sets, const LoadOptions& options);
 
-// The same for a job whose text did not come from a file; `path` is its name in errors.
+// Like LoadJob, for a job whose text does not come from a file. `path` is the job's name in errors.
 absl::StatusOr<Job> ParseJob(const std::string& text, const std::string& path, const std::vector<std::string>& sets,
                              const LoadOptions& options);
 
-// Equal for jobs that are equal but for their name; stable across processes and machines.
+// Equal for jobs that differ only in their name. Stable across processes and machines.
 uint64_t JobFingerprint(const Job& job);
 
-// The job in text format, as LoadJob reads it.
+// The job in text format, readable by LoadJob.
 std::string DumpJob(const Job& job);
 
 }  // namespace tandem

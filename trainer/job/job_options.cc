@@ -151,7 +151,7 @@ TableSpec::NonFinite NonFiniteOf(Table::NonFinite policy) {
   }
 }
 
-// How a table's rows are updated.
+// Sets how a table's rows are updated.
 void SetUpdates(const Optimizer& optimizer, const Table& table, TableSpec* spec) {
   spec->set_optimizer(SparseKind(table.optimizer()));
   spec->set_mode(ModeOf(table.mode()));
@@ -235,7 +235,8 @@ ConsistencySpec ConsistencyOf(const Job& job) {
     case SSP: spec.set_mode(ConsistencySpec::SSP); break;
     case ASP: spec.set_mode(ConsistencySpec::ASP); break;
     case PERMIT: spec.set_mode(ConsistencySpec::PERMIT); break;
-    case ROW_BOUND: case GEO: spec.set_mode(ConsistencySpec::ASP); break;  // the rest is the client's
+    // The client does the rest.
+    case ROW_BOUND: case GEO: spec.set_mode(ConsistencySpec::ASP); break;
     default: spec.set_mode(ConsistencySpec::BSP);
   }
   spec.set_staleness(static_cast<uint32_t>(job.ps().staleness()));

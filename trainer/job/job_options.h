@@ -1,4 +1,6 @@
-// A resolved job (all defaults filled in) as the options of models, optimizers and tables.
+// Translates a resolved job (all defaults filled in) into the options of models, optimizers and
+// tables.
+// Thread rule: free functions.
 #pragma once
 
 #include <vector>
@@ -14,27 +16,29 @@
 
 namespace tandem::job {
 
-// Where trainer `place` of this machine's `num_trainers` computes: on a GPU of its own if the job says nothing and there are enough for
-// all; trainers share GPUs if the job wants CUDA and there are too few. InvalidArgument says why there is none.
+// The device of trainer `place` among this machine's `num_trainers` trainers. If the job says
+// nothing and every trainer can have a GPU of its own, the device is a GPU. If the job asks for
+// CUDA and GPUs are too few, trainers share GPUs. InvalidArgument says why there is no device.
 struct ComputePlace {
   Device device;
   bool shared = false;  // another trainer computes on the same GPU
 };
 absl::StatusOr<ComputePlace> DeviceOf(const Job& job, int place, int num_trainers);
-// The device's process group, over `host`, of several replicas. Collective.
+// Makes the process group of the device, over `host`, for several replicas. Collective.
 absl::StatusOr<comm::DeviceGroup> MakeDeviceGroup(const Job& job, const ComputePlace& place, comm::ProcessGroup* host, rpc::Store* store);
 models::SequenceRecOptions SequenceRecOptionsOf(const Job& job);
 models::GptOptions GptOptionsOf(const Job& job, int64_t vocabulary_size);
 optim::DenseOptions DenseOptionsOf(const Job& job);
-// `total_steps` is the job's last step, where schedules end unless the job says otherwise.
+// `total_steps` is the job's last step. Schedules end there unless the job says otherwise.
 sparse::StepOptimizer::Options DistOptionsOf(const Job& job, int64_t total_steps);
-// The rows that parameter servers hold; tables are numbered 1, 2, ... in the order of the job.
+// The tables on parameter servers, numbered 1, 2, ... in the order of the job.
 std::vector<TableSpec> TableSpecsOf(const Job& job);
-// The tables of served parameters, numbered behind them, those without weight decay first; none if nothing is served.
+// The tables of served parameters, numbered after the job's tables, tables without weight decay
+// first. Empty if nothing is served.
 std::vector<TableSpec> DenseTableSpecsOf(const Job& job);
-// How far apart trainers may be, as parameter servers know it.
+// How far apart trainers may be, as parameter servers express it.
 ConsistencySpec ConsistencyOf(const Job& job);
-// The steps of the whole job.
+// The number of steps of the whole job.
 int64_t TotalSteps(const Job& job, int64_t steps_per_epoch);
 
 }  // namespace tandem::job

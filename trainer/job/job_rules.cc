@@ -20,7 +20,7 @@ constexpr double kDefaultLearningRate = 1e-3;
 
 int DimOf(const Table& table) { return table.has_dim() ? table.dim() : kDefaultTableDim; }
 
-// The optimizer that a table without one has: AdamW without decay is Adam.
+// The optimizer of a table that names none. AdamW without decay is Adam.
 OptimizerKind DefaultTableOptimizer(const Optimizer& optimizer, const Table& table) {
   if (optimizer.kind() == OPTIMIZER_UNSPECIFIED) return ADAM;
   return optimizer.kind() == ADAMW && table.weight_decay() == 0 ? ADAM : optimizer.kind();
@@ -43,7 +43,7 @@ void CheckTableMode(const Job& job, const Table& table, OptimizerKind kind, cons
   }
 }
 
-// The numbers of the table's optimizer, its mode and what it does with bad gradients.
+// Checks the numbers of the table's optimizer, its mode and its policy for bad gradients.
 void CheckTableUpdates(const Job& job, const Table& table, const std::string& path, Limits* limits) {
   const OptimizerKind kind =
       table.optimizer() == OPTIMIZER_UNSPECIFIED ? DefaultTableOptimizer(job.optimizer(), table) : table.optimizer();
@@ -120,7 +120,7 @@ void CheckSequenceRec(const Job& job, Limits* limits) {
   }
 }
 
-// Token rows on parameter servers if the job says so or describes their table.
+// Token rows are on parameter servers if the job says so or describes their table.
 bool TokensAreServed(const Job& job) {
   return job.placement() == Job::PS || (job.placement() == Job::PLACEMENT_UNSPECIFIED && job.tables_size() > 0);
 }
@@ -226,20 +226,20 @@ void CheckOptimizer(const Optimizer& optimizer, Limits* limits) {
 }
 
 void CheckParameters(const Job& job, Limits* limits) {
-  // A trainer that keeps copies of rows keeps them of ids that come again now and then, not of a whole model.
+  // A trainer that keeps copies of rows keeps them for ids that recur, not for a whole model.
   const bool keeps_rows = job.ps().consistency() == GEO || job.ps().consistency() == ROW_BOUND || job.ps().cache_rows() > 0;
   bool served = false;
   for (int i = 0; i < job.parameters_size(); ++i) {
     const std::string path = absl::StrCat("parameters[", i, "]");
     if (job.parameters(i).match().empty()) limits->Fail(path + ".match", absl::StrCat(path, ".match is required"));
     if (job.parameters(i).placement() != Job::PS || served) continue;
-    served = true;  // what follows is said once
+    served = true;  // the errors below appear once
     if (job.device() == CUDA) limits->Refuse(path + ".placement", "PS", "REPLICATED with device CUDA");
     if (keeps_rows) limits->Refuse(path + ".placement", "PS", "REPLICATED with ps.consistency GEO or ROW_BOUND, or ps.cache_rows");
   }
 }
 
-// The longest bound of SSP, and the most steps that PERMIT keeps rows and batches of.
+// The longest bound of SSP, and the most steps for which PERMIT keeps rows and batches.
 constexpr int kMaxStaleness = 1000, kMaxPermits = 64;
 constexpr int kDefaultPermits = 2;
 
@@ -275,7 +275,7 @@ void CheckMergedPushes(const Job& job, Limits* limits) {
 constexpr int kMaxGeoSteps = 10000, kMaxReadBound = 1000000, kMaxWriteBound = 1000, kMaxCacheRows = 1 << 30;
 constexpr int kDefaultGeoSteps = 10, kDefaultCacheRows = 65536;
 
-// What a trainer may keep of the tables.
+// Checks the rows that a trainer may keep of the tables.
 void CheckKeptRows(const Job& job, Limits* limits) {
   const ParameterServer& ps = job.ps();
   const std::string with = absl::StrCat(" with ps.consistency ", Consistency_Name(ps.consistency()));
@@ -293,7 +293,7 @@ void CheckKeptRows(const Job& job, Limits* limits) {
   limits->Between(ps, "ps.", "cache_rows", ps.consistency() == ROW_BOUND ? 1 : 0, kMaxCacheRows);
   const bool keeps_own_rows = ps.consistency() == GEO || ps.read_bound() > 0 || ps.write_bound() > 0;
   for (int i = 0; keeps_own_rows && i < job.tables_size(); ++i) {
-    // Updates that a trainer shows, or merges, before servers see them are not clipped as servers clip.
+    // Servers cannot clip updates that a trainer uses, or merges, before servers see them.
     if (job.tables(i).max_row_norm() <= 0) continue;
     limits->Refuse(absl::StrCat("tables[", i, "].max_row_norm"), job.tables(i).max_row_norm(), absl::StrCat("0", with, " and a bound"));
   }
@@ -305,7 +305,7 @@ void CheckKeptRows(const Job& job, Limits* limits) {
   }
 }
 
-// A part without a sample takes a pass and computes nothing.
+// Refuses so many parts that one would be empty: an empty part costs a pass and computes nothing.
 void CheckParts(const Job& job, int num_trainers, Limits* limits) {
   const Train& train = job.train();
   const int batch_size = train.has_batch_size() ? train.batch_size() : kDefaultBatchSize;
@@ -412,7 +412,7 @@ void ResolveParameters(Job* job) {
   }
 }
 
-// Only those that the table's optimizer has: the others stay as they were written.
+// Sets only numbers that the table's optimizer has. Other numbers stay as written.
 void ResolveOptimizerNumbers(Table* table) {
   const OptimizerKind kind = table->optimizer();
   if ((kind == MOMENTUM || kind == NESTEROV) && !table->has_momentum()) table->set_momentum(0.9);
@@ -431,7 +431,7 @@ void ResolveTable(const Optimizer& optimizer, ParameterServer::Storage storage, 
   ResolveOptimizerNumbers(table);
 }
 
-// A table's policy follows the run's unless it has one.
+// A table without a policy follows the run's.
 void ResolveNonFinite(Train::NonFinite policy, Table* table) {
   if (!table->has_non_finite()) table->set_non_finite(policy == Train::SKIP ? Table::SKIP : Table::REJECT);
 }
@@ -451,7 +451,7 @@ void CheckJob(const Job& job, int num_trainers, TextReader* reader) {
 
 namespace {
 
-// What is absent and a written 0 mean the same, and shall be the same job.
+// An absent field and a written 0 mean the same, so they must give the same job.
 void ClearZeros(ParameterServer* ps) {
   if (ps->staleness() == 0) ps->clear_staleness();
   if (ps->geo_steps() == 0) ps->clear_geo_steps();

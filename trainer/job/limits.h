@@ -1,5 +1,6 @@
-// Limits of a job's numbers. Only a field that the job gives is checked, 0 too: what is absent takes its default. An error
-// says where the field was given, what was found and what is allowed.
+// Limits of a job's numbers. Only a field that the job gives is checked, also if it is 0, because
+// an absent field takes its default. An error shows where the field was given, the found value and
+// the allowed values.
 // Thread rule: one thread.
 #pragma once
 
@@ -12,15 +13,16 @@ namespace tandem {
 
 class Limits {
  public:
-  // Errors go to `reader`, which knows the places.
+  // Errors go to `reader`, which knows the places of fields.
   explicit Limits(TextReader* reader) : reader_(reader) {}
 
-  // `prefix` is the path of `message` with its dot; `field` is the name of a number in it.
+  // `prefix` is the path of `message` with a trailing dot; `field` is the name of a number in
+  // `message`.
   void Between(const google::protobuf::Message& message, const std::string& prefix, const char* field, double low, double high);
   void AtLeast(const google::protobuf::Message& message, const std::string& prefix, const char* field, double low);
-  // Also as an f32, which most numbers become.
+  // The number must also be positive as an f32, because most numbers become f32.
   void Positive(const google::protobuf::Message& message, const std::string& prefix, const char* field);
-  // [0, 1) and (0, 1).
+  // BelowOne allows [0, 1); InsideOne allows (0, 1).
   void BelowOne(const google::protobuf::Message& message, const std::string& prefix, const char* field);
   void InsideOne(const google::protobuf::Message& message, const std::string& prefix, const char* field);
 

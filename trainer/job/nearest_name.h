@@ -1,4 +1,5 @@
-// What somebody who mistyped a name probably meant. Thread rule: free functions.
+// Guesses which name a user meant who mistyped one.
+// Thread rule: free functions.
 #pragma once
 
 #include <string>
@@ -7,11 +8,11 @@
 
 namespace tandem {
 
-// Levenshtein's distance, blind to case.
+// The Levenshtein distance, ignoring case.
 int EditDistance(std::string_view a, std::string_view b);
-// From this distance on a name is too far away to be meant.
+// The distance from which on a name is too far from `name` to be suggested.
 int TooFar(std::string_view name);
-// The closest of `names`, or "" when none is close.
+// The closest of `names`, or "" if none is close.
 std::string Nearest(std::string_view name, const std::vector<std::string>& names);
 
 }  // namespace tandem

@@ -28,7 +28,8 @@ std::string Join(const std::string& path, const std::string& name) {
   return path.empty() ? name : absl::StrCat(path, ".", name);
 }
 
-// Recursive descent over one text. A syntax error ends it; what is wrong with a value or a name is noted and passed over.
+// Recursive descent over one text. A syntax error ends it. An error in a value or a name is
+// recorded, and parsing goes on.
 class TextParser : private google::protobuf::io::ErrorCollector {
  public:
   TextParser(const std::string& file, const std::string& text, std::map<std::string, std::string>* places,
@@ -43,7 +44,8 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     tokenizer_.Next();
   }
 
-  // Fields up to `closing`, which is "" at the end of the file. False after a syntax error.
+  // Reads fields up to `closing`, which is "" at the end of the file. Returns false after a syntax
+  // error.
   bool ReadFields(const std::string& path, const std::string& closing, Message* message) {
     while (!broken_ && !AtEndOf(closing)) {
       if (!ReadField(path, message)) return false;
@@ -78,7 +80,8 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     broken_ = true;
   }
 
-  // What stands there if no token can begin with it; the tokenizer would tell of a byte's number.
+  // Returns the symbol at this place if no token can begin with it. The tokenizer would only report
+  // the byte's number.
   std::string ForeignSymbolAt(int line, int column) const {
     constexpr int kTabWidth = 8;  // the tokenizer's
     size_t at = 0;
@@ -109,7 +112,7 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     return true;
   }
 
-  // A field that is no list may be given once, and only one member of a oneof.
+  // Only a list may be given more than once, and only one member of a oneof.
   bool IsFirst(const std::string& path, const std::string& place, const FieldDescriptor* field, const Message& message) {
     if (field->is_repeated()) return true;
     if (const auto seen = places_->find(path); seen != places_->end()) {
@@ -173,7 +176,7 @@ class TextParser : private google::protobuf::io::ErrorCollector {
   bool ReadLiteral(WrittenValue* value) {
     value->quoted = token().type == Tokenizer::TYPE_STRING;
     if (value->quoted) {
-      // Neighbouring literals are one string, as in C.
+      // Adjacent literals are one string, like in C.
       for (; token().type == Tokenizer::TYPE_STRING; tokenizer_.Next())
         Tokenizer::ParseStringAppend(token().text, &value->text);
       return !broken_;
@@ -188,7 +191,7 @@ class TextParser : private google::protobuf::io::ErrorCollector {
     return !broken_;
   }
 
-  // Passes over a value of whatever kind, by counting brackets.
+  // Skips a value of any kind by counting brackets.
   bool SkipValue() {
     WrittenValue ignored;
     if (!At("{") && !At("<") && !At("[")) return ReadLiteral(&ignored);
@@ -217,7 +220,7 @@ struct PathStep {
   std::optional<std::string> key;
 };
 
-// Empty if `path` is not well formed. A dot inside brackets belongs to the key.
+// Returns nothing if `path` is not well formed. A dot inside brackets belongs to the key.
 std::vector<PathStep> SplitPath(const std::string& path) {
   std::vector<PathStep> steps;
   for (size_t at = 0; at <= path.size();) {
@@ -242,7 +245,7 @@ class PathWalk {
  public:
   explicit PathWalk(Message* root) : message_(root) {}
 
-  // "" or why the path leads nowhere. Afterwards `field` of `message` is what the path names.
+  // Returns "", or why the path leads nowhere. Afterwards the path names `field` of `message`.
   std::string Follow(const std::vector<PathStep>& steps) {
     for (size_t i = 0; i < steps.size(); ++i) {
       if (i > 0) Enter();
@@ -260,7 +263,8 @@ class PathWalk {
 
   Message* message() const { return message_; }
   const FieldDescriptor* field() const { return field_; }
-  const std::string& path() const { return path_; }  // canonical: index for name, every oneof member spelled out
+  // Canonical: the index instead of a name, every oneof member spelled out.
+  const std::string& path() const { return path_; }
 
  private:
   std::string Find(const std::string& name) {
@@ -297,7 +301,7 @@ class PathWalk {
     return "";
   }
 
-  // What selects each element of the list: its field `name` where it has one, else its index.
+  // The selectors of the list's elements: the `name` field if the element has one, else the index.
   std::vector<std::string> ElementNames() const {
     const Reflection* reflection = message_->GetReflection();
     std::vector<std::string> names;
@@ -331,7 +335,7 @@ class PathWalk {
 TextReader::TextReader(std::string file, google::protobuf::Message* message) : file_(std::move(file)), message_(message) {}
 
 bool TextReader::Read(const std::string& text) {
-  // Editors of some systems begin a text with a byte-order mark.
+  // Some editors begin a text with a byte-order mark.
   const bool marked = text.compare(0, kByteOrderMark.size(), kByteOrderMark) == 0;
   const std::string unmarked = marked ? text.substr(kByteOrderMark.size()) : text;
   return TextParser(file_, unmarked, &places_, &errors_).ReadFields("", "", message_);

@@ -1,7 +1,9 @@
-// Reads protobuf text format into a message and remembers where each field came from. protobuf's own parser stops at the
-// first wrong value; this one goes on, because a user wants every mistake of a job file at once. It reads the part of the
-// language that a file written by hand uses: fields, { } and < > messages, [ ] lists, comments; no extensions and no Any.
-// A field's path is written train.batch_size or tables[0].dim. Used by one thread.
+// Reads protobuf text format into a message and remembers the place of each field. protobuf's own
+// parser stops at the first wrong value. This reader goes on, because a user wants to see all
+// mistakes of a job file at once. It reads the part of the language that hand-written files use:
+// fields, { } and < > messages, [ ] lists, comments. It reads no extensions and no Any. A field's
+// path has the form train.batch_size or tables[0].dim.
+// Thread rule: one thread.
 #pragma once
 
 #include <map>
@@ -16,18 +18,21 @@ namespace tandem {
 
 class TextReader {
  public:
-  // `file` is the name that errors show. `message` is filled and must outlive the reader.
+  // `file` is the name shown in errors. The reader fills `message`.
+  // REQUIRES: `message` outlives the reader.
   TextReader(std::string file, google::protobuf::Message* message);
 
-  // False if the syntax is so broken that the rest of `text` was not read. Other mistakes only add errors.
+  // Returns false if the syntax is so broken that the rest of `text` was not read. Other mistakes
+  // only add errors.
   bool Read(const std::string& text);
 
-  // Applies "path=value". An element of a list is selected by its name or index: tables[item].dim=8, tables[0].dim=8. The
-  // chosen member of a oneof may be left out of the path: model.heads is model.sequence_rec.heads.
+  // Applies "path=value". A list element is selected by its name or index: tables[item].dim=8,
+  // tables[0].dim=8. The path may omit the chosen member of a oneof: model.heads is
+  // model.sequence_rec.heads.
   void Set(const std::string& assignment);
 
-  // Where `path`, or else the nearest message around it, was given: "job.textproto:12:3", "--set train.batch_size", or the
-  // file alone.
+  // The place where `path`, or else the nearest message around it, was given: "job.textproto:12:3",
+  // "--set train.batch_size", or the file alone.
   std::string Place(std::string path) const;
 
   void AddError(std::string error) { errors_.push_back(std::move(error)); }

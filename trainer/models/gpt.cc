@@ -13,7 +13,8 @@ nn::BlockOptions BlockOptionsOf(const GptOptions& options) {
   const auto linear = [&](bool bias, double stddev) {
     return nn::LinearOptions{.bias = bias, .init = options.init, .stddev = stddev};
   };
-  // Each block adds to the residual stream twice: so scaled, its variance does not grow with depth.
+  // Each block adds to the residual stream twice. With this scale the stream's variance does not
+  // grow with depth.
   const double residual_stddev = options.init_stddev / std::sqrt(2.0 * static_cast<double>(options.layers));
   return {.dim = options.dim,
           .heads = options.heads,

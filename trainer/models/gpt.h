@@ -1,7 +1,8 @@
-// A decoder-only Transformer language model (Radford et al. 2019): token and learned position embeddings, pre-norm blocks,
-// a final norm and a head over the vocabulary. Three layers with typed edges: embedding (symbols -> rows), blocks
-// (rows -> rows), head (rows -> logits). Token rows are a parameter of the model or come from outside, as a leaf.
-// Thread rule: as its parameters.
+// A decoder-only Transformer language model (Radford et al. 2019): token and learned position
+// embeddings, pre-norm blocks, a final norm and a head over the vocabulary. Three layers with typed
+// edges: embedding (symbols -> rows), blocks (rows -> rows), head (rows -> logits). Token rows are
+// a parameter of the model or come from outside, as a leaf.
+// Thread rule: that of its parameters.
 #pragma once
 
 #include <optional>
@@ -15,14 +16,16 @@ struct GptOptions {
   int64_t vocabulary_size = 0;
   int64_t max_length = 256, layers = 4, heads = 4, dim = 128, ffn_dim = 512;
   kernels::Activation activation = kernels::Activation::GELU;
-  float dropout = 0;  // of embeddings, attention probabilities, and the attention's and the FFN's output
+  // On embeddings, attention probabilities, and the outputs of attention and FFN.
+  float dropout = 0;
   double norm_epsilon = 1e-5;
   bool norm_bias = false;
   bool qkv_bias = false;
-  bool linear_bias = false;  // of all other linear layers, an untied head included
+  bool linear_bias = false;  // for all other linear layers, including an untied head
   bool tied_embeddings = false;
   double attention_scale = 0;  // 0: 1 / sqrt(dim / heads)
-  // NORMAL: N(0, init_stddev), the blocks' output projections over sqrt(2 layers).
+  // NORMAL: N(0, init_stddev); for the blocks' output projections, stddev is divided by sqrt(2
+  // layers).
   nn::Init init = nn::Init::NORMAL;
   double init_stddev = 0.02, embedding_stddev = 0.02;
   bool token_rows_outside = false;
@@ -31,7 +34,8 @@ struct GptOptions {
 // A packed batch. Positions count from 0 in each sample.
 struct GptInput {
   nn::PackedRows rows;
-  Tensor inputs;   // i64 [T] symbols; with token_rows_outside: places in the rows given beside it
+  // Symbols i64 [T]; with token_rows_outside: places in the token rows given beside the input.
+  Tensor inputs;
   Tensor targets;  // i64 [T] symbols
 
   GptInput To(Device device, Stream& stream) const {
@@ -39,8 +43,9 @@ struct GptInput {
   }
 };
 
-// Everywhere, `tokens` are the rows from outside and undefined without token_rows_outside. They may be any rows [n, dim] that
-// the inputs point into; with tied embeddings they are the head too, so the whole vocabulary in order.
+// In every function, `tokens` are the token rows from outside; undefined without
+// token_rows_outside. They may be any rows [n, dim] that the inputs point into. With tied
+// embeddings they are also the head, so they must be the whole vocabulary in order.
 class Gpt {
  public:
   Gpt(const GptOptions& options, ParameterSet& parameters);
@@ -49,25 +54,26 @@ class Gpt {
 
   // Hidden states after the final norm, [T, dim].
   Variable Encode(Context& context, const Variable& tokens, const GptInput& input) const;
-  // Logits [R, V] of what follows hidden states [R, dim].
+  // Logits [R, V] of the symbols that follow hidden states [R, dim].
   Variable Logits(Context& context, const Variable& tokens, const Variable& hidden) const;
-  // The summed cross entropy, in nats; divide once by the global count of targets.
+  // The summed cross entropy, in nats. Divide it once by the global count of targets.
   Variable LossSum(Context& context, const Variable& tokens, const GptInput& input) const;
-  // The cross entropy of each target, [T]; for evaluation.
+  // The cross entropy of each target, [T], for evaluation.
   Tensor Losses(Context& context, const Variable& tokens, const GptInput& input) const;
 
-  // Inference, one sequence: hidden states [n, dim] of symbols i64 [n] that follow those in the caches, which take them up.
-  // REQUIRES: caches made by MakeCaches, at most max_length symbols in all, the context is not training; rows from outside
-  // are the whole vocabulary in order.
+  // Inference for one sequence. Takes symbols i64 [n] that follow the cached ones, appends them to
+  // the caches, and returns their hidden states [n, dim].
+  // REQUIRES: MakeCaches made the caches; at most max_length symbols in all; the context is not
+  // training; rows from outside are the whole vocabulary in order.
   Variable Extend(Context& context, const Variable& tokens, const Tensor& symbols,
                   std::vector<nn::KeyValueCache>& caches) const;
   std::vector<nn::KeyValueCache> MakeCaches() const;  // one for each block, empty
 
  private:
-  // Rows [n, dim] that enter the blocks, before dropout.
+  // The rows [n, dim] that enter the blocks, before dropout.
   Variable Embed(Context& context, const Variable& tokens, const Tensor& inputs, const Tensor& positions) const;
   const Variable& TokenRows(const Variable& tokens) const;
-  // What turns hidden states into logits.
+  // The last layer: turns hidden states into logits.
   struct Head {
     Variable weight;  // [dim, V], or [V, dim] if it is the token table
     bool is_table;

@@ -50,7 +50,8 @@ Variable SequenceRec::SampledSoftmax(Context& context, const Variable& hidden, c
   const int64_t tokens = hidden.shape()[0];
   const Variable positive = ops::RowDot(context, hidden, ops::GatherRows(context, items, input.targets));
   const Variable negative_rows = ops::GatherRows(context, items, input.negatives);
-  // A negative that happens to be the target must not push its own score down: -1e30 removes it from the softmax.
+  // A negative that equals the target must not push the target's score down: -1e30 removes it from
+  // the softmax.
   const Variable scores = ops::AddWhereEqual(context, ops::MatMulTransposed(context, hidden, negative_rows), input.targets,
                                              input.negatives, -1e30);
   const Variable logits = ops::ConcatColumns(context, ops::Reshape(context, positive, Shape{tokens, 1}), scores);

@@ -1,7 +1,8 @@
-// Self-attentive sequential recommendation: SASRec (Kang and McAuley, ICDM 2018) with the post-norm blocks of S3-Rec
-// (Zhou et al., CIKM 2020). Three layers with typed edges: embedding (item ids -> rows), blocks (rows -> rows), head
-// (rows, items -> scores). Item rows come from outside, as a leaf; here are only the dense parts.
-// Thread rule: as its parameters.
+// Self-attentive sequential recommendation: SASRec (Kang and McAuley, ICDM 2018) with the post-norm
+// blocks of S3-Rec (Zhou et al., CIKM 2020). Three layers with typed edges: embedding (item ids ->
+// rows), blocks (rows -> rows), head (rows, items -> scores). Item rows come from outside, as a
+// leaf; this class owns only the dense parts.
+// Thread rule: that of its parameters.
 #pragma once
 
 #include <vector>
@@ -20,7 +21,7 @@ struct SequenceRecOptions {
   SequenceLossKind loss = SequenceLossKind::BCE;
 };
 
-// A packed batch; item numbers are places in the table of item rows given beside it.
+// A packed batch. Item numbers are places in the table of item rows given beside the batch.
 struct SequenceInput {
   nn::PackedRows rows;
   Tensor inputs;      // i64 [T]
@@ -34,9 +35,9 @@ class SequenceRec {
  public:
   SequenceRec(const SequenceRecOptions& options, ParameterSet& parameters);
 
-  // Hidden states [T, dim]. items [n, dim].
+  // Hidden states [T, dim]. `items` is [n, dim].
   Variable Encode(Context& context, const Variable& items, const SequenceInput& input) const;
-  // The sum over the batch's targets; divide once by the global count of targets.
+  // The sum over the batch's targets. Divide it once by the global count of targets.
   Variable LossSum(Context& context, const Variable& items, const SequenceInput& input) const;
   // The state after each sample's last item, [samples, dim]. REQUIRES: no sample is empty.
   Tensor LastStates(Context& context, const Variable& items, const SequenceInput& input) const;

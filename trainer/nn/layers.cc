@@ -156,7 +156,7 @@ ops::Residual PreNormBlock::Forward(Context& context, const ops::Residual& x, co
 
 ops::Residual PreNormBlock::Extend(Context& context, const ops::Residual& x, KeyValueCache& cache) const {
   const auto [sum, normed] = attention_norm_.Forward(context, x);
-  // Dropout is the identity here, so where the rows stand does not matter.
+  // Dropout is the identity here, so the places of the rows do not matter.
   return Finish(context, sum, attention_.Extend(context, normed, cache), PackedRows());
 }
 

@@ -1,5 +1,6 @@
-// Layers of a Transformer over packed rows: each owns parameters under its own name and has one Forward.
-// Thread rule: as their parameters.
+// Layers of a Transformer over packed rows. Each layer owns parameters under its own name and has
+// one Forward.
+// Thread rule: that of the layer's parameters.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace tandem::nn {
 
-// Where the rows of a packed batch stand: what positions, dropout masks and attention need to know about a batch.
+// The places of the rows of a packed batch, for positions, dropout masks and attention.
 struct PackedRows {
   Tensor offsets;    // i64 [samples + 1]: rows of sample s are offsets[s] .. offsets[s + 1] - 1
   Tensor positions;  // i64 [T], below max_length
@@ -21,7 +22,7 @@ struct PackedRows {
   }
 };
 
-// How a linear layer starts: weight N(0, stddev) and bias 0, or both U(+-1 / sqrt(inputs)).
+// How a linear layer is initialised: weight N(0, stddev) and bias 0, or both U(+-1 / sqrt(inputs)).
 enum class Init { NORMAL, UNIFORM_FAN_IN };
 
 struct LinearOptions {
@@ -68,10 +69,10 @@ class RmsNorm {
 
 class Dropout {
  public:
-  // `name` names the random stream: two dropouts of a model never share one.
+  // `name` names the random stream. REQUIRES: the dropouts of a model have different names.
   Dropout(const std::string& name, float probability);
   Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
-  // x + Drop(y), for the norm that comes next.
+  // x + Drop(y), for the norm that follows.
   ops::Residual Onto(const Variable& x, const Variable& y, const PackedRows& rows) const {
     return {x, y, probability_, operation_, rows.row_index};
   }
@@ -84,17 +85,17 @@ class Dropout {
 struct BlockOptions {
   int64_t dim = 64, heads = 2, ffn_dim = 256;
   kernels::Activation activation = kernels::Activation::GELU;
-  float dropout = 0;  // attention probabilities, and after the attention's and the FFN's output
+  float dropout = 0;  // on attention probabilities and on the outputs of attention and FFN
   double norm_epsilon = 1e-12;
   bool norm_bias = true;
-  LinearOptions qkv = {}, up = {};  // into the attention and the FFN
-  LinearOptions residual = {};      // out of them, added to what went in
+  LinearOptions qkv = {}, up = {};  // the first layers of attention and FFN
+  LinearOptions residual = {};      // their last layers, whose output is added to the residual
   double attention_scale = 0;       // 0: 1 / sqrt(dim / heads)
   bool causal = true;
 };
 
-// The keys and values of one sequence's tokens so far, at one attention: what need not be computed again for the next token.
-// Moved, never copied: a copy would share the memory.
+// The keys and values of one sequence's tokens so far, in one attention layer. The cache saves
+// computing them again for the next token. Move-only, because a copy would share the memory.
 class KeyValueCache {
  public:
   KeyValueCache(int64_t max_length, int64_t dim, DType dtype)
@@ -103,7 +104,8 @@ class KeyValueCache {
   KeyValueCache(KeyValueCache&&) = default;
   KeyValueCache& operator=(KeyValueCache&&) = default;
 
-  // qkv [n, 3 dim]. REQUIRES: n tokens more fit.
+  // Appends n tokens. qkv is [n, 3 dim].
+  // REQUIRES: n more tokens fit.
   void Append(const Tensor& qkv);
   void Clear() { length_ = 0; }
 
@@ -116,12 +118,12 @@ class KeyValueCache {
   int64_t length_ = 0;
 };
 
-// Self-attention of several heads; queries, keys and values come from one projection.
+// Multi-head self-attention. One projection computes queries, keys and values.
 class SelfAttention {
  public:
   SelfAttention(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
   Variable Forward(Context& context, const Variable& x, const PackedRows& rows) const;
-  // Inference: x [n, dim] are the tokens after those in the cache, which takes them up.
+  // Inference: x [n, dim] holds the tokens after the cached ones. Appends them to the cache.
   // REQUIRES: causal; the context is not training.
   Variable Extend(Context& context, const Variable& x, KeyValueCache& cache) const;
 
@@ -143,7 +145,8 @@ class FeedForward {
   Linear up_, down_;
 };
 
-// The post-norm Transformer block of Vaswani et al. 2017: x = Norm(x + Drop(Attention(x))); x = Norm(x + Drop(FFN(x))).
+// The post-norm Transformer block of Vaswani et al. 2017:
+// x = Norm(x + Drop(Attention(x))); x = Norm(x + Drop(FFN(x))).
 class PostNormBlock {
  public:
   PostNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
@@ -158,17 +161,18 @@ class PostNormBlock {
   LayerNorm ffn_norm_;
 };
 
-// The pre-norm block of Radford et al. 2019: x = x + Drop(Attention(Norm(x))); x = x + Drop(FFN(Norm(x))). The last sum is left to
-// the norm of whoever comes next; a model ends with a norm of its own.
+// The pre-norm block of Radford et al. 2019:
+// x = x + Drop(Attention(Norm(x))); x = x + Drop(FFN(Norm(x))).
+// The norm of the next layer computes the last sum; a model ends with a norm of its own.
 class PreNormBlock {
  public:
   PreNormBlock(ParameterSet& parameters, const std::string& name, const BlockOptions& options);
   ops::Residual Forward(Context& context, const ops::Residual& x, const PackedRows& rows) const;
-  // As SelfAttention::Extend.
+  // Like SelfAttention::Extend.
   ops::Residual Extend(Context& context, const ops::Residual& x, KeyValueCache& cache) const;
 
  private:
-  // From what the attention adds to x on.
+  // The rest of the block after attention, whose output is `attended`.
   ops::Residual Finish(Context& context, const Variable& x, const Variable& attended, const PackedRows& rows) const;
 
   LayerNorm attention_norm_;

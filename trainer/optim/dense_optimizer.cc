@@ -12,7 +12,7 @@ namespace tandem::optim {
 
 namespace {
 
-// Squares of f32 are finite in f64, and so is their sum.
+// Exact for f32, whose squares and their sum are finite in f64.
 bool IsFinite(const Tensor& tensor, Stream& stream) {
   return tensor.num_elements() == 0 || std::isfinite(kernels::SumOfSquares(tensor.view(), stream));
 }
@@ -160,7 +160,8 @@ double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
                       ? kernels::SquaredNorm(leaf.gradient().data<double>() + run.begin, run.count)
                       : kernels::SquaredNorm(leaf.gradient().data<float>() + run.begin, run.count);
   });
-  // Runs first, then parameters: the sum of each parameter's SumOfSquares.
+  // Adds the runs of each parameter first, then the parameters, so each parameter contributes its
+  // SumOfSquares.
   double sum = 0, of_parameter = 0;
   for (size_t r = 0; r < runs_.size(); ++r) {
     of_parameter += partials[r];

@@ -29,7 +29,7 @@ class DenseOptimizer {
 
   // Updates the parameters that have a gradient, and their leaves' bf16 shadows. `step` counts from 1.
   void Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream);
-  // Sum of squares over all of their gradients, f64, in parameter order.
+  // The sum of squares over the gradients of those parameters, f64, in parameter order.
   double GradientSquaredNorm(Stream& stream) const;
   // Names a value of the set or a slot that has a NaN or an infinity, as a checkpoint does ("head.weight", "head.weight#m"); "" if all are
   // finite. Waits for the device.

@@ -33,7 +33,7 @@ ArrayInfo::Type TypeOf(DType dtype) {
   return ArrayInfo::NONE;
 }
 
-// The shape, if an array of it fits into `num_bytes`.
+// Returns the shape, if such an array fits into `num_bytes`.
 absl::StatusOr<Shape> ShapeOf(const ArrayInfo& info, DType dtype, size_t num_bytes) {
   if (info.dims_size() > Shape::kMaxDims) {
     return absl::InvalidArgumentError(absl::StrCat("an array of ", info.dims_size(), " dimensions, at most ", Shape::kMaxDims));

@@ -1,6 +1,7 @@
-// Tensors in messages of proto/worker.proto: what each is in the small fields, their numbers one after the other in the `data` field,
-// sent without a copy and copied once when received. Sizes are checked against each other before memory is taken.
-// Thread rule: pure functions. Tensors lie in the host's memory.
+// Tensors in messages of proto/worker.proto. The small fields describe each tensor. The `data`
+// field holds all numbers one after another; it is sent without a copy and copied once when
+// received. Sizes are checked against each other before memory is allocated.
+// Thread rule: pure functions. Tensors lie in host memory.
 #pragma once
 
 #include <string>
@@ -16,25 +17,27 @@ namespace tandem::remote {
 
 using ArrayInfos = google::protobuf::RepeatedPtrField<ArrayInfo>;
 
-// What the payload of a message can hold beside its small fields; rpc refuses more.
+// The largest data of a message beside its small fields; rpc refuses more.
 inline constexpr size_t kMaxArrayBytes = size_t{63} << 20;
 
-// Ok if the arrays fit one message and are of types that have a place in it.
+// Returns Ok if the arrays fit one message and have types that a message can hold.
 absl::Status CheckArrays(const std::vector<Tensor>& arrays);
-// Adds what the tensor is; an undefined one is NONE.
+// Adds the description of a tensor. An undefined tensor is NONE.
 ArrayInfo* DescribeArray(const Tensor& tensor, ArrayInfos* infos);
-// `small_fields` is the message without its data. REQUIRES: CheckArrays; `arrays` as described in it.
+// `small_fields` is the message without its data.
+// REQUIRES: CheckArrays; `small_fields` describes `arrays`.
 rpc::Payload MessageOf(std::string small_fields, const std::vector<Tensor>& arrays);
 
-// A received message's arrays; NONE is undefined. InvalidArgument if sizes do not fit.
+// Reads the arrays of a received message; NONE becomes undefined. InvalidArgument if sizes do not
+// fit.
 absl::StatusOr<std::vector<Tensor>> ReadArrays(const ArrayInfos& infos, std::string_view data);
 
-// Of a request: fields at its top level, and bytes beside the data of arrays.
+// Limits of a request: the fields at its top level, and the bytes beside the data of its arrays.
 inline constexpr size_t kMaxRequestFields = 4096;
 inline constexpr size_t kMaxSmallBytes = size_t{128} << 10;
 
-// A received request, without its data, and its data, which lives as long as `payload`. InvalidArgument if it cannot be read, or has more
-// fields or bytes beside its data than a request may have.
+// Decodes a received request without its data, and points `data` at its data, which lives as long
+// as `payload`. InvalidArgument if the request cannot be read, or exceeds the limits above.
 template <class Request>
 absl::StatusOr<Request> DecodeRequest(rpc::Payload& payload, std::string_view* data = nullptr) {
   rpc::SplitMessage split;
@@ -48,7 +51,7 @@ absl::StatusOr<Request> DecodeRequest(rpc::Payload& payload, std::string_view* d
   return request;
 }
 
-// A received message whose class is Message, without its data, and its data, which lives as long as `payload`.
+// Like DecodeRequest, without limits, for a message of class Message.
 template <class Message>
 absl::StatusOr<Message> Decode(rpc::Payload& payload, std::string_view* data = nullptr) {
   rpc::SplitMessage split;

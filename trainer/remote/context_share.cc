@@ -34,7 +34,7 @@ absl::Status ContextShare::BeginWait(uint64_t call, std::shared_ptr<Frame> frame
 }
 
 void ContextShare::EndWait(uint64_t call) {
-  std::function<void(absl::Status)> dropped;  // what it holds goes outside the lock
+  std::function<void(absl::Status)> dropped;  // destroyed outside the lock
   absl::MutexLock lock(&mutex_);
   const auto found = waits_.find(call);
   if (found == waits_.end()) return;
@@ -70,7 +70,8 @@ uint64_t ContextShare::Step(HostedOptimizer& optimizer, double learning_rate, do
     absl::MutexLock lock(&mutex_);
     for (const auto& [call, frame] : called_) frames.push_back(frame);
   }
-  // Numbers of nested calls depend on which task of their caller's process came first.
+  // Sorts by order, because the numbers of nested calls depend on which task of their caller's
+  // process ran first.
   std::stable_sort(frames.begin(), frames.end(), [](const auto& a, const auto& b) { return a->order() < b->order(); });
   absl::MutexLock lock(&gradients_mutex_);
   for (const auto& frame : frames) frame->TakeGradients(&gradients_);

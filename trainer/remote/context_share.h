@@ -1,5 +1,6 @@
-// One process's share of a distributed context: the frames of the calls made to it, who takes part as far as it knows, and what waits.
-// A context ends everywhere, once, well or with the first failure; afterwards nothing of it is left.
+// One process's share of a distributed context: the frames of the calls made to this process, the
+// known participants, and the waits. A context ends everywhere, once, well or with the first
+// failure. Afterwards nothing of it is left.
 // Thread rule: any thread.
 #pragma once
 
@@ -25,14 +26,15 @@ class ContextShare {
 
   uint64_t id() const { return id_; }
   absl::Time deadline() const { return deadline_; }
-  // "context 2.17": the trainer's number and its counter.
+  // "context 2.17": the trainer's number and the trainer's counter.
   static std::string NameOf(uint64_t id);
   std::string name() const { return NameOf(id_); }
 
-  // Not Ok, the reason, once the context is over. A frame that came first keeps a call's number: a second one is InvalidArgument.
+  // Returns the reason if the context is over. A call number belongs to its first frame:
+  // InvalidArgument for a second one.
   absl::Status Add(std::shared_ptr<Frame> frame);
   absl::Status AddPeer(const std::string& address);
-  // A call made by `frame`; `wake` is run if the context ends before EndWait.
+  // Registers a call made by `frame`. Runs `wake` if the context ends before EndWait.
   absl::Status BeginWait(uint64_t call, std::shared_ptr<Frame> frame, std::function<void(absl::Status)> wake);
   void EndWait(uint64_t call);
 
@@ -40,9 +42,11 @@ class ContextShare {
   std::shared_ptr<Frame> FindCaller(uint64_t call) const;
   std::vector<std::string> peers() const;
   absl::Status status() const;
-  // Applies what the calls' passes have left for the optimizer's parameters; what is left for others' stays. Returns how many had any.
+  // Applies the gradients that the calls' passes left for the optimizer's parameters. Gradients of
+  // other parameters stay. Returns how many parameters had a gradient.
   uint64_t Step(HostedOptimizer& optimizer, double learning_rate, double gradient_scale, Stream& stream);
-  // Fails what waits and lets go of all frames. The first reason stays. REQUIRES: !reason.ok().
+  // Fails all waits and releases all frames. Keeps the first reason.
+  // REQUIRES: !reason.ok().
   void End(const absl::Status& reason);
 
  private:
@@ -55,7 +59,8 @@ class ContextShare {
   std::map<uint64_t, std::function<void(absl::Status)>> waits_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> peers_ ABSL_GUARDED_BY(mutex_);
   absl::Mutex gradients_mutex_;
-  ModuleGradients gradients_ ABSL_GUARDED_BY(gradients_mutex_);  // taken from frames and not applied yet
+  // Taken from frames and not yet applied.
+  ModuleGradients gradients_ ABSL_GUARDED_BY(gradients_mutex_);
 };
 
 }  // namespace tandem::remote

@@ -21,7 +21,7 @@ DistAutogradContext::~DistAutogradContext() {
 void DistAutogradContext::Backward(const std::vector<BackwardRoot>& roots) {
   if (!context_.failed()) context_.Fail(frame_->share()->status());
   if (!context_.failed()) frame_->RunOwn(roots, mode_);
-  // The others need not wait for this object's end to hear of it.
+  // Tells the other processes now, so that they need not wait for this object's end.
   if (context_.failed()) frame_->host().EndContext(id(), context_.status());
 }
 

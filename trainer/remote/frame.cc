@@ -178,7 +178,7 @@ void Frame::Walk(const std::shared_ptr<Node>& from, Reached* reached) const {
       reached->own_inputs.insert(recv->place());
       continue;
     }
-    // What the output depends on goes on behind the sends of its call's inputs.
+    // The walk continues behind the sends of the inputs that this output depends on.
     const auto made = calls_.find(recv->call());
     if (made == calls_.end()) continue;
     const auto output = made->second.outputs.find(recv->place());
@@ -229,7 +229,7 @@ void Frame::RunPass(std::vector<BackwardRoot> roots, PassMode mode) {
   {
     absl::MutexLock lock(&mutex_);
     for (const BackwardRoot& root : roots) Walk(root.variable.node(), &reached);
-    // Every send is a root then, whether or not the loss reaches its call.
+    // In FAST mode every send is a root, even if the loss does not reach its call.
     for (const auto& [call, made] : calls_) {
       if (mode == PassMode::SMART) break;
       for (const auto& [place, send] : made.inputs) Walk(send, &reached);
@@ -273,7 +273,7 @@ absl::Status Frame::RunCalled(GradientBundle bundle) {
     }
   }
   RunPass(std::move(roots), bundle.fast ? PassMode::FAST : PassMode::SMART);
-  std::map<uint32_t, std::shared_ptr<SendNode>> graph;  // goes outside the lock
+  std::map<uint32_t, std::shared_ptr<SendNode>> graph;  // destroyed outside the lock
   absl::MutexLock lock(&mutex_);
   graph.swap(outputs_);
   for (Leaves& leaves : leaves_) leaves.leaves.hold.reset();
@@ -304,7 +304,8 @@ absl::Status Frame::ArriveInputs(GradientBundle bundle) {
     absl::MutexLock lock(&mutex_);
     const auto made = calls_.find(bundle.call);
     const bool known = made != calls_.end();
-    // FAST serves calls whose outputs their module dropped, too. Nothing comes of inputs that its own outputs do not depend on.
+    // FAST also serves calls whose outputs the module dropped. Undefined gradients of inputs that
+    // have no send are ignored.
     std::vector<size_t> taken;
     for (size_t i = 0; i < bundle.places.size(); ++i) {
       if (bundle.gradients[i].defined() || (known && made->second.inputs.count(bundle.places[i]) > 0)) taken.push_back(i);

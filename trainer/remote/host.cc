@@ -16,10 +16,11 @@ namespace tandem::remote {
 namespace {
 
 constexpr char kService[] = "/tandem.WorkerService/";
-// For calls that only say good-bye.
+// For calls that only end or drop something.
 constexpr absl::Duration kFarewell = absl::Seconds(5);
 
-// A number of this host alone: no other's in this process, nor that of another process with the same clock.
+// Draws a number of this host alone, unique in this process and among processes with the same
+// clock.
 uint64_t Draw(const Host* host) {
   const auto here = reinterpret_cast<uintptr_t>(host) ^ static_cast<uint64_t>(getpid()) << 40;
   return Fmix64(Fmix64(static_cast<uint64_t>(absl::ToUnixNanos(absl::Now()))) ^ here) | 1;
@@ -28,7 +29,7 @@ uint64_t Draw(const Host* host) {
 }  // namespace
 
 Host::State::State(const HostOptions& options, Host* host)
-    // Numbers begin with the time, so that a process that was started again uses none of the ones before.
+    // Call numbers begin with the time, so that a restarted process reuses no earlier number.
     : options(options), host(host), process(Draw(host)), rank(options.rank), job_epoch(options.job_epoch),
       next_call(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())) & ((uint64_t{1} << 48) - 1)), server(options.credentials) {}
 
@@ -156,7 +157,7 @@ void Host::EndContext(uint64_t id, const absl::Status& status, const std::string
   std::shared_ptr<ContextShare> share;
   {
     absl::MutexLock lock(&state_->mutex);
-    // One that is not known here may have a call on its way to here, which must not begin it anew.
+    // Recorded even for a context that is unknown here: a late call must not begin it anew.
     if (!state_->over.emplace(id, reason).second) return;
     state_->over_order.push_back(id);
     if (state_->over_order.size() > kMaxOver) {
@@ -169,7 +170,7 @@ void Host::EndContext(uint64_t id, const absl::Status& status, const std::string
     state_->contexts.erase(found);
     for (auto& [process, user] : state_->users) user.contexts.erase(id);
   }
-  // Its peers are complete only then.
+  // The peers are complete only after End.
   share->End(reason);
   const std::vector<std::string> peers = share->peers();
   for (const std::string& peer : peers) {
@@ -252,8 +253,8 @@ void Host::Release(const Reference& reference) {
     TANDEM_CHECK(found != state_->references.end()) << "object " << reference.object << " is released more often than held";
     if (--found->second > 0) return;
     state_->references.erase(found);
-    // A hold of the object that is on its way may come first, and must outlive the drop. What a drop spares goes with a beat or
-    // with the lease.
+    // A hold of the object in flight may arrive first, and must outlive the drop. A heartbeat or
+    // the end of the lease later ends what the drop spares.
     request.set_sequence(state_->SettledSequence());
     ++state_->farewells;
   }
@@ -297,7 +298,8 @@ void Host::State::SendBeats(absl::Time now) {
     }
     for (auto& [target, what] : targets) {
       Peer& peer = peers[target];
-      // Who was no peer lately had no reason to speak; a beat that is on its way was one.
+      // A process that was no peer lately had no reason to speak. A heartbeat in flight was a
+      // reason.
       if (!peer.beating && now - peer.last_beat > options.lease) peer.last_heard = now;
       what.due = !peer.beating && now - peer.last_beat >= options.lease / 3;
       if (!what.due) continue;
@@ -351,18 +353,19 @@ void Host::State::ForgetSilent(absl::Time now) {
       for (OwnedObject& object : objects.Forget(user->first)) freed.push_back(std::move(object));
       user = users.erase(user);
     }
-    // What waits has the same deadline and explains more: it goes first.
+    // Waiting calls have the same deadline and explain more, so their errors go first.
     for (const auto& [id, share] : contexts) {
       if (now < share->deadline() + absl::Milliseconds(200)) continue;
       ended.emplace_back(id, absl::DeadlineExceededError(absl::StrCat(share->name(), " has not ended by its deadline")));
     }
   }
   for (const auto& [id, status] : ended) host->EndContext(id, status);
-  TakeUnused().clear();  // ended outside the lock
+  TakeUnused().clear();  // destroyed outside the lock
 }
 
 std::vector<std::shared_ptr<rpc::Channel>> Host::State::TakeUnused() {
-  // Addresses of processes that are gone do not come back. A silent one may just have no reason to speak, and yet serve.
+  // The addresses of dead processes do not come back. A silent process may still serve and have no
+  // reason to speak.
   std::vector<std::shared_ptr<rpc::Channel>> unused;
   absl::MutexLock lock(&mutex);
   const auto needs = [&](const std::string& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

@@ -1,10 +1,14 @@
-// A process's place in distributed autograd: it hosts objects for others (worker.proto), keeps the shares of contexts that it takes
-// part in, and calls its peers. Trainers have one too: gradients of what they send come back to them.
+// A process's place in distributed autograd. A host keeps objects for other processes
+// (worker.proto), keeps the process's shares of contexts, and calls its peers. Trainers have a host
+// too: gradients of the values they send come back to it.
 //
-// Objects belong to the processes that refer to them. Who holds a reference, or takes part in a context, beats; who has said nothing for a lease
-// is dead: its references go, with the last one the object, and its contexts end. A beat names all that its sender refers to, so a
-// drop or a reply that was lost leaks nothing.
-// Thread rule: any thread. It outlives the contexts, references and modules that are made with it; its end ends their calls.
+// Objects belong to the processes that refer to them. A process that holds a reference, or takes
+// part in a context, sends heartbeats. A process that is silent for a lease is dead: its references
+// are dropped, its contexts end, and the last reference frees the object. A heartbeat names all
+// references of its sender, so a lost drop or reply leaks nothing.
+// Thread rule: any thread.
+// REQUIRES: the host outlives the contexts, references and modules made with it. Its end ends their
+// calls.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +34,22 @@ namespace tandem::remote {
 
 struct HostOptions {
   bool is_worker = false;
-  uint32_t rank = 0;           // among the trainers, or the workers; below 32768
-  uint64_t job_epoch = 0;      // peers of another job are refused; 0: they wait for Open, or for their deadline
+  uint32_t rank = 0;           // among the trainers, or among the workers; below 32768
+  // Peers of another job are refused. 0: calls wait for Open, or for their deadline.
+  uint64_t job_epoch = 0;
   std::string listen = "127.0.0.1:0";
-  ThreadPool* pool = nullptr;  // of the calls' kernels
+  ThreadPool* pool = nullptr;  // for the calls' kernels
   const ModuleRegistry* modules = nullptr;  // null: hosts nothing
   absl::Duration lease = absl::Seconds(6);
   rpc::Credentials credentials = {};  // the job's
 };
 
-// What has left this process since it started.
+// Everything that this process has sent since it started.
 struct Traffic {
   uint64_t calls = 0;      // forward
   uint64_t gradients = 0;  // messages
   uint64_t gradient_arrays = 0;
-  uint64_t gradient_bytes = 0;  // of arrays
+  uint64_t gradient_bytes = 0;  // bytes of the arrays
 };
 
 struct Reference {
@@ -59,11 +64,13 @@ class Host {
   using Answer = std::function<void(absl::StatusOr<rpc::Payload>)>;
 
   static absl::StatusOr<std::unique_ptr<Host>> Start(const HostOptions& options);
-  // Ends all contexts, tells peers for at most a second, and waits for what runs here, which then ends at once.
+  // Ends all contexts, tells peers for at most one second, and waits for the tasks that run here.
+  // The end of the contexts ends these tasks at once.
   ~Host();
 
-  // For a process that must listen before it can join its job, and learns only then who it is: its peers may know before it does, and
-  // what they called until now runs now. REQUIRES: job_epoch != 0. Once, before it makes a context or a call.
+  // For a process that must listen before it joins its job, and learns its rank and epoch only
+  // then. Peers may know the process earlier than that; their early calls run now.
+  // REQUIRES: job_epoch != 0. Called once, before this process makes a context or a call.
   void Open(uint32_t rank, uint64_t job_epoch);
 
   const std::string& address() const;
@@ -72,25 +79,27 @@ class Host {
   size_t NumObjects() const;
   Traffic traffic() const;
 
-  // Below: for contexts, references and modules.
+  // The functions below serve contexts, references and modules.
 
   std::shared_ptr<ContextShare> BeginContext(absl::Time deadline);
-  // Here and at every peer that the context has, but for who told this process. Ok: it went well.
+  // Ends the context here and at every peer that the context knows, except the process that told
+  // this one. Ok: the context ended well.
   void EndContext(uint64_t id, const absl::Status& status, const std::string& told_by = "");
   uint64_t NextCall();
-  // `what` begins the error. Runs `answer` once, on any thread.
+  // `what` begins the error message. Runs `answer` once, on any thread.
   void Call(const std::string& address, const char* method, rpc::Payload request, absl::Time deadline, std::string what, Answer answer);
   void SendForward(const std::string& address, rpc::Payload request, absl::Time deadline, std::string what, Answer answer);
   void SendGradients(const ContextShare& share, const std::string& address, const GradientBundle& bundle, Done done);
-  // Fills the `caller` that every request begins with.
+  // Fills the `caller` field that begins every request.
   template <class Request>
   void Sign(Request* request) const {
     FillCaller(request->mutable_caller());
   }
-  // The number of a creation or hold that is sent now; EndHold tells whether it gave a reference.
+  // BeginHold returns the number of a creation or hold that is about to be sent. EndHold says
+  // whether it gave a reference.
   uint64_t BeginHold();
   void EndHold(uint64_t sequence, const Reference* reference);
-  // One reference less; the last one is told to the owner.
+  // Drops one reference. The owner is told when the last one is dropped.
   void Release(const Reference& reference);
 
  private:

@@ -1,4 +1,4 @@
-// What a host does for other processes: tandem.WorkerService. Nothing that a message says is trusted.
+// The service of a host for other processes: tandem.WorkerService. It trusts nothing in a message.
 #include <algorithm>
 #include <utility>
 
@@ -65,7 +65,8 @@ void Host::State::Register() {
   handle("CreateOptimizer", &State::CreateOptimizer);
   handle("Step", &State::Step);
   handle("End", &State::End);
-  handle("WorkerStatistics", &State::WorkerStatistics, /*of_the_job=*/false);  // whoever watches need not be a member
+  // An observer need not be a member.
+  handle("WorkerStatistics", &State::WorkerStatistics, /*of_the_job=*/false);
 }
 
 void Host::State::Serve(Method method, rpc::Payload request, rpc::Reply reply) {
@@ -257,7 +258,9 @@ absl::StatusOr<rpc::Payload> Host::State::RunForward(rpc::Payload& payload) {
   std::vector<Tensor> values;
   for (size_t i = 0; status.ok() && i < outputs->size(); ++i) {
     const Variable& output = (*outputs)[i];
-    // Without a pass to come, parameters are held until the frame goes. The reply may leave later: it shares no memory with them.
+    // If a pass may follow, the frame holds the parameters unchanged until it ends. Otherwise the
+    // values are cloned, because the reply may leave later and must not share memory with
+    // parameters.
     const bool held = share != nullptr && output.requires_gradient();
     values.push_back(held ? output.value() : output.value().Clone());
   }
@@ -331,7 +334,7 @@ void Host::State::Step(rpc::Payload payload, rpc::Reply reply) {
       const auto alive = contexts.find(request.context());
       if (alive != contexts.end()) share = alive->second;
     }
-    // A context that never came here has no gradients here, and the optimizer's step counts all the same.
+    // A context that never came here has no gradients here. The optimizer still counts the step.
     Stream stream(options.pool);
     StepReply message;
     if (share != nullptr) {

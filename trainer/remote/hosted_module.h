@@ -1,6 +1,7 @@
-// Objects that a process keeps for others: a module with its parameters, and an optimizer over parameters of such modules. A call
-// computes, forward and backward, with the values that it found; an optimizer that would change them meanwhile changes a copy, which
-// is what later calls find. So steps of other trainers never reach into a call.
+// Objects that a process keeps for others: a module with its parameters, and an optimizer over
+// parameters of such modules. A call computes, forward and backward, with the values that it found.
+// An optimizer that changes values during a call changes a copy, and later calls find the copy. So
+// the steps of other trainers never affect a call.
 // Thread rule: any thread.
 #pragma once
 
@@ -29,7 +30,7 @@ class HostedModule : public std::enable_shared_from_this<HostedModule> {
   size_t num_parameters() const { return made_.parameters->all().size(); }
   const std::string& NameOf(size_t place) const { return made_.parameters->all()[place]->name; }
 
-  // New leaves over the values as they are, which stay so until whoever holds the second drops it.
+  // New leaves over the present values. The values stay unchanged until the holder drops `hold`.
   struct Leaves {
     std::vector<Variable> parameters;
     std::shared_ptr<void> hold;
@@ -38,7 +39,8 @@ class HostedModule : public std::enable_shared_from_this<HostedModule> {
   // Copies of the values.
   std::vector<Tensor> Fetch();
 
-  // An optimizer of these parameters alone. REQUIRES: gradients of the parameters' shapes, undefined where there is none.
+  // Makes an optimizer of these parameters alone.
+  // REQUIRES of Apply: gradients have the parameters' shapes; undefined: no gradient.
   std::unique_ptr<optim::DenseOptimizer> MakeOptimizer(const optim::DenseOptions& options);
   void Apply(optim::DenseOptimizer& optimizer, uint64_t step, const std::vector<Tensor>& gradients, double learning_rate,
              double gradient_scale, Stream& stream);
@@ -46,20 +48,23 @@ class HostedModule : public std::enable_shared_from_this<HostedModule> {
  private:
   const std::string name_;
   absl::Mutex mutex_;
-  ModuleRegistry::Made made_;  // which parameters there are never changes; their values are guarded
-  std::set<const void*> holders_ ABSL_GUARDED_BY(mutex_);  // of the present values, or of some of them
+  ModuleRegistry::Made made_;  // the set of parameters never changes; mutex_ guards their values
+  // Holders of the present values, or of some of them.
+  std::set<const void*> holders_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What a context's calls have given to the parameters of modules: sums over the calls, in their order (Frame::order).
+// The gradients of module parameters from a context's calls: sums over the calls, in their order
+// (Frame::order).
 using ModuleGradients = std::map<const HostedModule*, std::vector<Tensor>>;
 
 class HostedOptimizer {
  public:
   explicit HostedOptimizer(const optim::DenseOptions& options) : options_(options) {}
 
-  // Before the first Step. REQUIRES: the module has that parameter.
+  // Adds a parameter. REQUIRES: called before the first Step; the module has that parameter.
   void Add(std::shared_ptr<HostedModule> module, size_t place);
-  // Returns how many parameters had a gradient. Gradients of parameters that are not the optimizer's are left alone, the others taken.
+  // Returns how many parameters had a gradient. Takes the gradients of the optimizer's parameters
+  // from `gradients` and leaves the others.
   uint64_t Step(ModuleGradients& gradients, double learning_rate, double gradient_scale, Stream& stream);
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxWidth = 1 << 20;
 constexpr int64_t kMaxRows = int64_t{1} << 32;
-constexpr int64_t kMaxElements = int64_t{1} << 33;  // of a parameter
+constexpr int64_t kMaxElements = int64_t{1} << 33;  // limit for one parameter
 
 using Outputs = absl::StatusOr<std::vector<Variable>>;
 
@@ -30,7 +30,7 @@ absl::Status CheckSize(int64_t rows, int64_t dim) {
   return absl::InvalidArgumentError(absl::StrCat(rows, " by ", dim, " elements, at most ", kMaxElements));
 }
 
-// x [..., in] of the parameters' type.
+// Checks that x is [..., in] of the parameters' type.
 absl::Status CheckRows(const Variable& x, const Variable& weight) {
   const bool fits = x.shape().num_dims() >= 1 && x.shape()[-1] == weight.shape()[0] && x.dtype() == weight.dtype();
   if (fits) return absl::OkStatus();

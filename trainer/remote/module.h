@@ -1,7 +1,8 @@
-// What a process hosts for others: modules, made by a name that its registry knows and arguments in text. A module is its
-// constructor's choice of parameters and a Forward that gets them as leaves of the call at hand, so that calls of several contexts
-// share values and never gradients.
-// Thread rule: Forward runs on any number of threads at a time; a module keeps no state of a call. A registry is filled first, then used.
+// Modules that a process hosts for others. A registry makes a module from a name and arguments in
+// text. The module's constructor chooses the parameters, and Forward gets them as leaves of the
+// current call. So calls of several contexts share values and never gradients.
+// Thread rule: Forward runs on any number of threads at a time; a module keeps no state of a call.
+// REQUIRES: a registry is filled before it is used.
 #pragma once
 
 #include <functional>
@@ -21,12 +22,14 @@ class Frame;
 class Module {
  public:
   virtual ~Module() = default;
-  // `parameters` in the order of the set. Inputs come from another process: what does not fit is InvalidArgument, never a CHECK.
+  // `parameters` are in the order of the ParameterSet. Inputs come from another process: inputs
+  // that do not fit are InvalidArgument, never a CHECK.
   virtual absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable> parameters,
                                                         absl::Span<const Variable> inputs) = 0;
 };
 
-// "in=16 out=4": values by name. A value that is missing, malformed or out of its range is noted, as is one that nobody asked for.
+// Arguments by name: "in=16 out=4". Records an error for a missing, malformed or out-of-range
+// value, and for a value that nobody asked for.
 class ModuleArguments {
  public:
   static absl::StatusOr<ModuleArguments> Parse(const std::string& text);
@@ -35,15 +38,16 @@ class ModuleArguments {
   int64_t Integer(const std::string& name, int64_t least, int64_t most, int64_t otherwise);
   double Number(const std::string& name, double otherwise);
   std::string Text(const std::string& name, const std::string& otherwise);
-  std::vector<int64_t> Integers(const std::string& name, int64_t least, int64_t most);  // "16,32,4"; required
-  // One of `choices`, the first if it is not given: its place.
+  // "16,32,4"; required.
+  std::vector<int64_t> Integers(const std::string& name, int64_t least, int64_t most);
+  // Returns the index of the given value in `choices`; the first if the argument is absent.
   int Choice(const std::string& name, const std::vector<std::string>& choices);
-  // The first thing noted. After all that may be given was asked for.
+  // The first recorded error. REQUIRES: every permitted argument has been asked for.
   absl::Status status() const;
 
  private:
   void Note(const std::string& what);
-  // False, and noted if it is required, where there is none.
+  // Returns false if there is no value; records an error if the value is required.
   bool Take(const std::string& name, bool required, std::string* value);
   int64_t InRange(const std::string& name, const std::string& text, int64_t least, int64_t most);
 
@@ -54,7 +58,7 @@ class ModuleArguments {
 
 class ModuleRegistry {
  public:
-  // Adds the module's parameters to the set.
+  // Adds the module's parameters to `parameters`.
   using Constructor = std::function<absl::StatusOr<std::unique_ptr<Module>>(ModuleArguments& arguments, ParameterSet& parameters)>;
 
   // REQUIRES: the name is new.
@@ -64,7 +68,8 @@ class ModuleRegistry {
     std::unique_ptr<ParameterSet> parameters;
     std::unique_ptr<Module> module;
   };
-  // Beside its own, every module takes `seed` (0) and `dtype` (f32 or f64) of its parameters. InvalidArgument says what is wrong.
+  // Beside its own arguments, every module takes `seed` (0) and `dtype` (f32 or f64) of its
+  // parameters. InvalidArgument says what is wrong.
   absl::StatusOr<Made> Make(const std::string& name, const std::string& arguments) const;
 
  private:

@@ -1,6 +1,7 @@
-// Which objects a process owns for others, and which processes refer to them. Pure: no clock, lock or network. An object is freed
-// when nobody refers to it any more.
-// Thread rule: one thread at a time. What was freed is handed out, to be ended where no lock is held.
+// The objects that a process owns for others, and the processes that refer to them. Pure: no clock,
+// lock or network. An object is freed when no process refers to it. Functions return freed objects,
+// so the caller can destroy them without holding a lock.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 
 namespace tandem::remote {
 
-// One of the two.
+// One of the two is set.
 struct OwnedObject {
   std::shared_ptr<HostedModule> module;
   std::shared_ptr<HostedOptimizer> optimizer;
@@ -25,15 +26,15 @@ class OwnedObjects {
 
   // `sequence` numbers the creations and holds of `process`.
   uint64_t Add(OwnedObject object, uint64_t process, uint64_t sequence);
-  // NotFound if it was freed.
+  // NotFound if the object was freed.
   absl::Status Hold(uint64_t id, uint64_t process, uint64_t sequence);
-  // The process's holds before `sequence` are over.
+  // Ends the process's holds of this object that were made before `sequence`.
   Freed Drop(uint64_t id, uint64_t process, uint64_t sequence);
-  // Of its holds before `sequence`, those of `ids` are all that the process still has.
+  // Among the process's holds made before `sequence`, keeps those of `ids` and ends all others.
   Freed Keep(uint64_t process, const std::vector<uint64_t>& ids, uint64_t sequence);
   Freed Forget(uint64_t process);
 
-  // Null if there is none.
+  // Null if there is no such object.
   const OwnedObject* Find(uint64_t id) const;
   size_t size() const { return objects_.size(); }
   size_t num_references() const;
@@ -41,9 +42,9 @@ class OwnedObjects {
  private:
   struct Entry {
     OwnedObject object;
-    std::map<uint64_t, uint64_t> holders;  // process to its last hold
+    std::map<uint64_t, uint64_t> holders;  // process -> its last hold
   };
-  // Of all objects whose holds by `process` pass `over`.
+  // Ends the holds by `process` that satisfy `over`, over all objects.
   template <class Over>
   Freed Remove(uint64_t process, Over over);
 

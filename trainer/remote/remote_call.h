@@ -1,4 +1,5 @@
-// A call whose answer somebody waits for. Thread rule: one thread waits.
+// A call whose answer a thread waits for.
+// Thread rule: one thread waits.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,7 @@
 
 namespace tandem::remote {
 
-// A promise for callbacks, which must be copyable and of which only the first may fulfil it.
+// A promise for callbacks. It is copyable, and only its first Set takes effect.
 class AnswerPromise {
  public:
   const rpc::Future<rpc::Payload>& future() const { return state_->future; }

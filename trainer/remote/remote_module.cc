@@ -85,7 +85,7 @@ PendingOutputs RemoteModule::ForwardAsync(Frame& frame, const std::vector<Variab
 }
 
 absl::StatusOr<std::vector<Variable>> PendingOutputs::Await() {
-  // The call has the deadline, and the context's end ends it too.
+  // The call has the deadline, and the end of the context also ends the call.
   auto outputs = Read(answer_.Wait(absl::InfiniteFuture()));
   if (const auto& share = frame_->share(); share != nullptr) share->EndWait(call_);
   if (!outputs.ok()) {

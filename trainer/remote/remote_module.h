@@ -1,6 +1,7 @@
-// A module in another process, called as a layer is. In a context its outputs are part of the caller's graph, and so are they in a
-// frame of a module that is called itself: calls nest, over any processes.
-// Thread rule: the frame's thread. Arrays lie in the host's memory.
+// A module in another process, called like a layer. Within a context, its outputs are part of the
+// caller's graph. The same holds in the frame of a hosted module: calls nest over any number of
+// processes.
+// Thread rule: the frame's thread. Arrays lie in host memory.
 #pragma once
 
 #include <memory>
@@ -14,10 +15,11 @@
 
 namespace tandem::remote {
 
-// Outputs on their way. Await once, before the frame goes.
+// Outputs in flight. REQUIRES: Await is called once, before the frame is destroyed.
 class PendingOutputs {
  public:
-  // Waits, and makes the outputs part of the graph. What fails fails the step's context as well, and names peer, call and time.
+  // Waits, and makes the outputs part of the graph. A failure also fails the step's context, and
+  // names peer, call and time.
   absl::StatusOr<std::vector<Variable>> Await();
 
  private:
@@ -39,19 +41,19 @@ struct RemoteParameter {
 class RemoteModule {
  public:
   explicit RemoteModule(RemoteRef ref) : ref_(std::move(ref)) {}
-  // As RemoteRef::Create.
+  // Like RemoteRef::Create.
   static absl::StatusOr<RemoteModule> Create(Host& host, const std::string& owner, const std::string& module,
                                              const std::string& arguments, absl::Time deadline);
 
   const RemoteRef& ref() const { return ref_; }
   std::vector<RemoteParameter> Parameters() const;
 
-  // In one message there and one back. A frame that is not training gets constants.
+  // Sends one message and receives one. A frame that is not training gets constants.
   PendingOutputs ForwardAsync(Frame& frame, const std::vector<Variable>& inputs) const;
   absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, const std::vector<Variable>& inputs) const {
     return ForwardAsync(frame, inputs).Await();
   }
-  // Outside of any context: only looks.
+  // Outside any context: evaluates without gradients.
   absl::StatusOr<std::vector<Tensor>> Evaluate(const std::vector<Tensor>& inputs, absl::Time deadline) const;
 
  private:

@@ -1,6 +1,7 @@
-// The distributed optimizer: applies, at every owner, what a context's backward passes have left for remote parameters, with an
-// optimizer that lives beside them. Contexts of other trainers are not touched, their gradients never mixed in.
-// (dist_optimizer.h commits the rows and dense parameters of the training loop.)
+// The distributed optimizer. At every owner, it applies the gradients that a context's backward
+// passes left for remote parameters. An optimizer beside the parameters does the work. Gradients of
+// other trainers' contexts are neither touched nor mixed in.
+// (sparse/step_optimizer.h commits the rows and dense parameters of the training loop.)
 // Thread rule: the step's thread.
 #pragma once
 
@@ -16,12 +17,13 @@ namespace tandem::remote {
 
 class RemoteOptimizer {
  public:
-  // Makes one at each owner. The optimizer counts its own steps.
+  // Makes one optimizer at each owner. It counts its own steps.
   static absl::StatusOr<std::unique_ptr<RemoteOptimizer>> Create(Host& host, const optim::DenseOptions& options,
                                                                  const std::vector<RemoteParameter>& parameters, absl::Time deadline);
 
-  // After Backward, before the context ends; all owners at a time. Returns how many parameters had a gradient. A failure fails
-  // the step's context; owners that had applied the step by then have applied it.
+  // Steps all owners at a time. Returns how many parameters had a gradient. A failure fails the
+  // step's context. Owners that have already applied the step do not undo it.
+  // REQUIRES: called after Backward, before the context ends.
   absl::StatusOr<uint64_t> Step(DistAutogradContext& context, double learning_rate, double gradient_scale = 1);
 
  private:

@@ -1,6 +1,9 @@
-// A reference to a module in another process, which lives as long as anybody refers to it. Copies share one reference; the last one's end
-// tells the owner. To pass one on, send owner() and object() to the other process, which calls Adopt, and keep yours until it has.
-// Thread rule: a value; any thread. The host outlives it.
+// A reference to a module in another process, which lives as long as any process refers to it.
+// Copies share one reference; the end of the last copy tells the owner. To pass a reference on,
+// send owner() and object() to the other process, which calls Adopt. Keep your own reference until
+// it has.
+// Thread rule: a value; any thread.
+// REQUIRES: the host outlives the reference.
 #pragma once
 
 #include <memory>
@@ -19,14 +22,15 @@ namespace tandem::remote {
 
 class RemoteRef {
  public:
-  RemoteRef() = default;  // to nothing
-  // Makes a module in the process at `owner`, by a name that its registry knows ("Linear") and arguments ("in=16 out=4").
+  RemoteRef() = default;  // refers to nothing
+  // Makes a module in the process at `owner`, from a name that its registry knows ("Linear") and
+  // arguments ("in=16 out=4").
   static absl::StatusOr<RemoteRef> Create(Host& host, const std::string& owner, const std::string& module,
                                           const std::string& arguments, absl::Time deadline);
-  // Makes an optimizer (remote_optimizer.h) of parameters of the process at `owner`.
+  // Makes an optimizer (remote_optimizer.h) of parameters in the process at `owner`.
   static absl::StatusOr<RemoteRef> CreateOptimizer(Host& host, const std::string& owner, const CreateOptimizerRequest& request,
                                                    absl::Time deadline);
-  // NotFound if the object is gone.
+  // NotFound if the object has been freed.
   static absl::StatusOr<RemoteRef> Adopt(Host& host, const std::string& owner, uint64_t object, absl::Time deadline);
 
   bool defined() const { return hold_ != nullptr; }
@@ -37,7 +41,7 @@ class RemoteRef {
   const std::string& module() const { return hold_->module; }
   const std::vector<std::string>& parameters() const { return hold_->parameters; }
 
-  // The values of its parameters, in their order, as they are now.
+  // The present values of the module's parameters, in their order.
   absl::StatusOr<std::vector<Tensor>> Fetch(absl::Time deadline) const;
 
  private:
@@ -51,7 +55,7 @@ class RemoteRef {
     Hold(const Hold&) = delete;
     Hold& operator=(const Hold&) = delete;
   };
-  // Sends a request that gives a reference, and takes it.
+  // Sends a request that gives a reference, and takes the reference.
   template <class Reply, class Request>
   static absl::StatusOr<std::pair<RemoteRef, Reply>> Take(Host& host, const std::string& owner, const char* method,
                                                           Request request, std::string what, absl::Time deadline);

@@ -30,7 +30,7 @@ void TaskThreads::Work() {
       tasks_.pop_front();
     }
     task();
-    task = nullptr;  // what it holds goes before the thread is free
+    task = nullptr;  // destroys what the task holds before the thread is idle
     absl::MutexLock lock(&mutex_);
     ++num_idle_;
   }

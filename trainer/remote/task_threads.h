@@ -1,5 +1,6 @@
-// Threads for work that may wait on other processes: a task that blocks must never keep another from running, or two processes that
-// call each other would wait for ever. So there is a thread for every task in flight, kept for the next one, up to a limit.
+// Threads for tasks that may wait on other processes. A blocked task must never keep another task
+// from running, or two processes that call each other would wait forever. So every task in flight
+// has a thread, up to a limit. Threads are kept for later tasks.
 // Thread rule: Run from any thread; Stop once, not from a task.
 #pragma once
 
@@ -20,7 +21,7 @@ class TaskThreads {
   TaskThreads(const TaskThreads&) = delete;
   TaskThreads& operator=(const TaskThreads&) = delete;
 
-  // False, and the task does not run, if all threads are busy or it was stopped.
+  // Returns false, and does not run the task, if all threads are busy or Stop was called.
   bool Run(std::function<void()> task);
   // Waits for the tasks in flight.
   void Stop();
@@ -31,7 +32,7 @@ class TaskThreads {
   const size_t max_threads_;
   absl::Mutex mutex_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-  size_t num_idle_ ABSL_GUARDED_BY(mutex_) = 0;  // waiting threads, less tasks that wait for them
+  size_t num_idle_ ABSL_GUARDED_BY(mutex_) = 0;  // waiting threads, minus queued tasks
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };

@@ -27,7 +27,8 @@ absl::StatusOr<int64_t> ReceiveClock(comm::ProcessGroup& group, int source, absl
   return value;
 }
 
-// How far the clock of `rank` is ahead of rank 0's, at rank 0; both ranks call it.
+// Returns, at rank 0, how far the clock of `rank` is ahead of rank 0's. REQUIRES: both ranks call
+// it.
 absl::StatusOr<int64_t> OffsetOf(comm::ProcessGroup& group, int rank, absl::Time deadline,
                                  const std::function<int64_t()>& clock) {
   rpc::ClockOffset offset;

@@ -1,5 +1,7 @@
-// How the spans of all trainers come to rank 0, on its clock. Ranks on rank 0's machine share its clock; the clock of any
-// other machine is asked for a few times, and the quickest answer tells the difference.
+// Brings the spans of all trainers to rank 0, on its clock. Ranks on rank 0's machine share its
+// clock. The clock of another machine is asked for a few times, and the quickest answer gives the
+// difference.
+// Thread rule: that of the group.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +16,8 @@
 
 namespace tandem::report {
 
-// Collective. Rank 0 gets all traces in rank order, the others get none. `clock` is that of `mine`, in nanoseconds.
+// Collective. Rank 0 gets all traces in rank order; other ranks get none. `clock` is the clock of
+// `mine`, in nanoseconds.
 absl::StatusOr<std::vector<RoleTrace>> GatherTraces(comm::ProcessGroup& group, const RoleTrace& mine, absl::Time deadline,
                                                     const std::function<int64_t()>& clock = MonotonicNanoseconds);
 

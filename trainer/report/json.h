@@ -1,4 +1,5 @@
-// The two kinds of JSON value that need care; the rest of a run's JSON is put together by hand. Thread rule: pure functions.
+// The two kinds of JSON value that need care. The rest of a run's JSON is written by hand.
+// Thread rule: pure functions.
 #pragma once
 
 #include <string>
@@ -6,9 +7,9 @@
 
 namespace tandem::report {
 
-// Nine digits; null for a NaN or an infinity, which JSON has not.
+// Nine digits; null for a NaN or an infinity, which JSON cannot express.
 std::string JsonNumber(double value);
-// In quotes and escaped. A byte that is not UTF-8 becomes U+FFFD: JSON is UTF-8.
+// Quoted and escaped. A byte that is not UTF-8 becomes U+FFFD, because JSON is UTF-8.
 std::string JsonString(std::string_view text);
 
 }  // namespace tandem::report

@@ -76,7 +76,8 @@ void Progress::Step(const StepRecord& r, int64_t total_steps) {
   printed_ = true;
   since_print_.Lap();
   if (terminal_) {
-    std::printf("\r\033[K%s", FitLine(parts, std::max(kLeastColumns, TerminalColumns()) - 1).c_str());  // a full last column would begin a new line
+    // A full last column would begin a new line.
+    std::printf("\r\033[K%s", FitLine(parts, std::max(kLeastColumns, TerminalColumns()) - 1).c_str());
     drawn_ = true;
   } else {
     std::printf("%s\n", absl::StrJoin(parts, "  ").c_str());

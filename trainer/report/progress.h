@@ -1,5 +1,6 @@
-// The run as people see it: on a terminal one line that is rewritten in place and fits the terminal, elsewhere a plain line now and then,
-// or JSON lines on request. Writes to stdout. Thread rule: one thread.
+// The progress of a run for people, on stdout. On a terminal it is one line that is rewritten in
+// place and fits the terminal. Elsewhere it is a plain line now and then, or JSON lines on request.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,10 @@ enum class LogFormat { TEXT, JSON };
 
 struct StepRecord;
 
-// A rate as an eye can follow it: the mean over some seconds, the latest ones weighing most.
+// A rate that the eye can follow: the mean over some seconds, in which the latest ones weigh most.
 class SmoothedRate {
  public:
-  // `seconds` since the last one. Returns the smoothed rate.
+  // `seconds` is the time since the last call. Returns the smoothed rate.
   double Add(double rate, double seconds);
 
  private:
@@ -26,7 +27,8 @@ class SmoothedRate {
   bool any_ = false;
 };
 
-// As many of `parts`, the most important first, as fit `columns` with two spaces between; the first in any case, cut.
+// Joins as many of `parts`, the most important first, as fit `columns` with two spaces between. The
+// first part always appears, cut if necessary.
 std::string FitLine(const std::vector<std::string>& parts, size_t columns);
 
 class Progress {
@@ -34,18 +36,18 @@ class Progress {
   explicit Progress(LogFormat format);
 
   void Step(const StepRecord& record, int64_t total_steps);
-  // A line that stays; the progress line is redrawn below it.
+  // Prints a line that stays. The progress line is redrawn below it.
   void Line(const std::string& text);
-  // The same of as many parts as fit a terminal, the most important first.
+  // Like Line, with as many parts as fit a terminal, the most important first.
   void Line(const std::vector<std::string>& parts);
   void Json(const std::string& object);
   void End();  // leaves the cursor on a fresh line
 
-  // ResourceExhausted once standard output could not be written.
+  // ResourceExhausted once a write to standard output has failed.
   absl::Status status() const;
 
  private:
-  // What a step is told by, the most important first.
+  // The parts of a step's line, the most important first.
   std::vector<std::string> Parts(const StepRecord& r, int64_t total_steps);
   void Erase();
 

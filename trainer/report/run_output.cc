@@ -57,7 +57,8 @@ std::string SummaryJson(const RunSummary& s) {
       ",\"dense_parameters\":", s.dense_parameters, "}\n");
 }
 
-// A file that this user may not write, or that is no file, is a wrong --out; a full disk or table of files may change.
+// A file that this user may not write, or a path that is not a file, is a wrong --out. A full disk
+// or file table may change.
 absl::Status FileError(const std::string& path) {
   const std::string what = absl::StrCat("cannot write ", path, ": ", std::strerror(errno));
   switch (errno) {
@@ -67,7 +68,7 @@ absl::Status FileError(const std::string& path) {
   }
 }
 
-// A file that was removed takes every record, for nobody.
+// A removed file would accept every record, and nobody could read it.
 absl::Status CheckInPlace(std::FILE* file, const std::string& path) {
   struct stat ours {}, named {};
   if (fstat(fileno(file), &ours) != 0) return FileError(path);
@@ -95,7 +96,7 @@ absl::StatusOr<std::FILE*> OpenFile(const std::string& path, const char* mode) {
   return file;
 }
 
-// In one piece: a process that is killed leaves the old file or the new one.
+// Replaces atomically: a process that is killed leaves the old file or the new one.
 absl::Status ReplaceFile(const std::string& path, const std::string& text) {
   const std::string draft = path + ".draft";
   ASSIGN_OR_RETURN(std::FILE * file, OpenFile(draft, "w"));
@@ -104,7 +105,8 @@ absl::Status ReplaceFile(const std::string& path, const std::string& text) {
   return std::rename(draft.c_str(), path.c_str()) == 0 ? absl::OkStatus() : FileError(path);
 }
 
-// Keeps the lines of a file of records up to a step's. A last line without its end, of a run that was killed, goes too.
+// Keeps the lines of a file of records up to a step. Drops a last line without its end, which a
+// killed run left.
 absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
   std::string kept;
   std::ifstream file(path);
@@ -115,7 +117,7 @@ absl::Status DropLinesAfter(const std::string& path, int64_t last_step) {
   return ReplaceFile(path, kept);
 }
 
-// An evaluation for the eye, the most important first: the figure that decides, then the others.
+// An evaluation as text, the most important part first: the deciding figure, then the others.
 std::vector<std::string> Parts(const EvaluationRecord& record) {
   std::vector<std::string> parts{absl::StrFormat("epoch %d", record.epoch), absl::StrFormat("step %d", record.step),
                                  absl::StrFormat("train/loss %.4f", record.train_loss)};

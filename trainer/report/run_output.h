@@ -1,5 +1,6 @@
-// What a run leaves in its --out folder (the contract's metrics.jsonl and summary.json, and evaluations.jsonl beside them) and what
-// it prints. Only rank 0 has one. Thread rule: one thread.
+// The files that a run writes into its --out folder (metrics.jsonl, evaluations.jsonl and
+// summary.json), and the run's printed output. Only rank 0 has one.
+// Thread rule: one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +20,27 @@ namespace tandem::report {
 
 struct StepRecord {
   int64_t step = 0, epoch = 0;
-  double time = 0, elapsed_seconds = 0;  // since 1970, since the run or its resumption began; filled in as the record is written
+  // Since 1970; since the run or its resumption began. RunOutput fills in both.
+  double time = 0, elapsed_seconds = 0;
   double loss = 0, learning_rate = 0;
-  double grad_norm = 0;  // of the mean gradient, dense and sparse together
+  double grad_norm = 0;  // norm of the mean gradient, dense and sparse together
   double samples_per_second = 0, tokens_per_second = 0;
   double compute_ms = 0, collective_ms = 0, pull_ms = 0, push_ms = 0;
-  int64_t staleness = 0;  // the most steps of the slowest trainer that a pull of any trainer missed since the last record; BSP: 0
-  double mfu = 0;  // the products' flops over the device's peak, of this process; 0: the peak is not known
-  bool skipped = false;         // left out, for its loss or a gradient was not finite
-  bool launched_graph = false;  // its passes were launched as one graph
+  // The most steps of the slowest trainer that a pull of any trainer missed since the last record.
+  // BSP: 0.
+  int64_t staleness = 0;
+  // The products' flops over the device's peak, for this process; 0: the peak is not known.
+  double mfu = 0;
+  bool skipped = false;         // left out, because its loss or a gradient was not finite
+  bool launched_graph = false;  // its passes were launched as one CUDA graph
 };
 
 struct EvaluationRecord {
   int64_t step = 0, epoch = 0;
-  double train_loss = 0;  // mean over the epoch's steps
+  double train_loss = 0;  // the metric that compares evaluations: "valid/mrr"
   bool best = false;
-  std::string decides;                    // the metric by which evaluations are compared: "valid/mrr"
-  std::map<std::string, double> metrics;  // with split: "valid/hr@10"
+  std::string decides;                    // the metric that compares evaluations: "valid/mrr"
+  std::map<std::string, double> metrics;  // the name includes the split: "valid/hr@10"
 };
 
 struct RunLayout {
@@ -53,7 +58,7 @@ struct RunSummary {
   RunLayout layout;
   std::map<std::string, double> metrics;
   double samples_per_second = 0, tokens_per_second = 0;
-  std::optional<absl::uint128> params_hash;  // none of a run that failed
+  std::optional<absl::uint128> params_hash;  // a failed run has none
   uint64_t sparse_rows = 0, dense_parameters = 0;
 };
 
@@ -61,20 +66,24 @@ std::string HashText(absl::uint128 hash);  // 32 hexadecimal digits
 
 class RunOutput {
  public:
-  // Makes the folder. What an older run left in it stays as it is until this one begins: it may yet be refused.
+  // Makes the folder. An older run's files stay untouched until this run begins, because this run
+  // may yet be refused.
   static absl::StatusOr<std::unique_ptr<RunOutput>> Create(const std::string& folder, LogFormat format);
   ~RunOutput();
 
-  // One of these before the first record. Replaces the older run.
+  // Replaces the older run. REQUIRES: one of the two Begin functions is called before the first
+  // record.
   absl::Status BeginAnew();
-  // Goes on with the older run, of which only what belongs to steps up to `last_step` stays.
+  // Continues the older run. Keeps only what belongs to steps up to `last_step`.
   absl::Status BeginAfter(int64_t last_step);
 
-  // Each ResourceExhausted naming the file, also standard output, if the record could not be written or its file is no longer in the
-  // folder. Lines of the progress are for the eye; what they lack is told with the next record.
+  // Each returns ResourceExhausted, naming the file or standard output, if the record cannot be
+  // written. A file that was removed from the folder is such an error too. Progress lines are best
+  // effort: the next record reports what they could not write.
   absl::Status Step(const StepRecord& record, int64_t total_steps);
   absl::Status Evaluated(const EvaluationRecord& record);
-  // Drops the record of an evaluation after step `step` or later, which is about to be made again.
+  // Drops the record of an evaluation after step `step` or later, because that evaluation is about
+  // to be repeated.
   absl::Status TakeBackEvaluation(int64_t step);
   void Note(const std::string& text);  // a line for the reader, in text mode
   absl::Status Finish(const RunSummary& summary);
@@ -93,7 +102,7 @@ class RunOutput {
   std::FILE* evaluations_ = nullptr;
 };
 
-// summary.json alone, for a run that failed before or outside the loop.
+// Writes summary.json alone, for a run that failed before or outside the loop.
 absl::Status WriteSummary(const std::string& folder, const RunSummary& summary);
 
 }  // namespace tandem::report

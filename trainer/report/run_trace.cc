@@ -58,7 +58,8 @@ absl::Status RunTrace::Collect(absl::Time deadline) {
   const auto lack = [&lacks](const char* whose, const absl::Status& why) {
     lacks.push_back(absl::StrCat(whose, " spans (", std::string(why.message()), ")"));
   };
-  if (collects && options_.master != nullptr) {  // before this member's side of the last calls is taken
+  // Before this member's side of the last calls is taken.
+  if (collects && options_.master != nullptr) {
     // Peers wait meanwhile, until their own deadline.
     auto master = options_.master->TakeTrace(absl::Now() + (deadline - absl::Now()) / 4);
     if (master.ok()) others.push_back(*std::move(master));

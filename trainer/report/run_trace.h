@@ -1,6 +1,7 @@
-// One replica's part in trace.json: records the traced steps on the loop's thread, at the client and at the master's link, and
-// brings all roles' spans together when the last of them has completed.
-// Thread rule: the loop's thread, which it names. It outlives what was launched on the stream meanwhile.
+// One replica's part of trace.json. It records the traced steps on the loop's thread, at the client
+// and at the master's link. It gathers all roles' spans when the last traced step has completed.
+// Thread rule: the loop's thread, whose spans get its name.
+// REQUIRES: it outlives everything launched on the stream during the trace.
 #pragma once
 
 #include <cstdint>
@@ -25,23 +26,24 @@ struct RunTraceOptions {
   comm::ProcessGroup* group = nullptr;
   ps::Client* client = nullptr;          // null: no tables
   rpc::MasterClient* master = nullptr;  // null: no master
-  // Gets the spans of all roles, on one clock, at rank 0; null at all other ranks.
+  // At rank 0: gets the spans of all roles, on one clock. Null at all other ranks.
   std::function<absl::Status(std::vector<RoleTrace>)> deliver = nullptr;
 };
 
 class RunTrace {
  public:
-  // Before the first step's pull.
+  // REQUIRES: made before the first step's pull.
   explicit RunTrace(const RunTraceOptions& options);
   ~RunTrace();
   RunTrace(const RunTrace&) = delete;
   RunTrace& operator=(const RunTrace&) = delete;
 
-  // Before every step; collective in the second after the last traced one, because the pull and the commit between them prove
-  // that all calls of the traced steps are over. An error, which says what trace.json lacks or why there is
-  // none, concerns the trace alone, unless the group has failed.
+  // Call before every step. The call in the second step after the last traced one is collective. By
+  // then a pull and a commit prove that all calls of the traced steps are over. An error says what
+  // trace.json lacks, or why there is none. It concerns the trace alone, unless the group has
+  // failed.
   absl::Status BeforeStep(int64_t step, absl::Time deadline);
-  // For a run that ends before that. Collective. REQUIRES: the last commit is applied.
+  // For a run that ends earlier. Collective. REQUIRES: the last commit is applied.
   absl::Status Finish(absl::Time deadline);
 
  private:
@@ -51,7 +53,7 @@ class RunTrace {
 
   const RunTraceOptions options_;
   const std::shared_ptr<Tracer> tracer_ = std::make_shared<Tracer>();
-  bool recorded_ = false;   // a step so far
+  bool recorded_ = false;   // has recorded a step
   bool collected_ = false;
 };
 

@@ -26,7 +26,8 @@ int64_t MostSteps(const StepHistogram& before, const StepHistogram& now) {
   for (int i = now.counts_size() - 1; i >= 0; --i) {
     const uint64_t earlier = i < before.counts_size() ? before.counts(i) : 0;
     if (now.counts(i) == earlier) continue;
-    return i + 1 == now.counts_size() ? static_cast<int64_t>(now.max()) : i;  // the last one counts everything above
+    // The last bin counts everything above.
+    return i + 1 == now.counts_size() ? static_cast<int64_t>(now.max()) : i;
   }
   return 0;
 }

@@ -1,5 +1,6 @@
-// What parameter servers report of themselves (StatisticsReply), for a run's records: how stale the rows were that they gave to all
-// trainers, asked for without holding up the step, and what became of values that would have ruined a table.
+// Statistics that parameter servers report of themselves (StatisticsReply), for a run's records.
+// They show how stale the pulled rows of all trainers were, without delaying the step. They also
+// show what happened to values that would have ruined a table.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -18,9 +19,10 @@ class ServerWatch {
  public:
   explicit ServerWatch(ps::Client* client) : client_(client) {}
 
-  // Sends the question that TakeStaleness waits for.
+  // Sends the request whose answer TakeStaleness waits for.
   void Ask() { asked_ = client_->Statistics(); }
-  // The most steps of the slowest trainer that a pull missed between the last two questions; above 15 the most of the whole run.
+  // The most steps of the slowest trainer that a pull missed between the last two requests. If
+  // above 15: the most of the whole run.
   // REQUIRES: Ask.
   absl::StatusOr<int64_t> TakeStaleness(absl::Time deadline);
 
@@ -30,11 +32,14 @@ class ServerWatch {
   StepHistogram last_;
 };
 
-// The most steps that `now` counts more often than `before`; 0 if there are none.
+// The largest number of steps whose count in `now` exceeds its count in `before`; 0 if there is
+// none.
 int64_t MostSteps(const StepHistogram& before, const StepHistogram& now);
-// What ranks other than 0 tell, added up, at rank 0; nothing at the others. Collective.
+// Collective. Rank 0 gets the sum of the statistics of all other ranks, without its own. Other
+// ranks get nothing.
 absl::StatusOr<StatisticsReply> GatherStatistics(comm::ProcessGroup& group, const StatisticsReply& own, absl::Time deadline);
-// Lines on the whole run: staleness, if rows may be stale; each table that was given values to guard against.
+// Lines about the whole run: the staleness, if rows may be stale, and each table that was given
+// values it guards against.
 std::vector<std::string> ServerNotes(const StatisticsReply& statistics, bool may_be_stale);
 
 }  // namespace tandem::report

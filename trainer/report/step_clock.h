@@ -1,5 +1,6 @@
-// Where a step's time goes: on a CPU the host's time between marks, on a CUDA device the time of its queue between them, with the pauses
-// in which it had nothing to do because the host waited for a peer or a server.
+// The distribution of a step's time over its parts. On a CPU: the host's time between marks. On a
+// CUDA device: the time of its queue between marks. That time includes pauses in which the queue
+// was empty because the host waited for a peer or a server.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -21,22 +22,23 @@ class StepClock {
   explicit StepClock(Stream* stream) : stream_(stream) {}
 
   void Begin();
-  // What was submitted or waited for since the last mark, or the beginning, belongs to `part`.
+  // Assigns everything submitted or waited for since the last mark (or Begin) to `part`.
   void Mark(Part part);
-  // By part, of the last step. Waits for the device, whose error fails the stream.
+  // The times of the last step, by part. Waits for the device, whose error fails the stream.
   std::array<double, kNumParts> Milliseconds();
 
  private:
   struct Interval {
     Part part;
-    double seconds;  // of the host
+    double seconds;  // host time
   };
   void RecordPoint(size_t number);
 
   Stream* const stream_;
   Stopwatch watch_;
   std::vector<Interval> intervals_;
-  std::vector<std::unique_ptr<Event>> points_;  // of a device: where intervals begin and end; kept from step to step
+  // On a device: beginnings and ends of intervals; kept from step to step.
+  std::vector<std::unique_ptr<Event>> points_;
 };
 
 }  // namespace tandem::report

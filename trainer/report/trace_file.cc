@@ -24,7 +24,7 @@ namespace tandem::report {
 
 namespace {
 
-// Spans that lie apart or inside each other, in the order of their beginnings, the outer ones first.
+// Spans that are disjoint or nested, ordered by their beginning, outer spans first.
 struct Row {
   std::string name;
   std::vector<const RecordedSpan*> spans;
@@ -36,7 +36,7 @@ std::string_view NameAt(const RoleTrace& trace, uint32_t place) {
   return place < static_cast<uint32_t>(trace.names_size()) ? std::string_view(trace.names(static_cast<int>(place))) : "?";
 }
 
-// Master, parameter servers, trainers; each by rank.
+// Orders master, parameter servers, trainers; each kind by rank.
 std::tuple<int, int, std::string> OrderOf(const RoleTrace& trace) {
   const std::string& role = trace.role();
   int kind = 0, rank = 0;
@@ -57,7 +57,8 @@ std::vector<const RecordedSpan*> Sorted(const RoleTrace& trace) {
   return spans;
 }
 
-// Threads in the order of their numbers, then overlapping calls by kind: each goes to the first row that is free.
+// Threads in the order of their numbers, then overlapping calls by kind. Each call goes to the
+// first free row.
 std::vector<Row> RowsOf(const RoleTrace& trace) {
   std::map<uint32_t, Row> threads;
   for (const TraceThread& thread : trace.threads()) threads[thread.number()].name = thread.name();
@@ -135,7 +136,7 @@ class Writer {
     Put(absl::StrCat(first_ ? "\n{" : ",\n{", fields, "}"));
     first_ = false;
   }
-  // Microseconds, to the nanosecond.
+  // Microseconds, with nanosecond resolution.
   static std::string Time(int64_t ns) { return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000); }
 
   void Meta(const char* name, int pid, int tid, const std::string& args) {

@@ -1,6 +1,7 @@
-// trace.json: the spans of all roles as a Chrome trace (chrome://tracing, Perfetto). A role is a process there; its threads
-// are rows, and so are calls that overlap (a pull on its way while another is), as many rows as they need. Arrows lead from a
-// trainer's call to what was done for it elsewhere.
+// trace.json: the spans of all roles as a Chrome trace (chrome://tracing, Perfetto). A role is a
+// process there and its threads are rows. Overlapping calls (such as two pulls in flight) get as
+// many rows as they need. Arrows lead from a trainer's call to the work done for it elsewhere.
+// Thread rule: free functions.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace tandem::report {
 
-// Replaces `path` when everything is on disk. Times are those of one clock; the earliest becomes 0.
+// Replaces `path` once everything is on disk. All times are of one clock; the earliest becomes 0.
 absl::Status WriteTraceFile(const std::string& path, std::vector<RoleTrace> traces);
 
 }  // namespace tandem::report

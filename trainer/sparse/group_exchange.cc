@@ -12,7 +12,7 @@ namespace tandem::sparse {
 
 namespace {
 
-// For the group's own, better explained error to come first.
+// Lets the group's own error, which explains more, come first.
 constexpr absl::Duration kMargin = absl::Seconds(1);
 
 }  // namespace

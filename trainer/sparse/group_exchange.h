@@ -1,6 +1,7 @@
-// The exchange of client_merged over a process group: the trainers of a host hand each other the gradients that each of them merges. It has
-// a group of its own, so that it meets no collective of the dense gradients under way.
-// Thread rule: as ps::TrainerExchange.
+// The exchange of client_merged over a process group: the trainers of a host exchange the gradients
+// that each of them merges. The exchange has a group of its own, so it never meets a collective of
+// dense gradients in flight.
+// Thread rule: that of ps::TrainerExchange.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,9 @@ namespace tandem::sparse {
 
 class GroupExchange : public ps::TrainerExchange {
  public:
-  // Of the ranks of `trainers`, which are on one host. Collective over it. An exchange waits for a rank no longer than `timeout`, twice.
+  // Makes the exchange of the ranks of `trainers`. Collective over `trainers`. An exchange waits
+  // twice for other ranks, each time at most `timeout`.
+  // REQUIRES: the ranks are on one host.
   static absl::StatusOr<std::unique_ptr<GroupExchange>> Create(comm::ProcessGroup& trainers, absl::Duration timeout);
 
   int rank() const override { return group_->rank(); }

@@ -12,7 +12,7 @@ namespace tandem::sparse {
 
 namespace {
 
-constexpr int64_t kPlacesAhead = 20;  // whose rows are fetched before they are added
+constexpr int64_t kPlacesAhead = 20;  // how many places ahead rows are prefetched
 constexpr int64_t kCacheLine = 64;
 
 template <class T>
@@ -53,7 +53,7 @@ void CheckIndex(const Bags& bags, int64_t num_rows) {
   }
 }
 
-// pooled[b] = factor (sum over the bag's places of weight row), in their order.
+// pooled[b] = factor * sum of weight * row over the bag's places, in their order.
 template <class T>
 void Pool(const Bags& bags, const Tensor& table, const Tensor& pooled, Stream& stream) {
   const int64_t dim = table.dim(1), num_places = bags.num_places();
@@ -80,7 +80,8 @@ void Pool(const Bags& bags, const Tensor& table, const Tensor& pooled, Stream& s
   });
 }
 
-// The places of each row, ascending, with their bags: those of row r are uses[start[r]] to uses[start[r + 1] - 1].
+// The places of each row, ascending, with their bags. The uses of row r are uses[start[r]] to
+// uses[start[r + 1] - 1].
 struct UsesOfRows {
   struct Use {
     int64_t place, bag;
@@ -91,7 +92,8 @@ struct UsesOfRows {
   UsesOfRows(const Bags& bags, int64_t num_rows)
       : start(static_cast<size_t>(num_rows) + 2), uses(static_cast<size_t>(bags.num_places())) {
     const int64_t *offset = bags.places.offsets.data<int64_t>(), *index = bags.places.index.data<int64_t>();
-    // Shifted by one: while places are sorted, start[r + 1] is the next free one of row r, and ends as the start of r + 1.
+    // Shifted by one: during the sort, start[r + 1] is the next free use of row r. It ends as the
+    // start of row r + 1.
     for (int64_t place = 0; place < bags.num_places(); ++place) ++start[index[place] + 2];
     for (size_t row = 1; row < start.size(); ++row) start[row] += start[row - 1];
     for (int64_t bag = 0; bag < bags.size(); ++bag) {
@@ -100,7 +102,8 @@ struct UsesOfRows {
   }
 };
 
-// rows[r] = sum over the row's places of weight (factor gradient[bag of the place]), in their order.
+// rows[r] = sum of weight * factor * gradient[bag of the place] over the row's places, in their
+// order.
 template <class T>
 void SumGradients(const Bags& bags, const Tensor& of_bags, const Tensor& of_rows, Stream& stream) {
   const int64_t dim = of_bags.dim(1), num_rows = of_rows.dim(0), num_places = bags.num_places();

@@ -9,7 +9,7 @@ namespace tandem::sparse {
 MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists) {
   struct Use {
     uint64_t id;
-    size_t at;  // in all lists, one behind the other
+    size_t at;  // in the concatenation of all lists
   };
   std::vector<Use> uses, scratch;
   for (const absl::Span<const uint64_t> list : lists) {
@@ -51,7 +51,7 @@ void PulledRows::Arrive(rpc::Future<rpc::Done> pulled) {
   done_ = sent->future();
   pulled.OnReady([this, sent](const absl::StatusOr<rpc::Done>& done) {
     if (done.ok()) upload_->Send();
-    sent->Set(done);  // the last of it: whoever waits may end the rows
+    sent->Set(done);  // the last statement: a waiting thread may now destroy the rows
   });
 }
 

@@ -1,8 +1,9 @@
-// A sparse layer whose rows live on parameter servers: forward is a pull, backward is a push. Rows are pulled once per
-// distinct id and enter the graph as one leaf; every use of an id adds to the same row of its gradient, so the push is
-// merged per id. Pulls start before the step that needs them (core decision 5); rows for a CUDA device go there as soon as they have
-// arrived, beside what it computes, and gradients are merged before they leave it.
-// Thread rule: the step's thread; MergeIds from any.
+// A sparse layer whose rows live on parameter servers: forward is a pull, backward is a push. Each
+// distinct id is pulled once, and the rows enter the graph as one leaf. All uses of an id add to
+// the same row of the gradient, so the push is merged per id. Pulls start before the step that
+// needs them, which hides their latency. Rows for a CUDA device are uploaded on arrival, beside its
+// computation; gradients are merged on the device.
+// Thread rule: the step's thread; MergeIds from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,40 +20,42 @@ namespace tandem::sparse {
 
 struct MergedIds {
   std::vector<uint64_t> ids;   // distinct, ascending
-  std::vector<Tensor> places;  // of each list, i64 [its size]: where its ids are among `ids`
+  std::vector<Tensor> places;  // for each list, i64 [its size]: the places of its ids in `ids`
 };
 MergedIds MergeIds(absl::Span<const absl::Span<const uint64_t>> lists);
 
-// Rows on their way. Destruction waits for the pull, which writes into its memory.
+// Rows in flight. The destructor waits for the pull, which writes into their memory.
 class PulledRows {
  public:
   ~PulledRows();
   const std::shared_ptr<const std::vector<uint64_t>>& ids() const { return ids_; }
-  // Waits; f32 [ids, dim], where the embedding's stream computes.
+  // Waits for the rows, f32 [ids, dim], on the device of the embedding's stream.
   absl::StatusOr<Tensor> Await(absl::Time deadline);
 
  private:
   friend class RemoteEmbedding;
-  // `uploads` is null where the stream computes on a CPU.
+  // `uploads` is null if the stream computes on a CPU.
   PulledRows(std::shared_ptr<const std::vector<uint64_t>> ids, int64_t dim, Uploads* uploads);
-  float* memory() const;             // for the pull
+  float* memory() const;             // where the pull writes
   void Arrive(rpc::Future<rpc::Done> pulled);
 
   const std::shared_ptr<const std::vector<uint64_t>> ids_;
   const Shape shape_;
   const std::unique_ptr<Upload> upload_;  // null on a CPU
-  Tensor rows_;                           // undefined until they are taken from the upload
+  Tensor rows_;                           // undefined until taken from the upload
   rpc::Future<rpc::Done> done_;
 };
 
 class RemoteEmbedding {
  public:
-  // `stream` computes with the rows. Client and stream outlive the embedding, which outlives all rows.
+  // `stream` computes with the rows.
+  // REQUIRES: client and stream outlive the embedding; the embedding outlives all rows.
   RemoteEmbedding(ps::Client* client, uint32_t table, int64_t dim, Stream* stream);
 
-  // The rows as step `step` will use them (0: as they are now). `create` is false for evaluation.
+  // Pulls the rows for step `step` (0: their present values). `create` is false for evaluation.
   std::unique_ptr<PulledRows> Pull(uint64_t step, bool create, std::vector<uint64_t> ids);
-  // Waits for the rows and returns them as a leaf. At the end of pass number `last_pass` (from 0) its gradient is pushed.
+  // Waits for the rows and returns them as a leaf. The leaf's gradient is pushed at the end of pass
+  // number `last_pass` (from 0).
   Variable Enter(Context& context, PulledRows& rows, StepPushes& autograd, int last_pass);
 
   int64_t dim() const { return dim_; }

@@ -6,7 +6,7 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr uint32_t kTableNumber = 1;  // as TableSpecsOf numbers a job's first table
+constexpr uint32_t kTableNumber = 1;  // TableSpecsOf gives a job's first table this number
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// The one embedding table of a model on parameter servers: its number, and which row is whose. The model counts places from 0
-// (a symbol is its place, the first item is place 0), servers count ids from 1; nothing else says how they meet.
+// The one embedding table of a model on parameter servers: its number, and its row ids. The model
+// counts places from 0 (a symbol is its place, the first item is place 0); servers count ids from
+// 1. Only this file converts between the two.
 // Thread rule: pure functions.
 #pragma once
 
@@ -14,10 +15,12 @@ namespace tandem::tasks {
 
 inline uint64_t RowIdOf(int64_t place) { return static_cast<uint64_t>(place) + 1; }
 inline int64_t PlaceOf(uint64_t id) { return static_cast<int64_t>(id) - 1; }
-// The ids of the whole table in order.
+// The ids of the whole table, in order.
 std::vector<uint64_t> AllRowIds(int64_t count);
 
-// The table of a resolved job; null if the embedding is a dense parameter. `client`, and `stream`, which computes, outlive it.
+// Makes the table of a resolved job. Returns null if the embedding is a dense parameter. `stream`
+// computes with the rows.
+// REQUIRES: `client` and `stream` outlive the table.
 std::unique_ptr<sparse::RemoteEmbedding> MakeEmbeddingTable(const Job& job, ps::Client* client, Stream* stream);
 
 }  // namespace tandem::tasks

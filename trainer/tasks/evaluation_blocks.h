@@ -1,5 +1,6 @@
-// How replicas share the examples of an evaluation: each takes its contiguous part in blocks, and between blocks all agree whether
-// to go on, so that a stop that reaches one of them in the middle of a long evaluation ends it everywhere after the same block.
+// How replicas share the examples of an evaluation. Each replica takes a contiguous share in
+// blocks. Between blocks all replicas agree whether to go on. So a stop that reaches one replica in
+// a long evaluation ends it on all replicas after the same block.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -13,8 +14,9 @@
 
 namespace tandem::tasks {
 
-// Runs `evaluate` on this replica's share of `num_examples`, at most `block_size` at a time. False if a stop was agreed on before
-// the last block. Collective: every replica asks args.stop_agreed equally often, however its share is cut.
+// Runs `evaluate` on this replica's share of `num_examples`, at most `block_size` at a time.
+// Returns false if the replicas agreed on a stop before the last block. Collective: every replica
+// calls args.stop_agreed equally often, however the shares are cut.
 absl::StatusOr<bool> ForEachBlock(int64_t num_examples, int64_t block_size, const comm::ProcessGroup& group,
                                   const EvaluationArgs& args, absl::FunctionRef<void(const data::BatchShare&)> evaluate);
 

@@ -16,7 +16,8 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr size_t kMaxFloorInteractions = 20'000'000;  // counting transitions of a larger log would take over ten seconds
+// Counting transitions of a larger log would take over ten seconds.
+constexpr size_t kMaxFloorInteractions = 20'000'000;
 
 std::string ReachablePath(const std::string& log_path) { return log_path + ".reachable"; }
 
@@ -28,15 +29,16 @@ void AddMetrics(const std::string& prefix, const data::RankingMetrics& metrics, 
 ReferenceColumn FloorColumn(std::string name, const data::FloorRanks& ranks) {
   ReferenceColumn column{std::move(name), {}};
   AddMetrics("", data::Summarise(ranks.full), column);
-  // Sampled floors tie often: the published figures take ties in random order.
+  // Sampled floors tie often; the published figures order ties randomly.
   if (!ranks.sampled.empty()) AddMetrics("sampled_", data::SummariseExpected(ranks.sampled), column);
   return column;
 }
 
-// What an evaluation holds of each id: its row as it was pulled and in the scoring table, and its number.
+// The bytes that an evaluation holds per id: its row as pulled, its row in the scoring table, and
+// its number.
 double BytesOfItem(const Job& job) { return 8.0 * job.tables(0).dim() + 8; }
 
-// The catalogue is worth its memory, and is there to be ranked.
+// Checks that the catalogue is worth its memory and can be ranked.
 absl::Status CheckCatalogue(const Job& job, const data::Interactions& interactions) {
   const double item_bytes = BytesOfItem(job);
   if (job.data().num_items() == 0) RETURN_IF_ERROR(data::CheckDenseIds(job.data().path(), interactions, item_bytes));
@@ -46,7 +48,7 @@ absl::Status CheckCatalogue(const Job& job, const data::Interactions& interactio
   return data::CheckCatalogueFits(interactions.num_items, item_bytes);
 }
 
-// Somebody is there to be trained on, or evaluated.
+// Checks that there is a user to train on, or to evaluate.
 absl::Status CheckUsers(const std::string& path, const data::UserCounts& counts, DataUse use) {
   const bool train = use == DataUse::TRAIN;
   if ((train ? counts.trained : counts.evaluated) > 0) return absl::OkStatus();
@@ -56,7 +58,8 @@ absl::Status CheckUsers(const std::string& path, const data::UserCounts& counts,
       counts.most_items, "; give a log with longer histories"));
 }
 
-// The rules of a job know the batch that it asks for; a log of few users makes all batches smaller.
+// The job rules only know the batch size that the job asks for. A log of few users makes all
+// batches smaller.
 absl::Status CheckParts(const Job& job, const data::UserCounts& counts) {
   const int64_t batch = std::min<int64_t>(job.train().batch_size(), counts.trained);
   const int64_t smallest = std::max<int64_t>(1, batch / std::max(1, job.parallel().dp()));
@@ -66,7 +69,7 @@ absl::Status CheckParts(const Job& job, const data::UserCounts& counts) {
                                                  " users to train on"));
 }
 
-// Null where the files have numbers.
+// Null if the files hold numbers.
 absl::StatusOr<std::unique_ptr<data::MappedIds>> IdsOf(const Data& source, const std::string& item_ids) {
   std::unique_ptr<data::MappedIds> ids;
   if (source.ids() != Data::MAP) return ids;

@@ -1,4 +1,5 @@
-// An interaction log with its fixed negatives, as a job's data.
+// The data of a recommendation job: an interaction log with its fixed negatives.
+// Thread rule: const methods from any thread.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,8 @@ namespace tandem::tasks {
 class SequenceData : public JobData {
  public:
   static absl::StatusOr<std::unique_ptr<SequenceData>> Read(const Job& job, DataUse use = DataUse::TRAIN, const std::string& item_ids = "");
-  // `path` is where the log came from; the best reachable score of a generated log lies beside it, in PATH.reachable.
+  // `path` is the file of the log. The best reachable score of a generated log lies beside it, in
+  // PATH.reachable.
   SequenceData(data::Interactions interactions, std::unique_ptr<data::Negatives> negatives, std::string path,
                std::string negatives_path = "", std::unique_ptr<data::MappedIds> ids = nullptr)
       : interactions_(std::move(interactions)),
@@ -24,10 +26,10 @@ class SequenceData : public JobData {
         ids_(std::move(ids)) {}
 
   const data::Interactions& interactions() const { return interactions_; }
-  // Null: none given.
+  // Null if none were given.
   const data::Jagged* negatives() const { return negatives_ != nullptr ? &negatives_->lists : nullptr; }
 
-  // As the files have them.
+  // The ids as written in the files.
   std::string ItemId(uint64_t item) const { return ids_ != nullptr ? ids_->items.IdOf(item) : std::to_string(item); }
   std::string UserId(uint64_t user) const { return ids_ != nullptr ? ids_->users.IdOf(user) : std::to_string(user); }
 

@@ -21,8 +21,9 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr int kTopItems = 20;  // of an example
-// A block of users scored together never changes their ranks. That of a huge catalogue is smaller, for its scores to fit 1 GB.
+constexpr int kTopItems = 20;  // best items in the dump of an example
+// The size of a block of users never changes their ranks. A huge catalogue gets smaller blocks, so
+// that the scores fit 1 GB.
 constexpr int64_t kEvaluationUsers = 256, kEvaluationScores = int64_t{1} << 28;
 
 int64_t UsersOfBlock(int64_t num_items) {
@@ -49,14 +50,14 @@ nn::PackedRows PackedRowsOf(const data::SequenceBatch& batch, int64_t max_length
           .max_length = max_length};
 }
 
-// i64 [ids.size()]: places in the whole table. An item's number is its row's id.
+// i64 [ids.size()]: places in the whole table. An item's number is the id of its row.
 Tensor PlacesOf(absl::Span<const uint64_t> ids) {
   Tensor places = Tensor::Empty(Shape{static_cast<int64_t>(ids.size())}, DType::I64);
   std::transform(ids.begin(), ids.end(), places.data<int64_t>(), PlaceOf);
   return places;
 }
 
-// How an evaluated user was ranked; ids as in the file.
+// The ranking of an evaluated user; ids as in the file.
 struct RankedExample {
   std::string user, target;
   double rank = 0;
@@ -69,7 +70,8 @@ std::string DumpLine(const RankedExample& example) {
   return absl::StrCat(example.user, "\t", example.target, "\t", rank, "\t", absl::StrJoin(example.top, ","));
 }
 
-// `candidates`: rows of the head's product with all hidden states; 0: a loss by pairs, which costs next to nothing.
+// `candidates` is the number of rows in the head's product with all hidden states. 0: the loss
+// works on pairs, which costs next to nothing.
 double FlopsOf(const data::SequenceBatch& batch, const models::SequenceRecOptions& options, int64_t candidates) {
   double pairs = 0;
   for (size_t s = 0; s + 1 < batch.offsets.size(); ++s) pairs += models::CausalPairs(batch.offsets[s + 1] - batch.offsets[s]);
@@ -78,7 +80,7 @@ double FlopsOf(const data::SequenceBatch& batch, const models::SequenceRecOption
          models::ProductFlops(tokens, options.dim, candidates);
 }
 
-// Without a branch, so that the loop is one of vectors.
+// Has no branch, so that the compiler vectorises the loop.
 bool AreFinite(absl::Span<const float> scores) {
   bool finite = true;
   for (const float score : scores) finite &= std::isfinite(score);
@@ -114,7 +116,7 @@ std::unique_ptr<StepInput> SequenceRecTask::Prepare(int64_t step) const {
   if (options.loss == models::SequenceLossKind::SAMPLED_SOFTMAX) {
     shared = sampler_.SharedNegatives(step, job_.model().sequence_rec().num_negatives());
   }
-  std::vector<absl::Span<const uint64_t>> lists{shared};  // then three of each part
+  std::vector<absl::Span<const uint64_t>> lists{shared};  // followed by three lists per part
   for (int part = 0; part < num_parts; ++part) {
     batches.push_back(sampler_.TrainBatch(epoch, batch_in_epoch, group_->rank(), group_->size(), part, num_parts));
   }
@@ -191,7 +193,7 @@ void SequenceRecTask::RankUsers(data::Split split, const data::BatchShare& block
 
 absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, const EvaluationArgs& args) {
   ASSIGN_OR_RETURN(const Tensor rows, AllItems(args.timeout));
-  // Row i of the scoring table is item i: row 0, padding, is zero and never ranked.
+  // Row i of the scoring table is item i. Row 0, padding, is zero and never ranked.
   const Tensor items = Tensor::Empty(Shape{rows.dim(0) + 1, rows.dim(1)}, DType::F32, args.stream->device());
   kernels::Fill(items.Rows(0, 1).view(), 0, *args.stream);
   kernels::Copy(items.Rows(1, items.dim(0)).view(), rows.view(), *args.stream);
@@ -203,8 +205,9 @@ absl::StatusOr<Evaluation> SequenceRecTask::Evaluate(EvaluationSplit split, cons
                                                     RankUsers(data_split, block, items, args, full, sampled);
                                                   }));
   if (!whole) return Evaluation();
-  RETURN_IF_ERROR(args.stream->status());  // nobody is to sum what a failed device left
-  for (std::vector<double>* ranks : {&full, &sampled}) {  // every place has one non-zero addend: the sum is exact
+  RETURN_IF_ERROR(args.stream->status());  // do not sum what a failed device left
+  // Every place has one non-zero addend, so the sum is exact.
+  for (std::vector<double>* ranks : {&full, &sampled}) {
     const ArrayView view = DenseView(ranks->data(), Shape{static_cast<int64_t>(ranks->size())});
     RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("ranks")}),
                                   absl::Now() + args.timeout));

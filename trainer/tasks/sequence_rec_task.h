@@ -1,5 +1,7 @@
-// Sequential recommendation as a task: samples from an interaction log, the SequenceRec model, ranking metrics over the
-// whole catalogue and over fixed negatives. Users are shared out over replicas for evaluation.
+// Sequential recommendation as a task: samples from an interaction log, the SequenceRec model, and
+// ranking metrics over the whole catalogue and over fixed negatives. Replicas share the evaluated
+// users.
+// Thread rule: that of Task.
 #pragma once
 
 #include <memory>
@@ -20,13 +22,14 @@ class SequenceRecTask : public Task {
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
   Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
-  // A line of the dump: user, target, rank and the 20 best unseen items with ids as in the file, tabs between.
+  // A line of the dump holds user, target, rank and the 20 best unseen items. Tabs separate them;
+  // ids are as in the file.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
 
  private:
-  // Row i - 1 is item i's, whether they are pulled or a parameter.
+  // The rows of all items: row i - 1 belongs to item i, whether rows are pulled or a parameter.
   absl::StatusOr<Tensor> AllItems(absl::Duration timeout) const;
-  // Writes the ranks of a block of the evaluated users to their places.
+  // Writes the ranks of a block of the evaluated users to their places in `full` and `sampled`.
   void RankUsers(data::Split split, const data::BatchShare& block, const Tensor& items, const EvaluationArgs& args,
                  std::vector<double>& full, std::vector<double>& sampled) const;
 

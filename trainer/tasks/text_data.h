@@ -1,4 +1,5 @@
-// A text with its vocabulary, as a job's data.
+// The data of a language model job: a text with its vocabulary.
+// Thread rule: const methods from any thread.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ namespace tandem::tasks {
 class TextData : public JobData {
  public:
   static absl::StatusOr<std::unique_ptr<TextData>> Read(const Job& job);
-  // `path` is where the text came from, `max_length` the length of a window.
+  // `path` is the file of the text; `max_length` is the length of a window.
   explicit TextData(data::Text text, std::string path = "", int64_t max_length = 1)
       : text_(std::move(text)), path_(std::move(path)), max_length_(max_length) {}
 

@@ -15,7 +15,8 @@ namespace tandem::tasks {
 
 namespace {
 
-constexpr int64_t kEvaluationTokens = 8192;  // a block of windows evaluated together; never changes their losses
+// A block of windows evaluated together; its size never changes their losses.
+constexpr int64_t kEvaluationTokens = 8192;
 
 struct TextStep : StepInput {
   std::vector<models::GptInput> parts;
@@ -117,8 +118,8 @@ absl::StatusOr<Evaluation> TextTask::Evaluate(EvaluationSplit split, const Evalu
   ASSIGN_OR_RETURN(const bool whole, ForEachBlock(sampler_.num_eval_windows(), block_windows, *group_, args,
                                                   [&](const data::BatchShare& block) { WindowLosses(block, rows, args, losses); }));
   if (!whole) return Evaluation();
-  RETURN_IF_ERROR(args.stream->status());  // nobody is to sum what a failed device left
-  // Every place has one non-zero addend: the sum is exact.
+  RETURN_IF_ERROR(args.stream->status());  // do not sum what a failed device left
+  // Every place has one non-zero addend, so the sum is exact.
   const ArrayView view = DenseView(losses.data(), Shape{static_cast<int64_t>(losses.size())});
   RETURN_IF_ERROR(group_->Await(group_->AllReduce(view, {.stream = args.stream, .tag = StableHash("window losses")}),
                                 absl::Now() + args.timeout));

@@ -1,5 +1,6 @@
-// Language modelling as a task: windows of a text, the Gpt model, the mean loss over the whole validation part. Validation
-// windows are shared out over replicas.
+// Language modelling as a task: windows of a text, the Gpt model, and the mean loss over the whole
+// validation part. Replicas share the validation windows.
+// Thread rule: that of Task.
 #pragma once
 
 #include <memory>
@@ -20,13 +21,14 @@ class TextTask : public Task {
   int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   std::unique_ptr<StepInput> Prepare(int64_t step) const override;
   Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const override;
-  // "loss": nats per symbol; there is no test split. A line of the dump: window, symbols and mean loss, tabs between.
+  // Returns "loss", in nats per symbol. There is no test split. A line of the dump holds window,
+  // symbols and mean loss, separated by tabs.
   absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) override;
 
   const models::Gpt& model() const { return model_; }
 
  private:
-  // Writes the summed losses of a block of windows to their places.
+  // Writes the summed losses of a block of windows to their places in `losses`.
   void WindowLosses(const data::BatchShare& block, const Variable& rows, const EvaluationArgs& args,
                     std::vector<double>& losses) const;
 

@@ -45,7 +45,8 @@ Tensor Tensor::To(Device device, Stream& stream) const {
   TANDEM_CHECK(device.is_cuda() != this->device().is_cuda()) << "arrays go to a device or to the host";
   Tensor tensor = Empty(shape_, dtype_, device);
   if (device.is_cuda()) stream.CopyToDevice(tensor.raw(), raw(), num_bytes());
-  else stream.CopyToHost(tensor.raw(), raw(), num_bytes()).IgnoreError();  // the stream keeps the error
+  // The stream keeps the error.
+  else stream.CopyToHost(tensor.raw(), raw(), num_bytes()).IgnoreError();
   return tensor;
 }
 

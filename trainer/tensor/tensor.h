@@ -1,6 +1,7 @@
-// A dense array with shared ownership of its buffer: what layers compute with. No gradient inside (autograd/variable.h).
-// Copying shares memory; Clone copies it. It lies in the host's memory or on a CUDA device; elements are read and written one by one
-// in the host's only. Thread rule: a value; the elements follow their writer.
+// A dense array with shared ownership of its buffer; layers compute with it. It holds no gradient
+// (autograd/variable.h does). A copy shares the memory; Clone copies the elements. The buffer lies
+// in host memory or on a CUDA device. At and Set work on host memory only.
+// Thread rule: a value; accesses to the elements follow the thread that writes them.
 #pragma once
 
 #include <memory>
@@ -28,7 +29,7 @@ class Tensor {
   static Tensor FromVector(const std::vector<T>& values) {
     return FromVector(values, Shape{static_cast<int64_t>(values.size())});
   }
-  // A tensor in memory that somebody else allocated, from byte `offset` of `buffer` on.
+  // A tensor in memory that the caller allocated. The tensor starts at byte `offset` of `buffer`.
   static Tensor InBuffer(std::shared_ptr<Buffer> buffer, size_t offset, Shape shape, DType dtype);
 
   bool defined() const { return buffer_ != nullptr; }
@@ -49,13 +50,15 @@ class Tensor {
     return static_cast<T*>(raw());
   }
 
-  // The same memory under another shape of equal size.
+  // Shares the memory under another shape.
+  // REQUIRES: both shapes have the same number of elements.
   Tensor Reshape(Shape shape) const;
-  // Rows [begin, end) of the first extent, the same memory.
+  // Rows [begin, end) of the first extent. Shares the memory.
   Tensor Rows(int64_t begin, int64_t end) const;
-  Tensor Clone() const;  // of the host's memory
-  // The same elements on another device, or itself if it lies there. Waits for the stream, for this memory may change or end as soon as
-  // the call returns; the stream's status says whether the copy came.
+  Tensor Clone() const;  // REQUIRES: the tensor lies in host memory.
+  // Copies the elements to another device. Returns the tensor itself if it already lies there.
+  // Waits for the stream, because this memory may change or be freed as soon as the call returns.
+  // The stream's status says whether the copy succeeded.
   Tensor To(Device device, Stream& stream) const;
   Tensor ToHost(Stream& stream) const { return To(Device{}, stream); }
   // One element as a double; for tests and scalars.

@@ -1,4 +1,5 @@
-// The graph's half of an activation, for operations that compute one on the way.
+// The backward graph's part of an activation, for operations that compute an activation themselves.
+// Thread rule: the context's thread.
 #pragma once
 
 #include "kernels/elementwise.h"
@@ -6,7 +7,7 @@
 
 namespace tandem::ops {
 
-// y = activation(x), which has been submitted.
+// Records y = activation(x). REQUIRES: the kernel that computes y has been submitted.
 Variable RecordActivation(Context& context, const Variable& x, const Tensor& y, kernels::Activation activation);
 
 }  // namespace tandem::ops

@@ -48,7 +48,7 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
   auto backward = [saved = qkv.value(), node = qkv.node(), offsets, row_index, options, output, log_sum_exp, heads_shape](
                       Context& c, const Tensor& gradient) {
     const Tensor doutput = OfType(c, gradient, saved.dtype()).Reshape(heads_shape);
-    // In the place of qkv, if nobody else holds it: fewer lines pass through the caches.
+    // Overwrites qkv if no other tensor shares it, so that fewer cache lines are touched.
     const bool in_place = saved.unique() && !c.stream().on_cuda();
     const Tensor dqkv = in_place ? saved : node->GradientMemory(c, saved.shape(), saved.dtype());
     kernels::AttentionBackwardArgs args{CommonArgs(c, saved, offsets, row_index, options),

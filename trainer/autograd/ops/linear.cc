@@ -21,7 +21,8 @@ void Multiply(Context& context, const Matrix& a, const Matrix& b, const Tensor& 
                 context.stream());
 }
 
-// The gradient of an operation's output as an operand of both halves of the backward pass: made by the one that runs first.
+// The gradient of an operation's output, as an operand of both backward halves. The half that runs
+// first makes it.
 class GradientOperand {
  public:
   explicit GradientOperand(Shape shape) : shape_(shape), operand_(std::make_shared<Tensor>()) {}
@@ -36,7 +37,7 @@ class GradientOperand {
   std::shared_ptr<Tensor> operand_;
 };
 
-// The product of a linear layer: operands, and room for what comes out.
+// The product of a linear layer: operands and result.
 struct LinearProduct {
   Tensor rows, weight, bias;  // [R, In], [In, Out], [Out] (undefined: none)
   Tensor result;              // [..., Out]
@@ -60,7 +61,7 @@ struct LinearProduct {
   }
 };
 
-// The product has been, or will be, submitted.
+// REQUIRES: the product has been, or will be, submitted.
 Variable RecordLinear(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
                       const LinearProduct& product) {
   const GradientOperand operand(product.flat_result());

@@ -10,7 +10,8 @@ namespace tandem::ops {
 
 namespace {
 
-// Gradients of the inputs (undefined: none) were formed in the forward pass, for a gradient of 1 of the sum; any other scales them.
+// The forward pass has computed the gradients of the inputs (undefined: none) for a gradient of 1
+// of the sum. Backward scales them by any other gradient.
 Variable RecordSum(Context& context, const char* name, std::vector<Variable> inputs, const std::vector<Tensor>& losses,
                    std::vector<Tensor> gradients) {
   Tensor sum;
@@ -32,7 +33,7 @@ Variable RecordSum(Context& context, const char* name, std::vector<Variable> inp
 
 ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
 
-// The rows' losses, and the gradients of hidden, weight and bias that are defined.
+// Returns the rows' losses, and computes the defined gradients of hidden, weight and bias.
 Tensor LinearLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table, const Variable& bias,
                     const Tensor& target, const std::vector<Tensor>& gradients) {
   const Tensor rows = Operand(context, hidden);

@@ -10,27 +10,28 @@ namespace tandem::ops {
 
 namespace {
 
-// In a BF16 run a norm reads the f32 residual stream and gives an operand of the next product.
+// In a BF16 run a norm reads the f32 residual stream and returns an operand of the next product.
 DType OutputType(const Context& context, const Variable& x) {
   return context.compute() == DType::BF16 && x.dtype() == DType::F32 ? DType::BF16 : x.dtype();
 }
 
 ArrayView ViewOf(const Tensor& tensor) { return tensor.defined() ? tensor.view() : ArrayView(); }
 
-// Memory for the gradient of an input or a parameter; undefined if it is absent or needs none.
+// Memory for the gradient of an input or a parameter; undefined if it is absent or needs no
+// gradient.
 Tensor GradientOf(Context& context, const std::shared_ptr<Node>& node, Shape shape, DType dtype) {
   return node ? node->GradientMemory(context, shape, dtype) : Tensor();
 }
 
-// One computation for both: RMS norm has no mean and no beta.
+// One computation serves both: RMS norm has no mean and no beta.
 enum class Kind { LAYER, RMS };
 
-// What the two directions share.
+// The state that forward and backward share.
 struct Norm {
   Kind kind;
   Tensor sum, gamma, mean, inverse;  // mean: LAYER only
   kernels::ResidualDropout dropout;
-  Tensor row_index, mask;  // which `dropout` views
+  Tensor row_index, mask;  // viewed by `dropout`
 
   void Forward(Context& context, const Tensor& x, const Tensor& y, const Tensor& beta, const Tensor& output, double epsilon) const {
     const kernels::ResidualForward residual{.y = ViewOf(y), .sum = sum.view(), .dropout = dropout};
@@ -67,7 +68,7 @@ void SetDropout(Context& context, const Residual& rows, Norm& norm) {
   norm.row_index = rows.row_index;
   norm.dropout = {.probability = rows.dropout, .row_index = rows.row_index.view(), .key = {context.seed(), rows.operation},
                   .step = context.step()};
-  if (context.stream().on_cuda()) return;  // draws the numbers again
+  if (context.stream().on_cuda()) return;  // backward draws the numbers again
   const Shape& shape = rows.y.shape();
   norm.mask = context.Empty(Shape{shape.num_rows(), kernels::DropoutMaskWords(shape[-1])}, DType::U64);
   norm.dropout.mask = norm.mask.view();
@@ -93,7 +94,7 @@ Normed Normalise(Context& context, Kind kind, const Residual& rows, const Variab
   SetDropout(context, rows, norm);
   norm.Forward(context, x.value(), y.value(), beta.value(), output, epsilon);
 
-  // y's gradient is that of the sum itself where nothing is dropped or rounded.
+  // If nothing is dropped or rounded, the gradient of y is the gradient of the sum.
   const bool y_apart = y.requires_gradient() && (norm.dropout.probability > 0 || y.dtype() != dtype);
   const bool shared = y.requires_gradient() && !y_apart;
   auto backward = [norm, statistics, dim, y_apart, shared, dtype, output_type = output.dtype(), x_node = x.node(), y_node = y.node(),
@@ -104,9 +105,10 @@ Normed Normalise(Context& context, Kind kind, const Residual& rows, const Variab
       grad = c.Empty(shape, output_type);
       kernels::Fill(grad.view(), 0, c.stream());
     }
-    // The kernels take it in f32 or bf16 for an f32 x, in the type of x for another, and in that of y's gradient.
+    // The kernels take `grad` in f32 or bf16 for an f32 x, else in the type of x. If y has a
+    // gradient of its own, they take `grad` in the type of that gradient.
     if (dtype == DType::BF16 || y_apart) grad = OfType(c, grad, output_type);
-    // What two nodes are given must not lie where one of them sums.
+    // A gradient delivered to two nodes must not lie in the storage of one of them.
     const Tensor dx = x_node && !shared ? x_node->GradientMemory(c, shape, dtype) : c.Empty(shape, dtype);
     const Tensor dy = y_apart ? y_node->GradientMemory(c, shape, output_type) : Tensor();
     const Tensor dgamma = GradientOf(c, gamma_node, dim, statistics), dbeta = GradientOf(c, beta_node, dim, statistics);

@@ -1,4 +1,6 @@
-// What enters a matrix product: in a BF16 run (Context::compute) the bf16 copy of an f32 tensor, otherwise the tensor itself.
+// The operands of a matrix product. In a BF16 run (Context::compute) an operand is the bf16 copy of
+// an f32 tensor, otherwise the tensor itself.
+// Thread rule: the context's thread.
 #pragma once
 
 #include "kernels/cast.h"
@@ -20,14 +22,15 @@ inline Tensor Operand(Context& context, const Tensor& x) {
   return context.compute() == DType::BF16 ? OfType(context, x, DType::BF16) : x;
 }
 
-// A parameter's copy is its shadow.
+// Like Operand above. The bf16 copy of a parameter is its shadow.
 inline Tensor Operand(Context& context, const Variable& x) {
   const auto* leaf = dynamic_cast<const LeafNode*>(x.node().get());
   if (context.compute() == DType::BF16 && leaf != nullptr && leaf->shadow().defined()) return leaf->shadow();
   return Operand(context, x.value());
 }
 
-// What a product adds to its sums: a bias's shadow where it has one and the product's result has that type, else the bias as it is.
+// The bias that a product adds: its shadow if one exists and the result is bf16, else the bias
+// itself.
 inline const Tensor& BiasFor(DType result, const Variable& bias) {
   const auto* leaf = dynamic_cast<const LeafNode*>(bias.node().get());
   return leaf != nullptr && leaf->shadow().defined() && result == DType::BF16 ? leaf->shadow() : bias.value();

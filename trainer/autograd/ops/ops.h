@@ -1,5 +1,8 @@
-// Differentiable operations. Each checks shapes, runs its kernels and records a node. Rows are all extents but the last.
-// Once the context has failed they still return tensors of the right shape, with unspecified values.
+// Differentiable operations. Each operation checks shapes, runs its kernels and records a node. The
+// rows of a tensor are all its extents but the last.
+// After the context has failed, operations still return tensors of the right shape, with
+// unspecified values.
+// Thread rule: the context's thread.
 #pragma once
 
 #include <vector>
@@ -9,51 +12,58 @@
 
 namespace tandem::ops {
 
-// In a BF16 run (Context::compute) matrix products take bf16 copies of f32 operands (of a parameter: its shadow).
+// In a BF16 run (Context::compute) matrix products take bf16 copies of f32 operands; the copy of a
+// parameter is its shadow.
 
-// x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out], in the type that the product takes: BF16 in a BF16
-// run. The weight's half is BackwardWeight.
+// x [..., In] weight [In, Out] + bias [Out] (undefined: none) -> [..., Out]. The result has the
+// type of the product's operands: BF16 in a BF16 run. BackwardWeight computes the gradient of the
+// weight.
 Variable Linear(Context& context, const Variable& x, const Variable& weight, const Variable& bias);
-// Activate(Linear(...)); on a CUDA device one pass where the product can do both.
+// Activate(Linear(...)). On a CUDA device this is one pass if the product can apply the activation.
 Variable LinearActivate(Context& context, const Variable& x, const Variable& weight, const Variable& bias,
                         kernels::Activation activation);
-// a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows, F32 in a BF16 run.
+// a [M, K] b [N, K] -> a b^T [M, N]: scores of rows against rows. F32 in a BF16 run.
 Variable MatMulTransposed(Context& context, const Variable& a, const Variable& b);
-// F32 and BF16 give F32: an activation joins the residual stream.
+// The sum of F32 and BF16 is F32: an activation joins the residual stream.
 Variable Add(Context& context, const Variable& a, const Variable& b);
 Variable Scale(Context& context, const Variable& x, double factor);
 // x [R, C] plus `value` where row_id[r] == column_id[c]; i64 [R] and [C].
 Variable AddWhereEqual(Context& context, const Variable& x, const Tensor& row_id, const Tensor& column_id, double value);
-// The same elements under another shape, without a copy.
+// Gives the elements another shape, without a copy.
 Variable Reshape(Context& context, const Variable& x, Shape shape);
 Variable Activate(Context& context, const Variable& x, kernels::Activation activation);
 // x [..., 2 F] -> [..., F]: silu(first half) times the second.
 Variable SwiGlu(Context& context, const Variable& x);
 Variable Softmax(Context& context, const Variable& x);
-// a [R, D] b [R, D] -> [R], the dot product of each pair of rows. Either may be BF16: the products are F32.
+// a [R, D] b [R, D] -> [R], the dot product of each pair of rows. Either may be BF16; products are
+// F32.
 Variable RowDot(Context& context, const Variable& a, const Variable& b);
-// table [N, D], index i64 [R] -> [R, D]. Gradients of equal indices are summed in ascending place.
+// table [N, D], index i64 [R] -> [R, D]. Sums the gradients of equal indices in ascending order of
+// their place.
 Variable GatherRows(Context& context, const Variable& table, const Tensor& index);
 // [R, A] and [R, B] -> [R, A + B].
 Variable ConcatColumns(Context& context, const Variable& a, const Variable& b);
 
-// x [R, F]; row_index i64 [R] holds global row numbers (kernels/elementwise.h). The identity when not training.
+// x [R, F]; row_index i64 [R] holds global row numbers (kernels/elementwise.h). Returns x when not
+// training.
 Variable Dropout(Context& context, const Variable& x, const Tensor& row_index, float probability, uint64_t operation);
 
-// x + Drop(y), not summed yet: whoever normalises it sums it on the way. y undefined: x alone. Drop as in Dropout.
+// x + Drop(y), not summed yet: the norm that follows sums on the way. y undefined: x alone. Drop is
+// Dropout.
 struct Residual {
   Variable x, y = {};
   float dropout = 0;
   uint64_t operation = 0;
   Tensor row_index = {};
 };
-// The rows of a residual and their norm: one operation in both directions, so that the gradients that the sum gets as a residual and
-// by its norm need no pass of their own to meet.
+// The sum of a residual and its norm. One operation computes both, in both directions. So the sum's
+// gradients, from the residual and from the norm, need no extra pass to be added.
 struct Normed {
   Variable sum, output;
 };
 
-// gamma and beta [D]; undefined: 1 and 0. In a BF16 run f32 rows give bf16. y has the output's type.
+// gamma and beta [D]; undefined: 1 and 0. In a BF16 run f32 rows give a bf16 output. y has the
+// output's type.
 Normed LayerNorm(Context& context, const Residual& rows, const Variable& gamma, const Variable& beta, double epsilon);
 Normed RmsNorm(Context& context, const Residual& rows, const Variable& gamma, double epsilon);
 inline Variable LayerNorm(Context& context, const Variable& x, const Variable& gamma, const Variable& beta, double epsilon) {
@@ -63,7 +73,8 @@ inline Variable RmsNorm(Context& context, const Variable& x, const Variable& gam
   return RmsNorm(context, Residual{x}, gamma, epsilon).output;
 }
 
-// qkv [T, 3 * heads * D]: queries, keys and values of packed sequences -> [T, heads * D]. See kernels/attention.h.
+// qkv [T, 3 * heads * D]: queries, keys and values of packed sequences -> [T, heads * D]. See
+// kernels/attention.h.
 struct AttentionOptions {
   int64_t heads = 1;
   int64_t max_length = 0;
@@ -77,16 +88,19 @@ Variable SelfAttention(Context& context, const Variable& qkv, const Tensor& offs
 
 // logits [R, V], target i64 [R] -> the sum of the rows' cross entropies, a scalar.
 Variable CrossEntropySum(Context& context, const Variable& logits, const Tensor& target);
-// The same of the logits hidden [T, D] W + bias [V] (undefined: none), which are never held all at once; W is weight [D, V] or, if
-// it is a table of embeddings, weight [V, D] transposed. Gradients are formed with the loss, in the forward pass.
+// CrossEntropySum of the logits hidden [T, D] W + bias [V] (undefined: none), without ever holding
+// all logits. W is `weight` [D, V], or `weight` [V, D] transposed if weight_is_table. The forward
+// pass computes the gradients together with the loss.
 Variable LinearCrossEntropySum(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
                                const Variable& bias, const Tensor& target);
-// The cross entropy of every row, [T], for evaluation: no gradients.
+// The cross entropy of every row, [T], for evaluation. Computes no gradients.
 Tensor LinearCrossEntropyLosses(Context& context, const Variable& hidden, const Variable& weight, bool weight_is_table,
                                 const Variable& bias, const Tensor& target);
-// Logits [R], label [R] of their type, from 0 to 1 -> the sum of the binary cross entropies, a scalar.
+// Logits [R] and labels [R] in [0, 1], of the same type -> the sum of the binary cross entropies, a
+// scalar.
 Variable BinaryCrossEntropySum(Context& context, const Variable& logits, const Tensor& label);
-// Logits [R] and [R'] -> the sum of the binary cross entropies of `positive` against 1 and of `negative` against 0, a scalar.
+// Logits [R] and [R'] -> a scalar: the sum of the binary cross entropies of `positive` against 1
+// and of `negative` against 0.
 Variable BinaryCrossEntropySum(Context& context, const Variable& positive, const Variable& negative);
 
 }  // namespace tandem::ops

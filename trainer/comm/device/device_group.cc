@@ -12,9 +12,11 @@ namespace tandem::comm {
 
 namespace {
 
-constexpr absl::Duration kMargin = absl::Seconds(1);  // for the collective's own, better explained error to come first
+// Lets the collective's own error, which explains more, come first.
+constexpr absl::Duration kMargin = absl::Seconds(1);
 
-// Ok on all ranks, or on no rank: then a rank whose own status is Ok says that it is another's.
+// Returns Ok on all ranks or on none. A rank whose own status is Ok then reports another rank's
+// failure.
 absl::Status Agree(ProcessGroup& host, const absl::Status& mine, absl::Time deadline) {
   uint8_t all_ok = mine.ok() ? 1 : 0;
   const CollectiveArgs args{.op = ReduceOp::MIN, .tag = 0x6e63636c, .timeout = deadline - absl::Now()};
@@ -36,7 +38,8 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> TryNccl(const DeviceGroupOptions& 
                               .device = options.device,
                               .timeout = options.timeout},
                              deadline);
-  // Ranks that NCCL keeps waiting come to agree at the deadline; the others wait for them.
+  // Ranks that NCCL keeps waiting reach the agreement at the deadline; the other ranks wait for
+  // them.
   RETURN_IF_ERROR(Agree(*options.host, group.status(), deadline + options.timeout));
   return group;
 }
@@ -65,7 +68,8 @@ absl::StatusOr<DeviceGroup> MakeDeviceGroup(const DeviceGroupOptions& options, a
     }
     why = std::string(failed.message());
   }
-  ASSIGN_OR_RETURN(made.group, OverHost(options, absl::Now() + options.timeout));  // ranks may have waited for NCCL till the deadline
+  // Ranks may have waited for NCCL until the deadline.
+  ASSIGN_OR_RETURN(made.group, OverHost(options, absl::Now() + options.timeout));
   made.note = absl::StrCat("gradients are summed in the host's memory: ", why);
   return made;
 }

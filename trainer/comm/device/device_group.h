@@ -1,5 +1,6 @@
-// The process group for arrays on a device: over NCCL where every rank has it and a card of its own, else through the memory of the
-// host. All ranks choose alike. Thread rule: the thread that launches on `host`.
+// The process group for arrays on a device. It runs over NCCL if every rank has NCCL and a card of
+// its own, else through host memory. All ranks choose alike.
+// Thread rule: the thread that launches on `host`.
 #pragma once
 
 #include <memory>
@@ -11,27 +12,30 @@
 namespace tandem::comm {
 
 enum class Transport {
-  ANY,   // NCCL, or the host if NCCL is not there, does not start, or ranks share a card, which NCCL does not support
-  NCCL,  // an error where it cannot be
+  // NCCL; HOST if NCCL is absent, fails to start, or ranks share a card, which NCCL does not
+  // support.
+  ANY,
+  NCCL,  // an error if NCCL cannot be used
   HOST,
 };
 
 struct DeviceGroupOptions {
-  ProcessGroup* host = nullptr;  // of the same ranks, for arrays of the host
-  rpc::Store* store = nullptr;   // of all ranks; outlives the group
+  ProcessGroup* host = nullptr;  // a group of the same ranks, for arrays in host memory
+  rpc::Store* store = nullptr;   // shared by all ranks; outlives the group
   std::string name;              // the group's, unique in the store
   Device device;                 // CUDA
   bool shares_device = false;    // another rank computes on the same card
   Transport transport = Transport::ANY;
-  absl::Duration timeout = absl::Seconds(60);  // of each operation
+  absl::Duration timeout = absl::Seconds(60);  // for each operation
 };
 
 struct DeviceGroup {
   std::unique_ptr<ProcessGroup> group;
-  std::string note;  // for the reader: what it runs over and why
+  std::string note;  // for the reader: the transport and the reason for it
 };
 
-// Collective over options.host. REQUIRES: it has several ranks.
+// Collective over options.host.
+// REQUIRES: options.host has several ranks.
 absl::StatusOr<DeviceGroup> MakeDeviceGroup(const DeviceGroupOptions& options, absl::Time deadline);
 
 }  // namespace tandem::comm

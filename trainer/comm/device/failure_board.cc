@@ -12,7 +12,7 @@ namespace tandem::comm {
 
 namespace {
 
-// A value that is there or not: nobody waits for it.
+// For a value that is there or not: no rank waits for it.
 constexpr absl::Duration kGlance = absl::Milliseconds(20);
 
 template <class T>
@@ -42,7 +42,8 @@ void FailureBoard::Begin(const Collective& collective) {
 
 absl::Status FailureBoard::Watch() {
   const auto news = store_->Add(Key("news"), 0);
-  if (!news.ok() || *news == seen_) return absl::OkStatus();  // without the store the job is lost, which its master's link tells
+  // Without the store the job is lost, and the master's link reports that.
+  if (!news.ok() || *news == seen_) return absl::OkStatus();
   std::string position;
   {
     absl::MutexLock lock(&mutex_);
@@ -126,7 +127,8 @@ std::optional<FailureBoard::Position> FailureBoard::FromText(const std::string& 
   if (!Take(position.begun, at, end) || !Take(position.description, at, end)) return std::nullopt;
   std::vector<int64_t>& sent = position.send_counts;
   for (int64_t count = 0; Take(count, at, end);) sent.push_back(count);
-  position.recv_counts.assign(sent.begin() + static_cast<std::ptrdiff_t>(sent.size() / 2), sent.end());  // as many as of the others
+  // Has one count per rank, like send_counts.
+  position.recv_counts.assign(sent.begin() + static_cast<std::ptrdiff_t>(sent.size() / 2), sent.end());
   sent.resize(sent.size() / 2);
   return position;
 }

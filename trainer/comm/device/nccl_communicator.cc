@@ -18,10 +18,10 @@ namespace tandem::comm {
 
 namespace {
 
-// For a value that is in the store already, or never.
+// For a value that is already in the store, or never will be.
 constexpr absl::Duration kGlance = absl::Milliseconds(20);
 constexpr absl::Duration kAskStore = absl::Milliseconds(250);
-constexpr absl::Duration kEnding = absl::Seconds(3);  // for NCCL to leave a communicator
+constexpr absl::Duration kEnding = absl::Seconds(3);  // for NCCL to release a communicator
 constexpr char kError[] = "error: ";                  // instead of an id
 
 ncclConfig_t NonBlocking() {
@@ -32,7 +32,7 @@ ncclConfig_t NonBlocking() {
 
 std::string KeyOf(const NcclGroupOptions& options, const char* what) { return absl::StrCat(options.name, "/nccl/", what); }
 
-// Rank 0 makes the id and shows it.
+// Rank 0 makes the id and publishes it in the store.
 absl::StatusOr<ncclUniqueId> AgreeOnId(const NcclLibrary& nccl, const NcclGroupOptions& options, absl::Time deadline) {
   ncclUniqueId id;
   if (options.rank == 0) {
@@ -68,12 +68,13 @@ absl::Status NotJoined(const NcclGroupOptions& options) {
 
 absl::Status Ended() { return absl::CancelledError("the communicator was ended"); }
 
-// Calls end(comm), ncclCommAbort or ncclCommDestroy, on a thread that is left behind if it is late.
+// Calls end(comm), which is ncclCommAbort or ncclCommDestroy, on another thread. If it is late, the
+// thread is left behind.
 bool End(ncclResult_t (*end)(ncclComm_t), ncclComm_t comm, Device device) {
   const auto done = std::make_shared<absl::Notification>();
   std::thread([=] {
     cuda::UseDevice(device.index).IgnoreError();
-    end(comm);  // its result would tell of a communicator that is gone
+    end(comm);  // the result is of no use: the communicator is gone
     done->Notify();
   }).detach();
   return done->WaitForNotificationWithTimeout(kEnding);
@@ -89,10 +90,11 @@ absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Connect(cons
   ncclConfig_t config = NonBlocking();
   ncclComm_t comm = nullptr;
   const ncclResult_t result = nccl->init_rank(&comm, options.size, id, options.rank, &config);
-  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(nccl, comm, options.device));  // after some errors, too, there is one to end
+  // Also after some errors there is a communicator to end.
+  std::unique_ptr<NcclCommunicator> made(new NcclCommunicator(nccl, comm, options.device));
   RETURN_IF_ERROR(nccl->StatusOf("ncclCommInitRankConfig", result, comm));
   absl::Time asked = absl::Now();
-  const auto job_failed = [&]() -> absl::Status {  // which a job's store tells
+  const auto job_failed = [&]() -> absl::Status {  // the job's store reports it
     if (absl::Now() - asked < kAskStore) return absl::OkStatus();
     asked = absl::Now();
     return options.store->Add(KeyOf(options, "alive"), 0).status();
@@ -135,14 +137,16 @@ absl::Status NcclCommunicator::AwaitReady(absl::Time deadline, absl::FunctionRef
 
 absl::Status NcclCommunicator::AsyncError() {
   const absl::Status status = State().status();
-  return absl::IsCancelled(status) ? absl::OkStatus() : status;  // ended by this rank itself
+  // This rank itself ended the communicator.
+  return absl::IsCancelled(status) ? absl::OkStatus() : status;
 }
 
 absl::StatusOr<std::unique_ptr<NcclCommunicator>> NcclCommunicator::Split(int color, int key, absl::Time deadline,
                                                                          absl::FunctionRef<absl::Status()> failed) {
   TANDEM_CHECK_GE(color, 0) << "NCCL's colors";
   ncclConfig_t config = NonBlocking();
-  // NCCL stores the child when its work ends, also if nobody waits for that any more: then the place is left to it.
+  // NCCL stores the child when its work ends, even if this rank no longer waits. In that case the
+  // memory is left to NCCL.
   auto child = std::make_unique<ncclComm_t>(nullptr);
   const auto split = [&]() -> absl::Status {
     absl::MutexLock lock(&mutex_);

@@ -18,12 +18,15 @@ namespace tandem::comm {
 
 namespace {
 
-constexpr int64_t kTreeElements = 1 << 18;  // that a rank adds up at once: an f32 message of a megabyte
+// The elements that a rank adds at once: an f32 message of one megabyte.
+constexpr int64_t kTreeElements = 1 << 18;
 
 constexpr absl::Duration kWatchPeriod = absl::Milliseconds(250);
-constexpr absl::Duration kInquiry = absl::Seconds(1);     // for peers' watches to answer
-constexpr absl::Duration kFarewell = absl::Seconds(10);   // for the last kernels of a group that ends well
-constexpr absl::Duration kAfterAbort = absl::Seconds(10);  // for kernels of an aborted communicator to leave the device: they look often
+constexpr absl::Duration kInquiry = absl::Seconds(1);     // for the watches of peers to answer
+// For the last kernels of a group that ends well.
+constexpr absl::Duration kFarewell = absl::Seconds(10);
+// For kernels of an aborted communicator to leave the device; they poll often.
+constexpr absl::Duration kAfterAbort = absl::Seconds(10);
 
 ncclDataType_t TypeOf(DType dtype) {
   switch (dtype) {
@@ -76,13 +79,14 @@ class NcclGroup final : public QueuedGroup {
 
  private:
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
-  // The watch tells them: telling may take its time.
+  // The watch tells the peers, because telling may take a while.
   void AbortPeers(const absl::Status&) override {
     absl::MutexLock lock(&watch_mutex_);
     news_ = true;
   }
 
-  // Memory of this group alone: no block of the cache, which other streams may still use. Null if the device has no more.
+  // Memory of this group alone. A block of the cache might still be in use by other streams. Null
+  // if the device has no more memory.
   struct FreeOwn {
     int device;
     void operator()(void* memory) const { cuda::FreeMemory(memory, device); }
@@ -92,12 +96,13 @@ class NcclGroup final : public QueuedGroup {
     return OwnMemory(cuda::AllocateMemory(num_bytes, device().index), FreeOwn{device().index});
   }
 
-  // Gives calls to NCCL, as one group of NCCL's if there are several, and waits until they have run.
+  // Submits calls to NCCL, as one NCCL group if there are several, and waits until they have run.
   using Calls = absl::FunctionRef<ncclResult_t(const NcclLibrary&, ncclComm_t)>;
   absl::Status RunCalls(bool several, Calls calls, absl::Time deadline);
-  // Sums in the order of ring_order.h's tree, which NCCL's own do not have: every rank gets its parts from all others and adds them up.
+  // Sums in the order of ring_order.h's tree, which NCCL does not offer. Every rank gets its parts
+  // from all other ranks and adds them.
   absl::Status RunTree(const Collective& collective, absl::Time deadline);
-  // The sum of ranks' rows of scratch_, `count` elements each, in the first of them.
+  // Adds the ranks' rows of scratch_, `count` elements each, into the first row.
   absl::Status AddRows(int begin, int end, DType dtype, int64_t count);
   ncclResult_t Call(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective);
   ncclResult_t AllToAllV(const NcclLibrary& nccl, ncclComm_t comm, const Collective& collective);
@@ -105,26 +110,28 @@ class NcclGroup final : public QueuedGroup {
     char* data;
     int64_t count;
   };
-  // A message to every rank and one from each, asked for in the order of ranks.
+  // Sends a message to every rank and receives one from each, submitted in the order of ranks.
   ncclResult_t Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype, absl::FunctionRef<Message(int rank)> sent,
                         absl::FunctionRef<Message(int rank)> received);
-  // What to tell of an operation that did not end: who is missing, or who runs another one.
+  // Explains an operation that did not end: which ranks are missing, or which run another
+  // operation.
   absl::Status Explain(const Collective& collective, absl::Status status);
   // Afterwards no kernel of the communicator touches arrays.
   void EndKernels();
   void Watch();
-  // What has gone wrong elsewhere; Ok, nearly always.
+  // Returns an error that happened elsewhere; nearly always Ok.
   absl::Status NewsOfPeers();
 
   const NcclGroupOptions options_;
-  const std::unique_ptr<NcclCommunicator> communicator_;  // null in a group of one, as the next two
+  // Null in a group of one, like the next two.
+  const std::unique_ptr<NcclCommunicator> communicator_;
   std::unique_ptr<DeviceQueue> queue_;
-  OwnMemory nothing_;  // what a barrier reduces
-  OwnMemory scratch_;  // where trees are added up; null: none was asked for
+  OwnMemory nothing_;  // the array that a barrier reduces
+  OwnMemory scratch_;  // where trees are added; null: no tree was asked for
   FailureBoard board_;
   absl::Mutex watch_mutex_;
   bool closed_ ABSL_GUARDED_BY(watch_mutex_) = false;
-  bool news_ ABSL_GUARDED_BY(watch_mutex_) = false;  // for the watch to look at now
+  bool news_ ABSL_GUARDED_BY(watch_mutex_) = false;  // tells the watch to look now
   std::thread watch_;
   int num_splits_ = 0;  // launching thread
 };
@@ -133,17 +140,19 @@ absl::Status NcclGroup::Run(const Collective& collective, absl::Time deadline) {
   board_.Begin(collective);
   const Description& what = collective.description;
   const bool reduces = what.kind == CollectiveKind::ALL_REDUCE || what.kind == CollectiveKind::REDUCE_SCATTER;
-  const bool tree = reduces && what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2;  // of two, any order is
+  // With two ranks every order is a tree.
+  const bool tree = reduces && what.order == SumOrder::TREE && what.op == ReduceOp::SUM && size() > 2;
   absl::Status status = queue_->After(collective.ready.get());
   if (status.ok() && tree) status = RunTree(collective, deadline);
   if (status.ok() && !tree) {
     status = RunCalls(what.kind == CollectiveKind::ALL_TO_ALL_V,
                       [&](const NcclLibrary& nccl, ncclComm_t comm) { return Call(nccl, comm, collective); }, deadline);
   }
-  if (status.ok()) status = this->status();  // kernels of a communicator that the watch aborted end as if they had done their work
+  // Kernels of an aborted communicator end as if they had done their work.
+  if (status.ok()) status = this->status();
   if (status.ok()) return status;
   status = Explain(collective, std::move(status));
-  // Before the peers find the communicator aborted and nothing said.
+  // Publish the reason before the peers find the communicator aborted without one.
   const absl::Status known = this->status();
   board_.GiveUp(known.ok() ? InContext(collective, status) : known);
   EndKernels();
@@ -169,7 +178,7 @@ absl::Status NcclGroup::RunTree(const Collective& collective, absl::Time deadlin
   const int64_t step = scatters ? kTreeElements : kTreeElements * size();
   for (int64_t begin = 0; begin < what.count; begin += step) {
     const Range block{begin, std::min(what.count, begin + step)};
-    // What rank r adds up of this block, in the input.
+    // The part of this block in the input that rank r adds.
     const auto part = [&](int r) {
       return scatters ? Range{r * what.count + block.begin, r * what.count + block.end} : ChunkRange(block, size(), r);
     };
@@ -209,7 +218,8 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Col
   const auto count = static_cast<size_t>(what.count);
   const ncclDataType_t type = TypeOf(what.dtype);
   const bool barrier = what.kind == CollectiveKind::BARRIER;
-  if (count == 0 && !barrier && what.kind != CollectiveKind::ALL_TO_ALL_V) return ncclSuccess;  // for all ranks
+  // The count is 0 on all ranks.
+  if (count == 0 && !barrier && what.kind != CollectiveKind::ALL_TO_ALL_V) return ncclSuccess;
   switch (what.kind) {
     case CollectiveKind::ALL_REDUCE: return nccl.all_reduce(input.data, output.data, count, type, OperationOf(what.op), comm, stream);
     case CollectiveKind::ALL_GATHER: return nccl.all_gather(input.data, output.data, count, type, comm, stream);
@@ -224,7 +234,7 @@ ncclResult_t NcclGroup::Call(const NcclLibrary& nccl, ncclComm_t comm, const Col
   return nccl.all_reduce(nothing_.get(), nothing_.get(), 1, ncclUint8, ncclMax, comm, stream);
 }
 
-// Both ends of a pair know its count, and leave out empty messages alike.
+// Both ends of a pair know the pair's count, and both leave out empty messages.
 ncclResult_t NcclGroup::Exchange(const NcclLibrary& nccl, ncclComm_t comm, DType dtype, absl::FunctionRef<Message(int rank)> sent,
                                  absl::FunctionRef<Message(int rank)> received) {
   const ncclDataType_t type = TypeOf(dtype);
@@ -253,7 +263,8 @@ ncclResult_t NcclGroup::AllToAllV(const NcclLibrary& nccl, ncclComm_t comm, cons
 }
 
 absl::Status NcclGroup::Explain(const Collective& collective, absl::Status status) {
-  if (!this->status().ok()) return this->status();  // a peer, or this rank's owner, has given the reason
+  // A peer, or this rank's owner, has given the reason.
+  if (!this->status().ok()) return this->status();
   const FailureBoard::Missing missing = board_.Inquire(collective, absl::Now() + kInquiry);
   if (!this->status().ok()) return this->status();
   if (!missing.mismatch.ok()) return missing.mismatch;
@@ -286,10 +297,11 @@ void NcclGroup::Watch() {
     } else {
       if (!told) {
         board_.GiveUp(mine);
-        communicator_->Abort();  // also where no operation runs: peers' communicators wait for this one
+        // Also if no operation runs: peers' communicators wait for this one.
+        communicator_->Abort();
       }
       told = true;
-      board_.Watch().IgnoreError();  // answers peers that ask where this rank is
+      board_.Watch().IgnoreError();  // answers peers that ask for this rank's position
     }
   }
 }
@@ -299,7 +311,7 @@ absl::Status NcclGroup::NewsOfPeers() {
   absl::Status error = communicator_->AsyncError();
   if (error.ok()) return error;
   const std::string gone = board_.InquireWhoIsGone(absl::Now() + kInquiry);
-  RETURN_IF_ERROR(board_.Watch());  // a peer that could still say why
+  RETURN_IF_ERROR(board_.Watch());  // a peer may still give its reason
   if (gone.empty()) return error;
   return absl::Status(error.code(), absl::StrCat(std::string(error.message()), "; ", gone, " does not answer"));
 }
@@ -309,7 +321,7 @@ absl::StatusOr<std::unique_ptr<ProcessGroup>> NcclGroup::Split(int color, int ke
   options.name = absl::StrCat(options_.name, "/split", num_splits_++, ".", color);
   std::unique_ptr<NcclCommunicator> child;
   if (size() > 1) {
-    RETURN_IF_ERROR(Await(Barrier({}), deadline));  // then the worker has nothing that it would submit meanwhile
+    RETURN_IF_ERROR(Await(Barrier({}), deadline));  // afterwards the worker submits nothing
     auto made = communicator_->Split(color, key, deadline, [this] { return status(); });
     if (!made.ok()) {
       Abort(made.status());

@@ -1,11 +1,14 @@
-// Process groups of GPUs over NCCL: one rank per device, collectives on a queue of their own beside the one that computes, started
-// behind it and, in a group, one after another. Communicators do not block: start, submission and end are polled, with deadlines.
-// A watch looks for errors of the communicator and for peers that gave up (failure_board.h), also between operations; after a failure
-// the communicator is aborted, which ends its kernels. Sums are NCCL's: the same bits on all ranks and in every run of the same
-// layout; but for SumOrder::TREE, whose ranks exchange their parts by messages and add them up by a kernel of ours, in steps. Ranks that
-// run different operations learn it, both named, if the operation does not end; if it does, NCCL has made something of it and nobody knows.
-// Send and Recv meet: two ranks that exchange must not both send first. All ranks destroy their groups in the same order.
-// Thread rule: as ProcessGroup.
+// Process groups of GPUs over NCCL, one rank per device. Collectives of a group run one after
+// another on the group's own device queue. They start after earlier work of the queue that
+// computes. Communicators do not block: start, submission and end are polled with deadlines. A
+// watch also polls between operations for communicator errors and for peers that gave up
+// (failure_board.h). After a failure the group aborts the communicator, which ends its kernels.
+// NCCL computes sums: all ranks, and all runs of one layout, get the same bits. For SumOrder::TREE
+// ranks exchange their parts as messages, and a kernel of ours adds them in steps. If ranks run
+// different operations and the operation does not end, the error names both. If it does end, the
+// result is undefined and undetected. All ranks destroy their groups in the same order.
+// REQUIRES: two ranks that exchange do not both send first, because Send waits for Recv.
+// Thread rule: that of ProcessGroup.
 #pragma once
 
 #include <memory>
@@ -16,7 +19,8 @@
 
 namespace tandem::comm {
 
-// NCCL's version, 22703 for 2.27.3, or why NCCL cannot be used: not in this binary, or not installed.
+// Returns NCCL's version (22703 for 2.27.3), or why NCCL cannot be used: not in this binary, or not
+// installed.
 absl::StatusOr<int> FindNccl();
 
 struct NcclGroupOptions {
@@ -25,10 +29,11 @@ struct NcclGroupOptions {
   int rank = 0;
   int size = 1;
   Device device;  // CUDA
-  absl::Duration timeout = absl::Seconds(60);  // of each operation
+  absl::Duration timeout = absl::Seconds(60);  // for each operation
 };
 
-// Meets the other ranks: collective over all `size` processes. DeadlineExceeded names who did not come.
+// Meets the other ranks. Collective over all `size` processes. DeadlineExceeded names the missing
+// ranks.
 absl::StatusOr<std::unique_ptr<ProcessGroup>> MakeNcclGroup(const NcclGroupOptions& options, absl::Time deadline);
 
 }  // namespace tandem::comm

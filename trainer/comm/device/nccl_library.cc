@@ -51,7 +51,8 @@ absl::StatusOr<const NcclLibrary*> NcclLibrary::Get() {
   static absl::Mutex mutex(absl::kConstInit);
   static const NcclLibrary* loaded = nullptr;
   absl::MutexLock lock(&mutex);
-  // It would overrule what communicators are made with, and then their calls would wait without a deadline.
+  // The variable would override the communicators' configuration, and their calls would then wait
+  // without a deadline.
   const char* const blocking = std::getenv("NCCL_COMM_BLOCKING");
   if (blocking != nullptr && std::string(blocking) == "1") {
     return absl::FailedPreconditionError("NCCL_COMM_BLOCKING=1 is set in the environment");
@@ -65,7 +66,7 @@ absl::StatusOr<const NcclLibrary*> NcclLibrary::Get() {
 
 absl::Status NcclLibrary::StatusOf(const char* function, ncclResult_t result, ncclComm_t comm) const {
   if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  // A peer's end shows as an error of the network.
+  // A peer's end shows as a network error.
   const bool is_peer = result == ncclRemoteError || result == ncclSystemError;
   const absl::StatusCode code = is_peer                         ? absl::StatusCode::kUnavailable
                                 : result == ncclInvalidArgument ? absl::StatusCode::kInvalidArgument

@@ -1,5 +1,6 @@
-// NCCL's functions that are used here, loaded when they are first needed, so that the program starts where NCCL is not installed.
-// Only trainer/comm/nccl_*.cc include this file. Thread rule: any thread.
+// The NCCL functions used here. They are loaded on first use, so the program starts on machines
+// without NCCL. Only trainer/comm/device/nccl_*.cc include this file.
+// Thread rule: any thread.
 #pragma once
 
 #include <nccl.h>
@@ -31,11 +32,12 @@ struct NcclLibrary {
   decltype(&ncclGroupStart) group_start;
   decltype(&ncclGroupEnd) group_end;
 
-  // Loaded by the first call that finds it; lives as long as the process. NotFound where NCCL is not installed or is older than the
-  // header's minor version.
+  // Returns the library, which the first successful call loads. The library lives as long as the
+  // process. NotFound if NCCL is not installed or is older than the minor version of the header.
   static absl::StatusOr<const NcclLibrary*> Get();
 
-  // Of a result of `function`; ncclInProgress counts as Ok. `comm` may be null and adds what it last said.
+  // Converts a result of `function`; ncclInProgress counts as Ok. A `comm` that is not null adds
+  // its last error message.
   absl::Status StatusOf(const char* function, ncclResult_t result, ncclComm_t comm) const;
 };
 

@@ -12,7 +12,7 @@ namespace tandem::comm {
 
 namespace {
 
-// Longer than the host's own deadline, whose error says who is missing.
+// Longer than the host group's own deadline, whose error names the missing ranks.
 constexpr absl::Duration kHostMargin = absl::Seconds(5);
 
 }  // namespace
@@ -22,7 +22,8 @@ class StagedGroup::Stage {
   ~Stage() {
     if (memory_ != nullptr) cuda::FreePinnedMemory(memory_);
   }
-  // An array like `view`, of nothing if it is. ResourceExhausted if there is no memory for it.
+  // Returns an array like `view`; an empty view stays empty. ResourceExhausted if there is no
+  // memory for it.
   absl::StatusOr<ArrayView> Like(const ArrayView& view) {
     if (view.data == nullptr) return view;
     if (view.num_bytes() > num_bytes_) {
@@ -54,7 +55,8 @@ StagedGroup::~StagedGroup() { Close(); }
 
 void StagedGroup::AbortPeers(const absl::Status& reason) { host_->Abort(reason); }
 
-// Copies are short and end by themselves: they are waited for even after a failure, since the arrays are then their owner's again.
+// Copies are short and end by themselves. Run waits for them even after a failure, because the
+// caller owns the arrays again afterwards.
 absl::Status StagedGroup::Run(const Collective& collective, absl::Time deadline) {
   absl::Status status = Relay(collective, deadline);
   if (!status.ok()) queue_->Await(absl::Now() + kHostMargin).IgnoreError();
@@ -93,7 +95,8 @@ Work StagedGroup::RunOnHost(const Collective& collective, const ArrayView& outpu
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> StagedGroup::Split(int color, int key, const std::string& name,
                                                                  absl::Time deadline) {
-  RETURN_IF_ERROR(Await(Barrier({}), deadline));  // then the worker has nothing left that it would launch on the host's group
+  // Afterwards the worker launches nothing on the host group.
+  RETURN_IF_ERROR(Await(Barrier({}), deadline));
   ASSIGN_OR_RETURN(auto host, host_->Split(color, key, absl::StrCat(name, " on the host"), deadline));
   return std::unique_ptr<ProcessGroup>(new StagedGroup(std::move(host), name, device(), timeout()));
 }

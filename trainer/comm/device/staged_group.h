@@ -1,6 +1,8 @@
-// A process group of a device over one of the host: arrays are copied to page-locked memory of the host, go through the host's
-// collective, and are copied back. For ranks that NCCL does not join: several on one card, or a machine without NCCL. Slower than
-// NCCL by the two copies, and with the bits of the host's group (ring_order.h). Thread rule: as ProcessGroup.
+// A device process group over a host process group. It copies arrays to page-locked host memory,
+// runs the host's collective, and copies the results back. For ranks that NCCL cannot join: several
+// on one card, or a machine without NCCL. It is slower than NCCL by the two copies and has the bits
+// of the host group (ring_order.h).
+// Thread rule: that of ProcessGroup.
 #pragma once
 
 #include <memory>
@@ -13,7 +15,7 @@ namespace tandem::comm {
 
 class StagedGroup final : public QueuedGroup {
  public:
-  // `host`: of the same ranks, and this group's alone.
+  // REQUIRES: `host` has the same ranks and serves only this group.
   StagedGroup(std::unique_ptr<ProcessGroup> host, std::string name, Device device, absl::Duration timeout);
   ~StagedGroup() override;
 
@@ -30,7 +32,8 @@ class StagedGroup final : public QueuedGroup {
   Work RunOnHost(const Collective& collective, const ArrayView& output, const ArrayView& input, absl::Duration timeout);
 
   const std::unique_ptr<ProcessGroup> host_;
-  std::unique_ptr<Stage> input_, output_;  // null in a group of one, as the queue, which is gone before them
+  // Null in a group of one, like queue_, which is destroyed before them.
+  std::unique_ptr<Stage> input_, output_;
   std::unique_ptr<DeviceQueue> queue_;
 };
 

@@ -18,14 +18,14 @@ namespace {
 
 using Post = SharedBoard::Post;
 
-// Up to so many bytes that each rank reads, copying everything once beats the ring's hops.
+// Up to this many bytes read per rank, copying everything once beats the ring's hops.
 constexpr int64_t kOneShotBytes = 256 << 10;
 
 char* At(const ArrayView& view, int64_t element) {
   return static_cast<char*>(view.data) + element * static_cast<int64_t>(SizeOf(view.dtype));
 }
 
-// Empty arrays may have no address.
+// Handles empty arrays, which may have no address.
 void Copy(char* target, const char* source, int64_t num_bytes) {
   if (num_bytes > 0) std::memcpy(target, source, static_cast<size_t>(num_bytes));
 }
@@ -44,8 +44,8 @@ SharedRendezvous RendezvousOf(const CpuGroupOptions& options, std::string key) {
 
 struct CpuGroup::Segment {
   std::unique_ptr<rpc::SharedMemory> memory;
-  char* mine = nullptr;  // this rank's buffer inside
-  size_t num_bytes = 0;  // of it
+  char* mine = nullptr;  // this rank's buffer inside `memory`
+  size_t num_bytes = 0;  // size of that buffer
 };
 
 absl::StatusOr<std::unique_ptr<ProcessGroup>> CpuGroup::Create(const CpuGroupOptions& options, absl::Time deadline) {
@@ -123,7 +123,7 @@ absl::Status CpuGroup::OneShotAllReduce(const Collective& mine, const Waiter& wa
   return absl::OkStatus();
 }
 
-// Two blocks at a time, so that a rank has something to do while a neighbour catches up.
+// Processes two blocks at a time, so that a rank has work while a neighbour catches up.
 absl::Status CpuGroup::RingAllReduce(const Collective& mine, const Waiter& waiter) {
   const int64_t num_blocks = NumBlocks(mine.description.count, size());
   for (int64_t first = 0; first < num_blocks; first += 2) {
@@ -136,8 +136,9 @@ absl::Status CpuGroup::RingAllReduce(const Collective& mine, const Waiter& waite
   return absl::OkStatus();
 }
 
-// In step s a rank takes what its left neighbour sent in step s - 1 and sends the same chunk on: first size - 1 steps of
-// reduce-scatter (partial sums travel), then as many of all-gather (whole sums travel).
+// In step s a rank takes the chunk that its left neighbour sent in step s - 1, and passes it on.
+// The first size - 1 steps are a reduce-scatter (partial sums travel). The next size - 1 steps are
+// an all-gather (whole sums travel).
 absl::Status CpuGroup::RingStep(const Collective& mine, int64_t block, int step, const Waiter& waiter) {
   const int last_sum = size() - 1, last = 2 * (size() - 1);
   const bool receives = step > 0, sends = step < last;
@@ -162,7 +163,8 @@ absl::Status CpuGroup::RingStep(const Collective& mine, int64_t block, int step,
   return absl::OkStatus();
 }
 
-// For orders that a ring cannot sum in: all show a piece, each reduces its share of it, all collect the shares.
+// For orders that a ring cannot sum in: all ranks show a piece, each reduces its share, and all
+// collect the shares.
 absl::Status CpuGroup::PhasedAllReduce(const Collective& mine, const Waiter& waiter) {
   const Description& what = mine.description;
   const int64_t element = ElementBytes(mine), piece = SharedBoard::kPhaseSlotBytes / element;
@@ -184,7 +186,8 @@ absl::Status CpuGroup::PhasedAllReduce(const Collective& mine, const Waiter& wai
   return absl::OkStatus();
 }
 
-// All arrays lie in one segment: each rank reduces its chunks where they are and stores them to everybody.
+// All arrays lie in one segment. Each rank reduces its chunks in place and stores them to all
+// ranks.
 absl::Status CpuGroup::ZeroCopyAllReduce(const Collective& mine, const Waiter& waiter) {
   const Description& what = mine.description;
   std::shared_ptr<Segment> segment;
@@ -249,7 +252,8 @@ absl::Status CpuGroup::RunBroadcast(const Collective& mine, const Waiter& waiter
   return absl::OkStatus();
 }
 
-// The first phase shows the counts; the largest message of all says how many phases of equal cells per receiver follow.
+// The first phase shows the counts. The largest message of all decides the number of the following
+// phases; each has one equal cell per receiver.
 absl::Status CpuGroup::RunAllToAllV(const Collective& mine, const Waiter& waiter) {
   const int64_t element = ElementBytes(mine), cell = SharedBoard::kPhaseSlotBytes / size() / 64 * 64;
   const size_t counts_bytes = static_cast<size_t>(size()) * sizeof(int64_t);
@@ -264,7 +268,7 @@ absl::Status CpuGroup::RunAllToAllV(const Collective& mine, const Waiter& waiter
     RETURN_IF_ERROR(CheckPairCount(r, sent, rank(), mine.recv_counts[r]));
     rounds = std::max(rounds, board_->post(r).rounds);
   }
-  // What is left of a message of `count` elements for this round; `at` is where the round begins in it.
+  // The bytes of a message of `count` elements in this round, which begins at byte `at`.
   auto piece = [&](int64_t count, int64_t at) { return std::min(cell, count * element - at); };
   for (int64_t round = 0; round < rounds; ++round) {
     const int64_t at = round * cell;
@@ -346,7 +350,8 @@ absl::StatusOr<std::shared_ptr<Buffer>> CpuGroup::Allocate(size_t num_bytes) {
   {
     absl::MutexLock lock(&segments_mutex_);
     number = segments_.size();
-    segments_.emplace_back();  // also when this fails below: ranks number their segments alike
+    // Even if the code below fails, because ranks must number their segments alike.
+    segments_.emplace_back();
   }
   const size_t stride = (num_bytes + 4095) / 4096 * 4096 + 4096;  // whole pages, and never empty
   const std::string key = absl::StrCat(options_.name, "/buffer", number);

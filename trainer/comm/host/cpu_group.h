@@ -1,9 +1,12 @@
-// Process groups whose ranks are processes of one host, over shared memory. Small all-reduces are one-shot: everybody
-// shows its array and sums all of them; large ones are a pipelined ring; arrays from Allocate are reduced where they
-// lie. All of them add in the orders of ring_order.h, so their bits are those of ThreadGroup.
-// A Send is done once its bytes are in the channel to the receiver (256 KB) and waits for a Recv beyond that: two ranks
-// that exchange more must not both send first. A group holds 3 MB of shared memory per rank and 256 KB per ordered pair.
-// Thread rule: as ProcessGroup. Nothing has a name in /dev/shm.
+// Process groups whose ranks are processes of one host, over shared memory without a name in
+// /dev/shm. Small all-reduces are one-shot: every rank shows its array and sums all arrays. Large
+// ones are a pipelined ring. Arrays from Allocate are reduced in place. All add in the orders of
+// ring_order.h, so their bits are those of ThreadGroup.
+// A group holds 3 MB of shared memory per rank and 256 KB per ordered pair.
+// A Send is done once its bytes are in the channel to the receiver (256 KB); a larger Send waits
+// for a Recv.
+// REQUIRES: two ranks that exchange more than 256 KB do not both send first.
+// Thread rule: that of ProcessGroup.
 #pragma once
 
 #include <memory>
@@ -21,16 +24,18 @@ namespace tandem::comm {
 
 struct CpuGroupOptions {
   rpc::Store* store = nullptr;  // the rendezvous; outlives the group
-  std::string token;            // the job's, unique on the host, at most 100 characters: who shows it is given the memory
+  // The job's token, unique on the host, at most 100 characters. A process that shows the token
+  // gets the memory.
+  std::string token;
   std::string name;             // the group's, unique in the store
   int rank = 0;
   int size = 1;
-  absl::Duration timeout = absl::Seconds(60);  // of each operation
+  absl::Duration timeout = absl::Seconds(60);  // for each operation
 };
 
 class CpuGroup final : public QueuedGroup {
  public:
-  // Meets the other ranks: collective over all `size` processes.
+  // Meets the other ranks. Collective over all `size` processes.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Create(const CpuGroupOptions& options, absl::Time deadline);
   ~CpuGroup() override;
 
@@ -43,7 +48,7 @@ class CpuGroup final : public QueuedGroup {
   using Waiter = SharedBoard::Waiter;
 
   CpuGroup(const CpuGroupOptions& options, std::string name, std::unique_ptr<SharedBoard> board);
-  // `options.name` is unique in the store; `name` is what the group calls itself.
+  // REQUIRES: `options.name` is unique in the store. `name` is the group's own name.
   static absl::StatusOr<std::unique_ptr<ProcessGroup>> Rendezvous(const CpuGroupOptions& options, const std::string& name,
                                                             absl::Time deadline);
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
@@ -65,7 +70,7 @@ class CpuGroup final : public QueuedGroup {
   absl::Status RunSend(const Collective& mine, const Waiter& waiter);
   absl::Status RunRecv(const Collective& mine, const Waiter& waiter);
 
-  // Where the view lies among the allocated segments; segment -1 when it does not.
+  // Finds the view among the allocated segments; segment -1 if it lies in none.
   SharedBoard::Post PostFor(const Collective& mine) const;
 
   const CpuGroupOptions options_;

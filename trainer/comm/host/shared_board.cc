@@ -19,10 +19,11 @@ namespace {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::is_trivially_copyable_v<SharedBoard::Post> && std::is_trivially_copyable_v<SharedBoard::Fragment>);
 
-constexpr int kPolls = 500;         // some ten microseconds
-constexpr int kCrowdedPolls = 50;   // without pauses: the peer is likely to wait for this very core
+constexpr int kPolls = 500;         // about ten microseconds
+constexpr int kCrowdedPolls = 50;   // without pauses: the peer probably waits for this very core
 constexpr int kYields = 50;
-constexpr absl::Duration kSleep = absl::Seconds(1);  // a lost wake-up would cost this much, never a hang
+// A lost wake-up costs this much, but never hangs.
+constexpr absl::Duration kSleep = absl::Seconds(1);
 
 constexpr size_t RoundUp(size_t n) { return (n + 63) / 64 * 64; }
 
@@ -66,7 +67,7 @@ char* SharedBoard::RingSlot(int rank, uint64_t message) const {
 }
 
 SharedBoard::Channel& SharedBoard::channel(int sender, int receiver) const {
-  const int column = receiver < sender ? receiver : receiver - 1;  // nobody sends to itself
+  const int column = receiver < sender ? receiver : receiver - 1;  // no rank sends to itself
   return reinterpret_cast<Channel*>(RingSlot(size_, 0))[sender * (size_ - 1) + column];
 }
 
@@ -87,7 +88,8 @@ absl::StatusOr<bool> SharedBoard::Await(int peer, absl::Time deadline, absl::Fun
   }
   Line& theirs = line(peer);
   while (true) {
-    // In this order: a change after `seen` was read makes the wait return at once, one before it shows in ready().
+    // The order matters. A change after `seen` was read makes the wait return at once. An earlier
+    // change shows in ready().
     theirs.sleepers.fetch_add(1);
     const uint32_t seen = theirs.event.load();
     const bool arrived = ready();
@@ -211,7 +213,8 @@ std::string SharedBoard::RanksBehind(absl::FunctionRef<bool(const Line&)> behind
   return ranks;
 }
 
-// In a ring everybody ends up waiting for a neighbour; the one with the fewest messages is the one that stopped.
+// In a stalled ring every rank waits for a neighbour. The rank with the fewest messages is the one
+// that stopped.
 std::string SharedBoard::SlowestInRing() const {
   uint64_t fewest = ring_sent_;
   for (int r = 0; r < size_; ++r) fewest = std::min(fewest, line(r).ring_sent.load());

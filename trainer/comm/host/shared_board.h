@@ -1,9 +1,12 @@
-// The shared memory through which the ranks of a CpuGroup meet: counters to wait on, slots for bytes, and the failure
-// that ends every wait. All counters run on over calls and slots alternate, so no call needs a closing barrier:
-// - phases: every rank posts and fills slot p % 2, then enters phase p; being in phase p means to be done with p - 1;
+// The shared memory of a CpuGroup's ranks: counters to wait on, slots for bytes, and the failure
+// that ends every wait. Counters never restart between calls and slots alternate, so no call needs
+// a closing barrier.
+// - phases: every rank posts, fills slot p % 2, then enters phase p. A rank in phase p is done with
+//   phase p - 1;
 // - the ring: messages to the right neighbour through the sender's outbox of kRingSlots slots;
 // - channels: messages of each (sender, receiver) pair, as a bounded queue of fragments.
-// Thread rule: the group's worker thread; Abort from any thread. A counter has one writer: the rank it belongs to.
+// Thread rule: the group's worker thread; Abort from any thread. Each counter has one writer: its
+// rank.
 #pragma once
 
 #include <atomic>
@@ -28,49 +31,52 @@ class SharedBoard {
   static constexpr uint64_t kRingSlots = 4;
   static constexpr uint64_t kFragments = 4;
 
-  // What a rank says when it enters a phase.
+  // The message of a rank that enters a phase.
   struct Post {
     Description description;
-    int64_t segment = -1, offset = 0;  // where its view lies in an allocated segment, if it does
-    int64_t rounds = 0;                // AllToAllV: phases that its data needs
+    int64_t segment = -1, offset = 0;  // where its view lies in an allocated segment, if anywhere
+    int64_t rounds = 0;                // AllToAllV: the phases that its data needs
   };
   struct Fragment {
     Description description;
     int64_t num_bytes;
     alignas(64) char bytes[kFragmentBytes];
   };
-  // How long to wait, and how to word the error about those who did not come.
+  // How long to wait, and the error that names the missing ranks.
   struct Waiter {
     absl::Time deadline;
     absl::FunctionRef<absl::Status(const std::string& missing)> late;
   };
 
   static size_t NumBytes(int size);
-  // `memory`: NumBytes(size) zeroed bytes, mapped by all ranks.
+  // REQUIRES: `memory` is NumBytes(size) zeroed bytes, mapped by all ranks.
   SharedBoard(std::unique_ptr<rpc::SharedMemory> memory, int rank, int size);
 
-  // Phases. Fill next_slot, enter, read everybody's post and slot until the next Enter.
+  // Phases. Fill next_slot, call Enter, then read the posts and slots of all ranks until the next
+  // Enter.
   char* next_slot() const { return PhaseSlot(rank_, phase_ + 1); }
   const char* slot(int rank) const { return PhaseSlot(rank, phase_); }
   const Post& post(int rank) const { return line(rank).posts[phase_ % 2]; }
   absl::Status Enter(const Post& post, const Waiter& waiter);
 
-  // The ring. AwaitRing waits for a message from the left and for room towards the right, as asked; then the message may
-  // be read and the outbox filled, and AdvanceRing gives the one back and publishes the other.
+  // The ring. AwaitRing waits for a message from the left (`receives`) and for room towards the
+  // right (`sends`). Then the caller may read the inbox and fill the outbox. AdvanceRing returns
+  // the inbox slot and publishes the outbox.
   absl::Status AwaitRing(bool receives, bool sends, const Waiter& waiter);
   const char* ring_inbox() const { return RingSlot(Left(), ring_taken_); }
   char* ring_outbox() const { return RingSlot(rank_, ring_sent_); }
   void AdvanceRing(bool received, bool sent);
 
-  // Channels. The awaited fragment may be filled (or read) until Advance publishes it (or gives it back).
+  // Channels. The caller may fill (or read) the awaited fragment until Advance publishes it (or
+  // returns it).
   absl::Status AwaitRoomTowards(int target, const Waiter& waiter, Fragment** fragment);
   void AdvanceSend(int target);
   absl::Status AwaitFragmentFrom(int source, const Waiter& waiter, const Fragment** fragment);
   void AdvanceReceive(int source);
 
-  // Ends every wait of every rank with `reason`. The first call of all ranks counts.
+  // Ends every wait of every rank with `reason`. The first call over all ranks counts.
   void Abort(const absl::Status& reason);
-  // Ok, or the reason with the rank that gave it.
+  // Returns Ok, or the reason and the rank that gave it.
   absl::Status CheckAborted() const;
 
  private:
@@ -80,7 +86,8 @@ class SharedBoard {
     uint32_t abort_code;
     char abort_text[2000];
   };
-  // One rank's counters. Whoever waits for any of them sleeps on `event`, which changes with each.
+  // One rank's counters. A rank that waits for any of them sleeps on `event`, which changes with
+  // each counter.
   struct Line {
     alignas(64) std::atomic<uint32_t> event;
     std::atomic<uint32_t> sleepers;
@@ -103,9 +110,9 @@ class SharedBoard {
   int Left() const { return (rank_ + size_ - 1) % size_; }
   int Right() const { return (rank_ + 1) % size_; }
 
-  // Wakes whoever waits for one of this rank's counters.
+  // Wakes the ranks that wait for one of this rank's counters.
   void Notify();
-  // Waits until ready(), which `peer` makes true. False when the deadline passes first.
+  // Waits until ready(), which `peer` makes true. Returns false if the deadline passes first.
   absl::StatusOr<bool> Await(int peer, absl::Time deadline, absl::FunctionRef<bool()> ready);
   std::string RanksBehind(absl::FunctionRef<bool(const Line&)> behind) const;
   std::string SlowestInRing() const;
@@ -113,7 +120,7 @@ class SharedBoard {
   const std::unique_ptr<rpc::SharedMemory> memory_;
   const int rank_;
   const int size_;
-  const bool crowded_;  // more ranks than cores: polling takes the core from whom one waits for
+  const bool crowded_;  // more ranks than cores: polling takes the core from the awaited rank
   uint64_t phase_ = 0;
   uint64_t ring_sent_ = 0, ring_taken_ = 0;
 };

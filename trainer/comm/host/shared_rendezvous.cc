@@ -28,12 +28,14 @@ std::string StoreKey(const SharedRendezvous& where, const std::string& part) {
   return absl::StrCat("comm/", where.key, "/", part);
 }
 
-// The key may hold any characters and any length, and the token must not be seen: their hash names the socket.
+// The socket's name is a hash, because the key may hold any characters and any length, and the
+// token must stay hidden.
 std::string SocketName(const SharedRendezvous& where) {
   return absl::StrFormat("tandem-comm-%016x", StableHash(absl::StrCat(where.token, "/", where.key)));
 }
 
-// Gives a segment to every process that shows the job's token, on a thread of its own, as long as it lives.
+// Gives a segment to every process that shows the job's token, on a thread of its own, until
+// destroyed.
 class Giver {
  public:
   Giver(std::unique_ptr<rpc::LocalSocket> socket, std::string token, int segment)
@@ -74,7 +76,7 @@ absl::Status TellStore(const SharedRendezvous& where, const absl::Status& status
   return where.store->Set(StoreKey(where, "segment"), status.ok() ? kReady : std::string(status.message()));
 }
 
-// Rank 0 reports its own failure, so that nobody waits for a segment that never comes.
+// Rank 0 reports its own failure, so that no rank waits for a segment that never comes.
 absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> CreateFor(const SharedRendezvous& where, size_t num_bytes, absl::Time deadline) {
   auto memory = rpc::SharedMemory::Create(num_bytes, rpc::SharedMemory::Pages::AT_ONCE);
   auto socket = rpc::LocalSocket::Listen(SocketName(where));
@@ -92,7 +94,7 @@ absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> CreateFor(const SharedRendezv
   return memory;
 }
 
-// The segment's descriptor, the caller's from then on.
+// Returns the segment's descriptor, which the caller owns.
 absl::StatusOr<int> AskForSegment(const SharedRendezvous& where, absl::Time deadline) {
   ASSIGN_OR_RETURN(const auto socket, rpc::LocalSocket::Connect(SocketName(where)));
   const std::string silent = absl::StrCat("rank 0 of group '", where.key, "' gave no memory");

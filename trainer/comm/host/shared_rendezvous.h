@@ -1,5 +1,7 @@
-// How the ranks of one host come to map the same fresh shared memory: rank 0 creates it, the store tells that it is there, and a local
-// socket hands it to each rank that shows the job's token. It has no name that a killed process could leave. Stateless; any thread.
+// How the ranks of one host map the same new shared memory. Rank 0 creates the memory and announces
+// it in the store. A local socket hands it to each rank that shows the job's token. The memory has
+// no name that a killed process could leave behind.
+// Thread rule: stateless; any thread.
 #pragma once
 
 #include <memory>
@@ -14,13 +16,13 @@ namespace tandem::comm {
 
 struct SharedRendezvous {
   rpc::Store* store;
-  std::string token;  // of the job
-  std::string key;    // of this memory: unique in the store
+  std::string token;  // the job's
+  std::string key;    // this memory's, unique in the store
   int rank;
   int size;
 };
 
-// Collective over the ranks of `where`. DeadlineExceeded names a rank that did not come.
+// Collective over the ranks of `where`. DeadlineExceeded names a missing rank.
 absl::StatusOr<std::unique_ptr<rpc::SharedMemory>> MapTogether(const SharedRendezvous& where, size_t num_bytes,
                                                                absl::Time deadline);
 

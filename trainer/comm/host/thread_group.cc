@@ -22,7 +22,7 @@ char* At(const ArrayView& view, int64_t element) {
   return static_cast<char*>(view.data) + element * static_cast<int64_t>(SizeOf(view.dtype));
 }
 
-// Empty arrays may have no address.
+// Handles empty arrays, which may have no address.
 void Copy(char* target, const char* source, int64_t count, DType dtype) {
   if (count > 0) std::memmove(target, source, static_cast<size_t>(count) * SizeOf(dtype));
 }
@@ -33,30 +33,31 @@ RankReduction ReductionOf(const Description& description, int size, int chunk) {
 
 }  // namespace
 
-// Ranks count their arrivals; rank r may pass arrival k when every rank has come k times. While a rank is inside
-// (between Enter and Leave) it reads its peers' views, so a failing peer waits for it before it gives its views back.
+// Ranks count their arrivals. Rank r may pass arrival k once every rank has arrived k times. A rank
+// inside (between Enter and Leave) reads its peers' views. So a failing peer waits for that rank
+// before it returns its own views.
 class ThreadGroup::Room {
  public:
   explicit Room(int size) : size_(size), arrivals_(size, 0), operations_(size, nullptr) {}
 
-  // Who waits, for how long, and how it words the error about those who did not come.
+  // The waiting rank, its deadline, and the error that names the missing ranks.
   struct Waiter {
     int rank;
     absl::Time deadline;
     absl::FunctionRef<absl::Status(const std::string& missing)> late;
   };
 
-  // Publishes this rank's operation, waits for all, and goes inside. Returns all operations.
+  // Publishes this rank's operation, waits for all ranks, and goes inside. Returns all operations.
   absl::StatusOr<std::vector<const Collective*>> Enter(const Waiter& waiter, const Collective* mine) {
     absl::MutexLock lock(&mutex_);
     operations_[waiter.rank] = mine;
     RETURN_IF_ERROR(Arrive(waiter));
-    if (!failure_.ok()) return failure_;  // a peer may have given up and gone since it arrived
+    if (!failure_.ok()) return failure_;  // a peer may have given up and left since it arrived
     ++inside_;
     return operations_;
   }
 
-  // Goes outside and waits until all have.
+  // Goes outside and waits until all ranks have.
   absl::Status Leave(const Waiter& waiter) {
     absl::MutexLock lock(&mutex_);
     --inside_;
@@ -68,7 +69,7 @@ class ThreadGroup::Room {
     Fail(rank, reason);
   }
 
-  // Returns when nobody reads anybody's views any more; nobody begins to after a failure.
+  // Returns when no rank reads another's views any more. After a failure no rank begins to.
   void AwaitNobodyInside() {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(+[](int* inside) { return *inside == 0; }, &inside_));
@@ -99,7 +100,7 @@ class ThreadGroup::Room {
     return message;
   }
 
-  // The room of a split: the first rank of a color to ask builds it.
+  // Returns the room of a split. The first rank of a color that asks builds it.
   std::shared_ptr<Room> Child(int split, int color, int size) {
     absl::MutexLock lock(&mutex_);
     std::shared_ptr<Room>& child = children_[{split, color}];
@@ -182,7 +183,7 @@ absl::Status ThreadGroup::RunTogether(const Collective& mine, absl::Time deadlin
     const absl::Status left = room_->Leave(waiter);
     if (result.ok()) result = left;
   }
-  // This rank's views and its operation are its caller's again after the return.
+  // The caller owns this rank's views and its operation again after the return.
   if (!result.ok()) room_->AwaitNobodyInside();
   return result;
 }
@@ -213,7 +214,8 @@ absl::Status ThreadGroup::Exchange(const Collective& mine, const std::vector<con
   return absl::OkStatus();
 }
 
-// Chunk `rank` of every block belongs to this rank alone: it reads that chunk from all and stores the sum to all.
+// Chunk `rank` of every block belongs to this rank alone. The rank reads that chunk from all ranks
+// and stores the sum to all.
 void ThreadGroup::AllReducePart(const Collective& mine, const std::vector<const Collective*>& all) const {
   const Description& what = mine.description;
   std::vector<char*> outputs(size());

@@ -1,7 +1,9 @@
-// Process groups whose ranks are threads of one process: `--local --trainers N`, and the oracle for every other group.
-// The simplest thing that can be right: ranks publish their views, meet, and each reduces its chunk straight from its
-// peers' arrays in the order of ring_order.h. A send copies the message into the receiver's mailbox and is done.
-// Thread rule: each group belongs to one launching thread; groups of one Create may live on different threads.
+// Process groups whose ranks are threads of one process: `--local --trainers N`, and the oracle for
+// every other group. The simplest correct implementation: ranks publish their views and meet. Then
+// each rank reduces its chunk directly from its peers' arrays in the order of ring_order.h. A Send
+// copies the message into the receiver's mailbox and is done.
+// Thread rule: each group belongs to one launching thread; groups of one Create may live on
+// different threads.
 #pragma once
 
 #include <memory>
@@ -15,7 +17,7 @@ namespace tandem::comm {
 
 class ThreadGroup final : public QueuedGroup {
  public:
-  // One group per rank, in rank order.
+  // Makes one group per rank, in rank order.
   static std::vector<std::unique_ptr<ProcessGroup>> Create(int size, const std::string& name,
                                                            absl::Duration timeout = absl::Seconds(60));
   ~ThreadGroup() override;
@@ -25,14 +27,14 @@ class ThreadGroup final : public QueuedGroup {
   absl::StatusOr<std::shared_ptr<Buffer>> Allocate(size_t num_bytes) override;
 
  private:
-  class Room;  // where the ranks meet
+  class Room;  // the ranks' meeting point
 
   ThreadGroup(std::shared_ptr<Room> room, std::string name, int rank, int size, absl::Duration timeout);
   absl::Status Run(const Collective& collective, absl::Time deadline) override;
   void AbortPeers(const absl::Status& reason) override;
 
   absl::Status RunTogether(const Collective& mine, absl::Time deadline);
-  // The part of this rank once all have arrived; `all` has every rank's operation.
+  // Runs this rank's part once all ranks have arrived; `all` holds every rank's operation.
   absl::Status Exchange(const Collective& mine, const std::vector<const Collective*>& all) const;
   void AllReducePart(const Collective& mine, const std::vector<const Collective*>& all) const;
   absl::Status AllToAllVPart(const Collective& mine, const std::vector<const Collective*>& all) const;
