@@ -131,7 +131,7 @@ class Client {
   }
   // What servers have recorded since the last call, for all their callers, in this machine's clock. Blocks.
   virtual absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) = 0;
-  // What the servers' table is that belongs to one of CreateTables; another where its optimizer runs elsewhere (client_geo).
+  // What the servers' table is that belongs to one of CreateTables; another where its optimizer runs elsewhere (geo_client).
   virtual TableSpec StoredSpec(const TableSpec& table) const { return table; }
   // Lines on the whole run, of this client and of what it wraps.
   virtual std::vector<std::string> Report() const { return {}; }

@@ -1,4 +1,4 @@
-// The exchange of client_merged over a process group: the trainers of a host exchange the gradients
+// The exchange of merged_client over a process group: the trainers of a host exchange the gradients
 // that each of them merges. The exchange has a group of its own, so it never meets a collective of
 // dense gradients in flight.
 // Thread rule: that of ps::TrainerExchange.
