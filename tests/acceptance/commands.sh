@@ -1,4 +1,4 @@
-# quickstart, sanitizers: whole commands. Sourced by run.sh.
+# stress, quickstart, sanitizers: whole commands. Sourced by run.sh.
 
 accept_quickstart() {
   local began code
@@ -22,4 +22,13 @@ accept_sanitizers() {
   code=$?
   summary=$(grep 'tests passed' "$log" || tail -1 "$log")
   row "label fast under ASan and UBSan" "all pass" "$summary" "$(verdict test $code -eq 0)"
+}
+
+accept_stress() {
+  local log=$work/stress.txt code summary
+  { cmake --preset default -DTANDEM_TESTS=ON && cmake --build --preset default --target process_group_stress_test &&
+    ctest --test-dir build -L '^stress$' --no-tests=error --parallel 2; } >"$log" 2>&1
+  code=$?
+  summary=$(grep 'tests passed' "$log" || tail -1 "$log")
+  row "label stress: many seeds" "all pass" "$summary" "$(verdict test $code -eq 0)"
 }

@@ -4,7 +4,7 @@
 # program than the build's (tests/gpu/bands.sh).
 set -uo pipefail
 
-names=(hashes losses lastfm modes densetables text resume killed elastic damage stops speed faults badinput strangers quickstart sanitizers)
+names=(hashes losses lastfm modes densetables text resume killed elastic damage stops speed faults badinput strangers stress quickstart sanitizers)
 usage="usage: tests/acceptance/run.sh [NAME...]   names: ${names[*]}; a number after stops: how many, default 200"
 
 num_stops=200
@@ -14,7 +14,7 @@ for name in "${chosen[@]}"; do
   case "$name" in
     hashes | losses | lastfm | modes | densetables | text | resume | killed | elastic | damage | stops | speed) ;;
     [1-9] | [1-9][0-9] | [1-9][0-9][0-9]) num_stops=$name ;;
-    faults | badinput | strangers | quickstart | sanitizers) ;;
+    faults | badinput | strangers | stress | quickstart | sanitizers) ;;
     -h | --help) echo "$usage" && exit 0 ;;
     *) echo "run.sh: unknown name \"$name\"; $usage" >&2 && exit 2 ;;
   esac
