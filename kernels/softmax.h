@@ -1,4 +1,4 @@
-// Softmax over the last extent, dense float views of one dtype.
+// Softmax over the last dim. Dense float views of one dtype.
 #pragma once
 
 #include "kernels/base/array_view.h"

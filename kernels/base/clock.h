@@ -1,11 +1,11 @@
-// Monotonic time for measuring and for pure cores that take `now` as an argument.
+// Monotonic time for measuring, and for pure cores that take `now` as an argument.
 #pragma once
 
 #include <chrono>
 
 namespace tandem {
 
-// Seconds since an arbitrary fixed point; never goes back.
+// Seconds since an arbitrary fixed point. Never goes back.
 inline double MonotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
