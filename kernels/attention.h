@@ -15,7 +15,8 @@ namespace tandem::kernels {
 // parts of one [T, 3 H D] array. All other arrays are dense, and so is the output of a forward
 // pass.
 // Dropout on the probabilities: element (query t, head h, key column j) uses random number
-// ((row_index[t] * H + h) * max_length + p), where p = row_index[key] % max_length.
+// ((row_index[t] * H + h) * max_length + p). p is row_index[key] % max_length, the key's place in
+// its sample.
 struct AttentionArgs {
   ArrayView q, k, v;
   ArrayView offsets;      // i64 [B + 1]

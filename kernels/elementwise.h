@@ -19,14 +19,16 @@ void Add(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream
 void AddScaled(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Scale(const ArrayView& output, const ArrayView& x, double scale, Stream& stream);
 void Multiply(const ArrayView& output, const ArrayView& a, const ArrayView& b, Stream& stream);
-// output[r, c] = x[r, c] + bias[c]; rows are all leading dims. The bias may be F32 while x and output are BF16.
+// output[r, c] = x[r, c] + bias[c]; rows are all leading dims. The bias may be F32 while x and
+// output are BF16.
 void AddBias(const ArrayView& output, const ArrayView& x, const ArrayView& bias, Stream& stream);
 // output[r, c] = x[r, c], plus `value` where row_id[r] == column_id[c].
 // x [R, C], row_id i64 [R], column_id i64 [C].
 void AddWhereEqual(const ArrayView& output, const ArrayView& x, const ArrayView& row_id, const ArrayView& column_id, double value,
                    Stream& stream);
 
-enum class Activation { GELU, GELU_TANH, RELU, SILU };  // GELU: x Phi(x) with erf (Hendrycks and Gimpel 2016)
+// GELU: x Phi(x) with erf (Hendrycks and Gimpel 2016)
+enum class Activation { GELU, GELU_TANH, RELU, SILU };
 void ActivationForward(const ArrayView& output, const ArrayView& x, Activation activation, Stream& stream);
 // grad_input = grad_output * f'(x)
 void ActivationBackward(const ArrayView& grad_input, const ArrayView& grad_output, const ArrayView& x,

@@ -15,7 +15,7 @@ namespace tandem::kernels {
 // Types: a, b and c are all F32 or all F64; or a and b are BF16 and c is F32 or BF16. A BF16 c is
 // rounded once from f32 sums.
 // bias has c's type, or is F32 beside a BF16 c. A CUDA device adds an F32 bias to the rounded c in
-// a second pass. A CUDA device may also round before it adds a BF16 bias if rows are not a multiple
+// a second pass. A CUDA device may also round before it adds a BF16 bias, if rows are no multiple
 // of 16 bytes.
 // REQUIRES: c does not overlap the inputs; `accumulate` only into F32 or F64.
 struct GemmArgs {

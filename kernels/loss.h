@@ -8,7 +8,8 @@
 
 namespace tandem::kernels {
 
-// loss[r] = log(sum_j exp(x[r, j])) - x[r, target[r]]; grad[r, j] = softmax(x[r])[j] - [j == target[r]].
+// loss[r] = log(sum_j exp(x[r, j])) - x[r, target[r]].
+// grad[r, j] = softmax(x[r])[j] - [j == target[r]].
 // grad may be empty (loss only) or the same memory as logits.
 // REQUIRES: targets in [0, V).
 struct CrossEntropyArgs {
@@ -20,8 +21,8 @@ struct CrossEntropyArgs {
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream);
 
 // The cross entropy of a linear layer's outputs, without storing the outputs. logits[t] = hidden[t]
-// W + bias are computed for some rows at a time, used for losses and gradients, and dropped. W is
-// weight [D, V], or weight [V, D] transposed (an embedding table).
+// W + bias. Some rows of logits at a time are computed, used for losses and gradients, and dropped.
+// W is weight [D, V], or weight [V, D] transposed (an embedding table).
 // Types: hidden and weight share one dtype, F32, BF16 or F64. loss, bias, grad_weight and grad_bias
 // are F32, or F64 with F64. grad_hidden has hidden's dtype or F32.
 // Gradients are those of the sum of the losses. Each gradient may be empty; without any, only

@@ -3,11 +3,6 @@
 // Types: x, grad_input, output and grad_output share one dtype, except that output and grad_output
 // of an F32 x may be BF16. All other views are F64 with F64 and F32 otherwise. gamma and beta may
 // be empty (then 1 and 0, without gradients).
-//
-// A norm may take x + Drop(y), the residual of a Transformer block. The forward pass then also
-// writes the sum, and the backward pass adds the gradients of the sum's other uses. A CUDA device
-// does all in one pass over the rows. A CPU calls the operations of elementwise.h before and after,
-// with the same bits.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -27,7 +22,10 @@ struct ResidualDropout {
   ArrayView mask = {};
 };
 
-// An empty y means a norm of x alone; all other fields are then ignored.
+// The residual of a Transformer block: a norm of x + Drop(y). The forward pass also writes the sum.
+// The backward pass adds the gradients of the sum's other uses. A CUDA device does all in one pass
+// over the rows. A CPU calls the operations of elementwise.h before and after, with their bits. An
+// empty y means a norm of x alone; all other fields are then ignored.
 struct ResidualForward {
   ArrayView y = {};    // [R, D], of the output's type
   // [R, D], of x's type: written with x + Drop(y). REQUIRES: does not overlap x and y

@@ -21,8 +21,10 @@ struct SgdArgs {
 struct AdagradArgs {
   double learning_rate = 0, epsilon = 1e-10, gradient_scale = 1;
 };
-// Adam (Kingma and Ba 2015), bias correction from `step`: w -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon).
-// weight_decay is decoupled (AdamW, Loshchilov and Hutter 2019): w *= 1 - lr * weight_decay first; 0 gives Adam.
+// Adam (Kingma and Ba 2015), with bias correction from `step`:
+// w -= lr * (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon).
+// weight_decay is decoupled (AdamW, Loshchilov and Hutter 2019): w *= 1 - lr * weight_decay first;
+// 0 gives Adam.
 struct AdamArgs {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0, gradient_scale = 1;
   uint64_t step = 1;
@@ -33,12 +35,13 @@ struct MomentumArgs {
   double learning_rate = 0, momentum = 0.9, gradient_scale = 1;
   bool nesterov = false;
 };
-// RMSProp (Tieleman and Hinton 2012): a = rho * a + (1 - rho) * g^2; w -= lr * g / (sqrt(a) + epsilon).
+// RMSProp (Tieleman and Hinton 2012): a = rho * a + (1 - rho) * g^2;
+// w -= lr * g / (sqrt(a) + epsilon).
 struct RmspropArgs {
   double learning_rate = 0, rho = 0.9, epsilon = 1e-8, gradient_scale = 1;
 };
-// Adadelta (Zeiler 2012): a = rho * a + (1 - rho) * g^2; x = g * sqrt(d + epsilon) / sqrt(a + epsilon);
-// d = rho * d + (1 - rho) * x^2; w -= lr * x.
+// Adadelta (Zeiler 2012): a = rho * a + (1 - rho) * g^2;
+// x = g * sqrt(d + epsilon) / sqrt(a + epsilon); d = rho * d + (1 - rho) * x^2; w -= lr * x.
 struct AdadeltaArgs {
   double learning_rate = 1, rho = 0.9, epsilon = 1e-6, gradient_scale = 1;
 };

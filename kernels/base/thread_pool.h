@@ -2,8 +2,8 @@
 // numbers. The split into tasks never depends on the number of threads, so neither do the bits of
 // the result.
 // A training step has thousands of short loops, and waking a thread takes longer than many of them.
-// So an idle thread spins for some tens of microseconds before it sleeps, if the machine has a core
-// for it.
+// So an idle thread spins for some tens of microseconds before it sleeps, if there is a core for
+// it.
 // Thread rule: any thread may call ParallelFor. A call from inside a task runs inline, unless the
 // task is the only one of its loop: then the inner loop gets the free threads.
 #pragma once

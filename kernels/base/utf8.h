@@ -28,7 +28,7 @@ bool IsUtf8(std::string_view text);
 
 // Text for quoting in an error. Escapes every byte that is invisible or that a terminal would obey:
 // - \n, \t, \r, and \xe9 for a control character or a byte that is not UTF-8;
-// - \u00a0 for a blank that is no space, for symbols without width, and for symbols that change the
+// - \u00a0 for blanks other than the space, symbols without width, and symbols that change the
 // direction of writing.
 // A backslash stays, because most backslashes are parts of names.
 std::string Printable(std::string_view text);

@@ -82,8 +82,8 @@ void WithProducts(const AttentionProblem<S>& p, const Body& body) {
 }
 
 // Runs every head of every sequence that is not empty. Concurrent threads work on different
-// sequences. Heads of one sequence are neighbours in memory, so the hardware prefetcher of another
-// thread's core would fetch lines that this thread writes.
+// sequences. Heads of one sequence are neighbours in memory. So another core's hardware prefetcher
+// would fetch lines that this thread writes.
 template <class Products, class S>
 void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward, Stream& stream) {
   const int64_t num_tasks = num_sequences * p.num_heads, num_threads = stream.pool().num_threads();

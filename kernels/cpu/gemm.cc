@@ -22,8 +22,8 @@
 // With fast tiles (AMX), f32 products that are wide and deep enough run in pieces of bf16
 // (split_matmul.h): few rows by columns, otherwise by the splits above.
 // The number of tokens differs from step to step. Zeros pad a remainder to a multiple of 16 rows or
-// 64 of K, so the set of shapes stays small and their primitives are made once. Zeros change no bit
-// of a sum.
+// 64 of K. So the set of shapes stays small, and each shape's primitive is made once. Zeros change
+// no bit of a sum.
 namespace tandem::kernels {
 
 namespace {
@@ -207,7 +207,7 @@ void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
   });
 }
 
-// The same product with a's rows dense in scratch.
+// Returns the product with a's rows dense in scratch.
 template <class T>
 Product<T> WithRowsOfA(const Product<T>& p, Stream& stream) {
   Product<T> straight = p;

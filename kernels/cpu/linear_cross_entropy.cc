@@ -17,11 +17,12 @@
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
 
-// Rows are processed in chunks. Tasks of 128 rows compute logits, turn them into losses and
-// gradients, and multiply the gradients with W' at once, while they are in the cache: L2 up to
-// about 2,048 classes, L3 beyond (128 rows of 8,192 classes are 4 MiB). Then the chunk's gradients
-// and hidden states give the chunk's part of dW. Logits and gradients lie in blocks of 512 columns,
-// [block][row][column]; each block is a dense operand. All splits are functions of the shape.
+// Rows are processed in chunks. A task of 128 rows computes logits and turns them into losses and
+// gradients. The task multiplies the gradients with W' at once, while they are in the cache: L2 up
+// to about 2,048 classes, L3 beyond (128 rows of 8,192 classes are 4 MiB). Then the chunk's
+// gradients and hidden states give the chunk's part of dW. Logits and gradients lie in blocks of
+// 512 columns, [block][row][column]; each block is a dense operand. All splits are functions of the
+// shape.
 namespace tandem::kernels {
 
 namespace {
@@ -76,7 +77,7 @@ class SharedSpan {
 
 // Rows in blocks of columns: element (r, c) lies in block c / 512 at row r. A gap of one row
 // separates blocks. Without the gap, the parts of a row would lie a power of two apart and evict
-// each other from the cache.
+// each other.
 template <class T>
 struct Blocks {
   T* data;

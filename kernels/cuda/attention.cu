@@ -82,7 +82,7 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, 
           static_cast<int>(shape[2]), args.causal, scale, scale * static_cast<float>(kLog2E), mask};
 }
 
-// True if every row of every head begins at a multiple of 16 bytes and is whole packs of 16 bytes.
+// True if every row of every head is aligned to 16 bytes and is whole packs of 16 bytes.
 template <class S>
 bool AllTakePacks(const AttentionShape& shape, std::initializer_list<const ArrayView*> views) {
   bool all = shape.depth % kPackOf<S> == 0;

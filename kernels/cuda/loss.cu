@@ -25,7 +25,8 @@ struct CrossEntropyArrays {
 };
 
 // Reads the logits once, as far as registers and shared memory hold them. Two blocks fill a
-// multiprocessor's shared memory, so few rows are in work at a time, and second reads come from L2.
+// multiprocessor's shared memory, so few rows are in work at a time. Second reads then come from
+// L2.
 template <class S, class G, int kPack, int kLanes>
 __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, kLanes == 0 ? 2 : 4)
     CrossEntropyKernel(CrossEntropyArrays<S, G> a) {
@@ -115,9 +116,9 @@ ArrayView Rows(const ArrayView& view, int64_t first, int64_t count) {
   return ArrayView(static_cast<char*>(view.data) + static_cast<size_t>(first) * row_bytes, view.dtype, shape);
 }
 
-// Processes some rows at a time: their logits in f32, losses, gradients in place of the logits (for
-// bf16 beside them), and the products of the gradients. bf16 logits would have 8 bits only, not
-// enough for losses.
+// Processes some rows at a time: their logits in f32, losses, gradients, and the products of the
+// gradients. Gradients replace the logits, or for bf16 lie beside them. bf16 logits would have 8
+// bits only, not enough for losses.
 template <class T>
 class LinearCrossEntropyRun {
  public:

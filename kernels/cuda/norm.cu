@@ -9,8 +9,8 @@ namespace tandem::kernels::cuda {
 namespace {
 
 // A thread of such a large block has at most 128 registers. Its packs of a row and, in the backward
-// pass, its column sums fit. The kernels ask for one block per multiprocessor: otherwise the compiler
-// would save registers for more blocks, and spill.
+// pass, its column sums fit. The kernels ask for one block per multiprocessor: otherwise the
+// compiler would save registers for more blocks, and spill.
 constexpr int kMaxThreads = 512;
 
 // Layer norm and RMS norm are one computation: RMS norm takes the mean as 0 and has no beta. x and
@@ -37,7 +37,8 @@ struct ResidualArrays {
   const S* grad_sum = nullptr;
   O* grad_y = nullptr;
   const int64_t* row_index = nullptr;
-  DropoutStream random{.folded_key = 0, .step = nullptr, .threshold = 0, .scale = 1};  // drops nothing
+  // drops nothing
+  DropoutStream random{.folded_key = 0, .step = nullptr, .threshold = 0, .scale = 1};
 
   // The number of a row's first element in the random stream.
   // REQUIRES: there is dropout.

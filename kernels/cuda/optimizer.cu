@@ -47,7 +47,7 @@ struct AdamRule {
   }
 };
 
-// Updates the elements from i on: kWidth of them with kPacks, else `left`.
+// Updates the elements from i on: kWidth of them, or `left` if fewer.
 template <bool kPacks, class Rule>
 __device__ inline void UpdateElements(const OptimizerRun& run, const Rule& rule, float keep, int64_t i, int64_t left) {
   float weight[kWidth], gradient[kWidth], slots[2][kWidth] = {};

@@ -6,9 +6,9 @@
 #include "kernels/cuda/plan/stable_sort_plan.h"
 
 // Each pass sorts by eight more bits, lowest first, and keeps the order of equal digits. One kernel
-// counts the digits of each span of places. The next kernel turns the counts of all spans into each
-// span's first target place per digit, and moves the span there. Within a span each warp has its
-// own consecutive places. So the order of warps and lanes is the order of places.
+// counts the digits of each span of places. From the counts of all spans, the next kernel computes
+// each span's first target place per digit, and moves the span there. Within a span each warp has
+// its own consecutive places. So the order of warps and lanes is the order of places.
 namespace tandem::kernels::cuda {
 
 namespace {
@@ -52,8 +52,8 @@ __device__ inline unsigned PeersOf(uint32_t digit, unsigned active) {
   return peers;
 }
 
-// Calls body(place, exists) in every lane for the places of this thread's warp, a part of the span
-// that starts at `begin`.
+// Calls body(place, exists) in every lane for the places of this thread's warp. They are a part of
+// the span that starts at `begin`.
 template <class Body>
 __device__ inline void ForEachPlace(int64_t begin, int64_t span, int64_t count, const Body& body) {
   const int64_t part = span / kWarps;

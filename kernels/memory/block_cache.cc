@@ -18,12 +18,11 @@ namespace tandem {
 namespace {
 
 constexpr size_t kUnit = kCacheLine;
-// A request takes an idle block of up to twice its size before it asks the system, because steps
-// differ in their numbers of tokens.
+// A request takes an idle block of up to twice its size before it asks the system. Steps differ in
+// their numbers of tokens, so sizes vary.
 constexpr int kClassesPerDoubling = 4;
 
-// Under a sanitizer every block comes from the system and goes back to it, so that the sanitizer
-// finds uses after the end.
+// Under a sanitizer the cache keeps no idle blocks, so that the sanitizer finds uses after the end.
 #ifdef TANDEM_SANITIZED
 constexpr bool kKeepIdle = false;
 #else

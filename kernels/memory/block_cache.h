@@ -3,11 +3,6 @@
 // to fill it.
 // A block returns to the cache that it came from, whatever thread destroys its buffer. So a loader
 // thread may fill blocks that the step frees.
-// CUDA: a block may be reused while submitted kernels still read it, because a thread computes on
-// one stream, in order. To use a block on another stream, first let that stream wait for the
-// thread's stream. Keep the buffer until the thread's stream waits for that use.
-// Idle blocks hold at most twice the peak bytes in use; the longest idle block is freed first. The
-// cache of a graph (graph.h) keeps every block, because its kernels reuse their addresses.
 // Thread rule: any thread. A buffer shares ownership of its cache, which may outlive its thread.
 #pragma once
 
@@ -25,6 +20,11 @@
 
 namespace tandem {
 
+// CUDA: a block may be reused while submitted kernels still read it, because a thread computes on
+// one stream, in order. To use a block on another stream, first let that stream wait for the
+// thread's stream. Keep the buffer until the thread's stream waits for that use.
+// Idle blocks hold at most twice the peak bytes in use; the longest idle block is freed first. The
+// cache of a graph (graph.h) keeps every block, because its kernels reuse their addresses.
 class BlockCache {
  public:
   struct Block {
@@ -45,10 +45,10 @@ class BlockCache {
   // Makes `cache` the calling thread's cache and returns the previous one.
   static std::shared_ptr<BlockCache> Exchange(Device device, std::shared_ptr<BlockCache> cache);
 
-  // Uninitialised memory of at least `num_bytes`, 64-byte aligned. Frees all idle blocks (Keep::SOME)
-  // if memory is short. A CPU that then still has no memory ends the process (OutOfMemory). A device
-  // without memory gives Nowhere(), which nobody reads: the stream fails with TakeShortage and drops
-  // what is submitted then.
+  // Uninitialised memory of at least `num_bytes`, 64-byte aligned. Frees all idle blocks
+  // (Keep::SOME) if memory is short. A CPU that then still has no memory ends the process
+  // (OutOfMemory). A device without memory gives Nowhere(), which nobody reads: the stream fails
+  // with TakeShortage and drops what is submitted then.
   Block Take(size_t num_bytes);
   void Return(Block block);
   // Gives idle blocks back to the system.

@@ -9,8 +9,7 @@ namespace tandem {
 
 absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void(Recording&)>& submit) {
   const Device device = stream.device();
-  // The same work ran before in blocks that are idle now. Free them, because the graph takes as
-  // much memory.
+  // Frees the idle blocks of the work's earlier run, because the graph takes as much memory.
   BlockCache::Of(device)->FreeIdle();
   auto memory = std::make_shared<BlockCache>(device, BlockCache::Keep::ALL);
   std::unique_ptr<Graph> graph(new Graph(stream, memory));

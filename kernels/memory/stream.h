@@ -33,11 +33,12 @@ class Stream {
   bool on_cuda() const { return device_.is_cuda(); }
   ThreadPool& pool() const { return *pool_; }
   void* queue() const { return queue_; }  // a cudaStream_t; null on a CPU
-  // Where kernels report their spans (kernel_span.h). Null: kernels report nothing.
+  // The tracer that kernels report their spans to (kernel_span.h). Null: kernels report nothing.
   Tracer* tracer() const { return tracer_; }
   // Waits for the device, then gives the previous tracer its spans.
   void set_tracer(Tracer* tracer);
-  DeviceSpans* device_spans() const { return device_spans_.get(); }  // null on a CPU and without a tracer
+  // null on a CPU and without a tracer
+  DeviceSpans* device_spans() const { return device_spans_.get(); }
 
   // The first error, including a shortage of device memory.
   const absl::Status& status() const;

@@ -20,7 +20,8 @@ namespace tandem {
 
 // The kind of work of a span: one row of a time split.
 enum class SpanKind : uint8_t {
-  GEMM, ATTENTION, NORM, ACTIVATION, DROPOUT, ELEMENTWISE, REDUCE, LOSS, EMBEDDING, OPTIMIZER,  // kernels
+  // kernels
+  GEMM, ATTENTION, NORM, ACTIVATION, DROPOUT, ELEMENTWISE, REDUCE, LOSS, EMBEDDING, OPTIMIZER,
   COLLECTIVE, PULL, PUSH, COMMIT, CHECKPOINT, STEP, PHASE /* of a step */, OTHER,
 };
 const char* NameOf(SpanKind kind);

@@ -1,6 +1,6 @@
 // The loops of attention over one block of scores. Row j holds the scores of key j; each of up to
 // kScoreColumns columns is one query. So maxima, sums and gradients of a query run down a column,
-// for sixteen queries side by side, and no loop folds a vector. Inline bodies for Vectorised().
+// for sixteen queries side by side. No loop folds a vector. Inline bodies for Vectorised().
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace tandem::kernels {
 // The largest number of queries whose scores exist at once.
 inline constexpr int64_t kScoreColumns = 64;
 // The distance between rows of scores, in elements: an odd number of vectors of 16. Passes go down
-// columns, and with an even number the lines of a column would share a quarter of L1's sets.
+// columns. With an even number the lines of a column would share a quarter of L1's sets.
 inline constexpr int64_t kScoreRow = kScoreColumns + kLanes;
 
 // Query i of a block sees keys j <= position + i. Each vector of queries is computed up to
@@ -170,8 +170,8 @@ inline void ForRowsOfWords(const ScoreBlock& block, int64_t column, const Column
   }
 }
 
-// Zeros the scores that no query of a vector sees but that products over whole tiles read, for the
-// kLanes queries from `column` on.
+// Zeros scores that no query of a vector sees, because products over whole tiles read them. Covers
+// the kLanes queries from `column` on.
 template <int kWidth, class T>
 inline void ZeroBehind(const ScoreBlock& block, int64_t column, T* scores) {
   for (int64_t c = column; c < column + kLanes; c += kWidth) {

@@ -34,8 +34,8 @@ class TileProducts {
   // to stay in L1. Rounded scores are kept for a chunk, for the products that sum over all queries
   // of a block. Rounded gradients are kept for all keys, for the product that sums over all keys.
   static constexpr int64_t kChunkKeys = kTileUnit;
-  // The backward pass stores and loads sums over queries once per block, so blocks are large, but
-  // the block's gradients of scores for all keys must fit in L2. f32 scores cover one part of the
+  // The backward pass stores and loads sums over queries once per block, so blocks are large. But a
+  // block's gradients of scores, for all keys, must fit in L2. f32 scores cover one part of the
   // block, so that the part's queries stay in L1 beside them.
   static constexpr int64_t kMaxBlockQueries = 4 * kScoreColumns, kPartQueries = kTileUnit;
   static int64_t BlockQueries(int64_t num_keys, bool backward) {

@@ -94,8 +94,8 @@ class AttentionWalk {
   }
 
   // The number of blocks whose prefetches are planned together. All blocks of the task, if the rows
-  // that the next task reads and this task writes fit in L2 beside the scratch: a task's first
-  // blocks compute less than later ones but read as much. Otherwise one block.
+  // that the next task reads and this task writes fit in L2 beside the scratch. Reason: a task's
+  // first blocks compute less than later ones but read as much. Otherwise one block.
   int64_t Stretch(const AttentionTask& task) const {
     constexpr int64_t kCacheBytes = 512 << 10;
     const int64_t rows = (backward_ ? 4 : 2) * (task.num_queries + task.num_keys);

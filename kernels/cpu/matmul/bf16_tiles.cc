@@ -59,8 +59,8 @@ void PlainSplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, flo
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// A process must ask the system before it may use AMX's tiles, because the system saves their state
-// (Linux, arch/x86 ABI, xstate.rst).
+// A process must ask the system before it uses AMX's tiles, because the system saves their state.
+// (Linux, arch/x86 ABI, xstate.rst)
 bool AskForTiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

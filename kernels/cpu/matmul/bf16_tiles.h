@@ -1,6 +1,6 @@
 // Products of bf16 matrices with f32 sums, for operands too small for a library call. Uses the tile
 // registers of AMX (Intel's Advanced Matrix Extensions), or dot products of AVX-512 BF16. Each
-// element of c adds its terms in ascending depth, pair by pair or 32 by 32, so its bits do not
+// element of c adds its terms in ascending depth, pair by pair or 32 by 32. So its bits do not
 // depend on a tile's position.
 // Thread rule: any; a TileState belongs to the thread that made it.
 #pragma once

@@ -1,5 +1,5 @@
 // Products of small matrices in scratch, for the inside of attention. Operands are slices of one
-// sequence; a library call per slice would cost more than the product, and would compute the
+// sequence; a library call per slice would cost more than the product. It would also compute the
 // unwanted half of a causal product. Each element of c adds its terms in ascending depth by fused
 // multiply-adds. So its bits depend neither on the shape of a tile nor on what else is computed.
 #pragma once
@@ -81,15 +81,15 @@ inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_
 #ifdef TANDEM_VECTOR_COPIES
 
 // Hides a row pointer's origin from the compiler. Otherwise the compiler computes the addresses of
-// all rows of a tile before the loop, and spills them until the sums are stored.
+// all rows of a tile before the loop. It spills the addresses until the sums are stored.
 template <class T>
 inline T* Opaque(T* row) {
   asm("" : "+r"(row));
   return row;
 }
 
-// The f32 tile by hand, never inlined. Inlined between other loops, g++ 12 has too few registers
-// and spills the loop counter and pointers, which stalls a narrow tile. Prefetches lines of
+// The f32 tile by hand, never inlined. Inlined between other loops, the tile gets too few registers
+// from g++ 12. The spilled loop counter and pointers then stall a narrow tile. Prefetches lines of
 // `prefetch` between its steps of depth.
 template <int kRows, int kVectors>
 __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float* a, int64_t a_row, int64_t a_depth, const float* b,

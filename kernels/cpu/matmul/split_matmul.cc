@@ -28,7 +28,7 @@ inline void SplitNumbers(const Words& x, Words (&pieces)[kSplitPieces]) {
 // Packs the upper halves of lane j of `even` and `odd` into one word, for every j.
 inline void PairLanes(const Words& even, const Words& odd, Words& pairs) { pairs = (even >> 16) | (odd & 0xffff0000u); }
 
-// Packs the upper halves of lanes 2j and 2j + 1 into one word, over the lanes of a and then of b.
+// Packs the upper halves of lanes 2j and 2j + 1 into one word: first the lanes of a, then of b.
 inline void PairNeighbours(const Words& a, const Words& b, Words& pairs) {
   Halves upper;
   for (uint16_t j = 0; j < 32; ++j) upper[j] = static_cast<uint16_t>(2 * j + 1);

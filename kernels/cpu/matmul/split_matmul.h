@@ -1,13 +1,10 @@
-// f32 products on AMX tiles, which multiply bf16. An f32 is exactly the sum of three bf16: its
-// upper bits, the upper bits of the rest, and the remainder. The six largest of the nine products
-// of pieces give the f32 product; the rest is below 2^-24 of it. AMX sums the terms of 32 depths
-// before it adds them to the running sum. So the error is below that of a chain of multiply-adds,
-// at one and a half times oneDNN's speed. (G. Henry, P. Tang, A. Heinecke: Leveraging the bfloat16
-// Artificial Intelligence Datatype For Higher-Precision Computations, 2019.)
-//
-// Numbers and products below 2^-100 lose low bits; below 2^-126 they are zero. Infinities, numbers
-// from 3.39e38 on and overflows become NaN or infinite. An element of c depends only on its row of
-// a and its column of b.
+// f32 products on AMX tiles, which multiply bf16. An f32 is exactly the sum of three bf16: itself
+// rounded to bf16, the rest rounded to bf16, and the remainder. The six largest of the nine
+// products of pieces give the f32 product; the rest is below 2^-24 of it. AMX sums the terms of 32
+// depths before it adds them to the running sum. So the error is below that of a chain of
+// multiply-adds, at one and a half times oneDNN's speed. (G. Henry, P. Tang, A. Heinecke:
+// Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision Computations,
+// 2019.)
 // Thread rule: pure functions on the caller's memory and, where stated, scratch.
 #pragma once
 
@@ -21,8 +18,8 @@
 namespace tandem::kernels {
 
 // True if the calling thread should multiply f32 in pieces: it has fast tiles, and the product is
-// wide and deep enough to pay for the pieces. Depends on columns and depths of the whole product,
-// never on the number of rows, which must not change any bits.
+// wide and deep enough to pay for the pieces. Depends on columns and depths of the whole product.
+// Never depends on the number of rows, which must not change any bits.
 bool UsesSplitProducts(int64_t n, int64_t k);
 
 // Rows of a, columns of b and depths come in groups of kSplitUnit, padded with zeros.
@@ -60,9 +57,11 @@ struct SplitTarget {
   bool accumulate = false;
 };
 
-// c = a b, plus the bias and the old c if asked, for m rows, n columns and `depth` depths of
-// operands in pieces. Groups of 32 columns of b lie b_step elements apart: SplitSize(32, depth), or
-// more if b has more depths.
+// c = a b, plus the bias and the old c if asked. The operands in pieces have m rows, n columns and
+// `depth` depths. Groups of 32 columns of b lie b_step elements apart: SplitSize(32, depth), or
+// more if b has more depths. An element of c depends only on its row of a and its column of b.
+// Numbers and products below 2^-100 lose low bits; below 2^-126 they are zero. Infinities, numbers
+// from 3.39e38 on and overflows become NaN or infinite.
 void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const BFloat16* b, int64_t b_step, const SplitTarget& target);
 
 // SplitProduct with all of b as stored. Makes the pieces of kSplitBlockColumns columns at a time in

@@ -2,7 +2,7 @@
 // vectorise. The f32 versions are ours, because the C library's bits differ between versions and
 // processors. Constants come from interpolation at Chebyshev nodes in extended precision; each
 // function states its error. The f64 overloads are the reference and call std. Code uses only +, -,
-// *, /, comparisons and explicit fused multiply-adds, so scalar and vector code agree bit for bit.
+// *, /, comparisons and explicit fused multiply-adds. So scalar and vector code agree bit for bit.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,8 @@ inline float Abs(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(
 // Relative error below 1.5e-7. 0 below -86.6 (no denormals), infinity above 88.72. x = n log 2 + r,
 // with log 2 in two parts (Cody and Waite 1980); exp(r) = 1 + r + r^2 q(r).
 inline float Exp(float x) {
-  constexpr float kLow = -86.6f, kHigh = 88.72283f, kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  // 1.5 * 2^23: adding it rounds to an integer
+  constexpr float kLow = -86.6f, kHigh = 88.72283f, kRound = 12582912.0f;
   float y = x < kLow ? kLow : x;
   y = y > kHigh ? kHigh : y;
   const float shifted = y * static_cast<float>(kLog2E) + kRound;

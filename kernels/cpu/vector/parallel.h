@@ -26,7 +26,8 @@ void ParallelRows(Stream& stream, int64_t num_rows, int64_t row_cost, const Body
   });
 }
 
-// Calls body(T{}) with the element type of a float view: float, or double for the reference instance.
+// Calls body(T{}) with the element type of a float view: float, or double for the reference
+// instance.
 template <class Body>
 void WithFloatType(DType dtype, const Body& body) {
   if (dtype == DType::F32) return body(float{});

@@ -39,7 +39,7 @@ inline uint64_t FoldedKey(const PhiloxKeys& keys) { return keys.k0[0] | keys.k1[
 #ifdef TANDEM_VECTOR_COPIES
 
 // Written by hand for AVX-512: g++ 12 does not find the product of the lower halves of 64-bit
-// lanes, and the full 64-bit product costs three times as much. Words lie in lower halves. Products
+// lanes. The full 64-bit product costs three times as much. Words lie in lower halves. Products
 // leave rubbish in the upper halves, which nobody reads.
 struct PhiloxVectors {
   typedef uint64_t Wide __attribute__((vector_size(64)));
@@ -151,8 +151,8 @@ inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uin
 }
 
 // Blocks [begin, begin + count) of sixteen runs side by side, in eight rows of kLanes words per
-// block. Row 8 j + 2 w + h holds half h of word w of block blocks[l] + begin + j of the stream
-// (keys, step), in the upper half of entry l. Lower halves are undefined.
+// block. For the block blocks[l] + begin + j of the stream (keys, step), entry l of row 8 j + 2 w +
+// h holds half h of word w, in its upper half. Lower halves are undefined.
 template <InstructionSet kSet>
 inline void PhiloxHalves(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks, int64_t begin, int64_t count,
                          uint32_t* rows) {

@@ -4,8 +4,8 @@
 // calls. So keep CHECKs and calls that cannot be inlined on rare paths: they spill registers.
 // Sanitizer builds have the baseline only, because three instrumented copies take minutes to
 // compile.
-// A loop that takes an argument gets its copy's instruction set as a type, to choose shapes that
-// fit the registers.
+// A loop that takes an argument gets its copy's instruction set as a type, to choose shapes for the
+// registers.
 #pragma once
 
 #include <type_traits>
@@ -60,8 +60,8 @@ inline void CallLoop(const Loop& loop) {
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// The functions copy the loop, so that its captures stay in registers and no store of the loop can
-// change them. The functions copy, not their callers: a caller would read back, in wider pieces, what
+// The functions copy the loop: then its captures stay in registers, and no store of the loop can
+// change them. Their callers must not copy instead. A caller would read back, in wider pieces, what
 // it has just stored, and so wait for its own stores.
 template <class Loop>
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void

@@ -165,7 +165,7 @@ __device__ inline bool Sees(const SequenceRows& rows, bool causal, int query, in
 }
 
 // Bit 4 i + j is set if dropout keeps score [i][j] of this thread. Each lane draws 16 keys of one
-// of its warp's eight queries, and gets the bits of its own pairs from eight other lanes.
+// of its warp's eight queries. The bits of its own pairs come from eight other lanes.
 __device__ inline uint32_t KeptPairs(const AttentionShape& shape, const SequenceRows& rows, int head, int query, int key) {
   constexpr int kWarpQueries = kWarp / kSide * kOwn;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -1,7 +1,7 @@
 // Tensor-core instructions of one warp and asynchronous copies to shared memory, for sm_80 and
-// later. Without nvcc, the same functions move the same elements between the emulator's lanes, by
-// the fragment layouts of the PTX manual. Lane 4 g + t holds two bf16 per operand register, the
-// first in the lower half.
+// later. Without nvcc, the functions move the same elements between the emulator's lanes, by the
+// PTX manual's fragment layouts. Lane 4 g + t holds two bf16 per operand register, the first in the
+// lower half.
 // Thread rule: all 32 lanes call MmaBf16 and LdMatrix together; each thread copies for itself.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The steps of bf16 attention in tensor cores. A block of four warps holds tiles of rows of one
-// head in shared memory. A warp owns 16 kTiles of the block's rows and keeps their scores and sums
-// in registers, in the layout of MmaBf16's c. For lane 4 g + t, element [m][n][2 r + i] is row 16 m
-// + 8 r + g, column 8 n + 2 t + i. Scores are rounded to bf16 when they become operands.
+// head in shared memory. A warp owns 16 kTiles of the block's rows. Their scores and sums stay in
+// registers, in the layout of MmaBf16's c. For lane 4 g + t, element [m][n][2 r + i] is row 16 m +
+// 8 r + g, column 8 n + 2 t + i. Scores are rounded to bf16 when they become operands.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"
@@ -121,8 +121,8 @@ __device__ inline void HideKeys(const SequenceRows& rows, bool causal, int query
 }
 
 // The dropout mask of the warp's queries (rows) and a tile's keys (columns). Each lane draws half
-// of the keys of kTiles queries, so that every Philox block is drawn once, and gets other bits from
-// other lanes.
+// of the keys of kTiles queries and gets other bits from other lanes. So every Philox block is
+// drawn once.
 template <int kTiles, int kKeys>
 class KeptKeys {
  public:
@@ -153,8 +153,8 @@ class KeptKeys {
   uint32_t bits_[kTiles][2][2];
 };
 
-// Stores row [m][r] of the warp's sums, times factors[m][r], as bf16, to the tokens of rows `row`
-// and on of the block. Uses those rows of the tile as a buffer.
+// Stores the warp's sums as bf16, row [m][r] times factors[m][r]. The targets are the tokens of the
+// block's rows from `row` on. Uses those rows of the tile as a buffer.
 // REQUIRES: no other warp reads those rows of the tile.
 template <int kDepth, int kTiles>
 __device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums, const float (&factors)[kTiles][2], BFloat16* tile, int row,

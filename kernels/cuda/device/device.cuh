@@ -25,7 +25,7 @@ struct alignas(sizeof(T) * kCount) Pack {
   }
   __device__ void Put(T* to) const {
     if constexpr (sizeof(T) == 2 && kCount % 2 == 0) {
-      // As 32-bit words, because nvcc makes one store per two-byte element.
+      // Stores 32-bit words, because nvcc makes one store per two-byte element.
       Pack<uint32_t, kCount / 2> words;
       for (int i = 0; i < kCount / 2; ++i) words.values[i] = values[2 * i].bits | static_cast<uint32_t>(values[2 * i + 1].bits) << 16;
       words.Put(reinterpret_cast<uint32_t*>(to));

@@ -1,8 +1,8 @@
 // Sets the device for this thread's calls of the runtime, while the guard lives. A guard restores
-// the device of the guard around it. The outermost guard leaves its device in place: setting device
-// 0, a new thread's device, would create a context there, half a gigabyte on a device that the
-// process may not use. So code that needs a device makes a guard and never relies on the thread's
-// current device.
+// the device of the guard around it. The outermost guard leaves its device in place: a new thread's
+// device is 0, and setting it back would create a context there. A context takes half a gigabyte,
+// on a device that the process may not use. So code that needs a device makes a guard and never
+// relies on the thread's current device.
 #pragma once
 
 #include <cuda_runtime_api.h>

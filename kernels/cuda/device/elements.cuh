@@ -1,5 +1,5 @@
 // Reads and writes a few neighbouring elements as floats: by packs if the address allows packs,
-// else one at a time. Both ways give a thread the same elements, so the order of a sum does not
+// else one at a time. Both ways give a thread the same elements. So the order of a sum does not
 // depend on an array's address. The caller chooses once, around all of a thread's reads: a branch
 // around each read would wait for one read before it starts the next.
 #pragma once

@@ -1,7 +1,7 @@
-// The building blocks of row-wise kernels: teams of threads that share a row, and rows that are
-// read from memory once and passed over several times, as far as registers and shared memory hold
-// them. The shape decides which thread has which column (row_plan.h). So neither an array's address
-// nor neighbouring rows change the order of a sum.
+// The building blocks of row-wise kernels: teams of threads that share a row, and held rows. A held
+// row is read from memory once and passed over several times, as far as registers and shared memory
+// hold it. The shape decides which thread has which column (row_plan.h). So neither an array's
+// address nor neighbouring rows change the order of a sum.
 #pragma once
 
 #include <limits>
@@ -79,8 +79,8 @@ __device__ inline void ForEachPack(const RowPart& part, const Body& body) {
   for (int64_t column = part.first + kPacks * part.step; column < part.columns; column += part.step) body(column, kPacks);
 }
 
-// A thread's part of a row. The first PacksHeld() packs lie in registers, further packs in the
-// thread's part of shared memory, as far as it reaches, and the rest stay in place. The row may be
+// A thread's part of a row. The first PacksHeld() packs lie in registers. Further packs lie in the
+// thread's part of shared memory, as far as that reaches. The rest stay in place. The row may be
 // overwritten while it is held, because each thread reads only its own columns.
 template <class T, int kPack>
 class HeldRow {

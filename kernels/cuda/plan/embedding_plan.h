@@ -1,7 +1,7 @@
 // The order in which rows of one index are added. A segment of the sorted places is split, from its
-// own start, into pieces of a fixed number of rows, so its sum does not depend on other segments. A
-// segment of several pieces leaves one partial sum per piece; PartialSlot says where. Plain
-// arithmetic, tested without a device.
+// own start, into pieces of a fixed number of rows. So the segment's sum does not depend on other
+// segments. A segment of several pieces leaves one partial sum per piece; PartialSlot says where.
+// Plain arithmetic, tested without a device.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@ namespace tandem::kernels::cuda {
 inline constexpr int kPieceRows = 32;
 
 // The slot of the partial sum of the piece that starts at sorted place `head`. Two slots per window
-// of kPieceRows places are enough. Of the pieces that start in one window and belong to segments of
-// several pieces, at most one is its segment's first and at most one is not.
+// of kPieceRows places are enough. Reason: consider the pieces that start in one window and belong
+// to segments of several pieces. At most one of them is its segment's first, and at most one is
+// not.
 constexpr int64_t PartialSlot(int64_t head, bool first) { return head / kPieceRows * 2 + (first ? 1 : 0); }
 constexpr int64_t NumPartialSlots(int64_t count) { return (count + kPieceRows - 1) / kPieceRows * 2; }
 

@@ -1,6 +1,5 @@
-// The split of a pass over many parameters: batches of runs that fit a kernel's parameters, and
-// within a batch blocks of threads, each with a chunk of one run. Plain arithmetic, tested without
-// a device.
+// The split of a pass over many parameters: batches of runs that fit a kernel's parameters. Each
+// block of threads in a batch has a chunk of one run. Plain arithmetic, tested without a device.
 #pragma once
 
 #include <cstdint>

@@ -45,8 +45,8 @@ struct PartialPlan {
   int64_t rows_per_block;
   int64_t blocks;
 };
-// As many blocks as an H100's 132 multiprocessors hold at a time, with 512 threads on each, if
-// there are enough rows. More blocks would only write more partial sums.
+// Uses as many blocks as an H100's 132 multiprocessors hold at a time, with 512 threads each, if
+// rows suffice. More blocks would only write more partial sums.
 constexpr PartialPlan PlanPartials(const RowPlan& plan, int64_t rows) {
   const int64_t most = 132 * 512 / plan.threads;
   const int64_t rounds = std::max<int64_t>(1, ((rows + most - 1) / most + plan.rows_per_block - 1) / plan.rows_per_block);
