@@ -186,8 +186,8 @@ class Channel::State::Unary : public LiveCall, public std::enable_shared_from_th
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return false;
     retry_alarm_ = std::make_unique<grpc::Alarm>();
-    // The alarm keeps its callback while it lives, so the callback moves its reference to this call
-    // out when it runs.
+    // The alarm keeps its callback while it lives. So the callback, when it runs, moves its
+    // reference to this call out.
     retry_alarm_->Set(absl::ToChronoTime(when), [self = shared_from_this()](bool) mutable {
       ReactionScope scope;
       std::shared_ptr<Unary> call = std::move(self);
@@ -312,9 +312,9 @@ class Channel::State::Stream : public LiveCall,
     Outgoing(Outgoing&& other) noexcept : promise(std::move(other.promise)) { message.Swap(&other.message); }
   };
 
-  // Starts a write outside the mutex, because the write may block until the socket has taken a
-  // large message, while replies arrive. A hold of its own lets the write start even if the stream
-  // breaks meanwhile.
+  // Starts a write outside the mutex: the write may block until the socket has taken a large
+  // message, and replies arrive meanwhile. A hold of its own lets the write start even if the
+  // stream breaks meanwhile.
   void Pump() {
     {
       absl::MutexLock lock(&mutex_);

@@ -25,8 +25,8 @@ class Secret {
   // A fresh secret of 256 random bits, as text without a line end.
   static absl::StatusOr<Secret> Draw();
   // Reads a file, without one line end at its end. "-" reads standard input and closes it.
-  // InvalidArgument if the file cannot be read, has too few or too many bytes, or is readable or
-  // writable for every user of the machine.
+  // InvalidArgument if the file cannot be read, or has too few or too many bytes. Also
+  // InvalidArgument if every user of the machine may read or write the file.
   static absl::StatusOr<Secret> Read(const std::string& path);
   // `text` without one line end at its end. `origin` names the source in errors.
   static absl::StatusOr<Secret> FromText(std::string_view text, const std::string& origin);

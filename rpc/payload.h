@@ -43,8 +43,8 @@ class Payload {
 };
 
 // A Payload message (`proto/`) is a protobuf message. Its large `bytes` fields come last, with tags
-// and lengths written by hand, so that any protobuf library can read and write it. AppendBytesField
-// adds one such field after the serialised small fields.
+// and lengths written by hand. Any protobuf library can read and write it. AppendBytesField adds
+// one such field after the serialised small fields.
 void AppendBytesField(Payload& message, int field_number, const void* data, size_t size,
                       std::shared_ptr<const void> owner);
 // Like AppendBytesField, for content in several pieces.
@@ -65,7 +65,8 @@ bool ForEachField(std::string_view message, absl::FunctionRef<bool(const Message
 // fields.
 struct SplitMessage {
   std::string small_fields;                    // parse this with the generated class
-  std::vector<std::string_view> bytes_fields;  // one per requested field number, empty if absent; points into the message
+  // one per requested field number, empty if absent; points into the message
+  std::vector<std::string_view> bytes_fields;
 };
 inline constexpr size_t kAnySmallBytes = ~size_t{0};
 // Scans the top-level fields of `message` (flattened). Returns false if `message` is not a

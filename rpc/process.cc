@@ -8,8 +8,9 @@ namespace tandem::rpc {
 namespace {
 
 // gRPC allocates and frees a few hundred KB for whatever a socket delivers. By default glibc
-// returns such blocks to the system at once and faults them in again page by page, until a larger
-// block happens to be freed and raises the limits. This sets the limits from the start.
+// returns such blocks to the system at once, and later faults them in again page by page. Only when
+// a larger block happens to be freed does glibc raise its limits. This sets the limits from the
+// start.
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);

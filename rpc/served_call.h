@@ -12,8 +12,8 @@
 
 namespace tandem::rpc {
 
-// Owned by the transport until the transport is done, and by the holder of a Reply, which may live
-// much longer.
+// The transport owns it until the transport is done. The holder of a Reply also owns it, and may
+// live much longer.
 class ServedCall {
  public:
   virtual ~ServedCall() = default;

@@ -180,8 +180,8 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     if (!end_.has_value()) end_ = std::move(status);
   }
 
-  // Starts all operations that can start. A write starts outside the mutex, because it may block
-  // until the socket has taken a large reply while other threads go on reading. writing_ delays
+  // Starts all operations that can start. A write starts outside the mutex: the write may block
+  // until the socket has taken a large reply, and other threads go on reading. writing_ delays
   // Finish, after which no operation may start, until the write is done. Other operations start
   // under the mutex, because gRPC runs no reaction inside their calls.
   void Advance() {

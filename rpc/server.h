@@ -39,7 +39,8 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // `service` is a full protobuf service name ("tandem.EmbeddingService"), `method` one of its methods.
+  // `service` is a full protobuf service name ("tandem.EmbeddingService"), `method` one of its
+  // methods.
   void Handle(const std::string& service, const std::string& method, MethodKind kind, Handler handler);
   // Binds `listen` ("host:port"; port 0 picks a free one) and serves. Unavailable if the port is
   // taken, with the address.

@@ -191,7 +191,7 @@ void Membership::AnswerHeld(Entry& entry, std::optional<uint32_t> rank) {
   if (!entry.held_call.has_value()) return;
   actions_.push_back({*entry.held_call, absl::OkStatus(), rank});
   entry.held_call.reset();
-  // A process that learns of a failure before the job ran was never a member, so it has nothing to
+  // A process that learns of a failure before the job ran was never a member. It has nothing to
   // leave.
   if (phase_ == Phase::FAILED && !ranked_) entry.left = true;
 }

@@ -16,8 +16,8 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t
 
 // Smaller slices are cheaper to copy, together with their neighbours, than to lend.
 constexpr size_t kInPlaceBytes = 4096;
-// A copied fragment takes at most this part of the arena, so that the receiver reads one while the
-// next is written.
+// A copied fragment takes at most 1 / kFragmentShare of the arena. So the receiver reads one
+// fragment while the sender writes the next.
 constexpr size_t kFragmentShare = 16;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A server's streams through shared memory. Accepts clients of this host at a local socket, creates
-// a segment per stream, and calls the same handlers as gRPC. One thread serves all streams.
+// A server's streams through shared memory. Accepts clients of this host at a local socket and
+// creates a segment per stream. Calls the same handlers as gRPC. One thread serves all streams.
 // Thread rule: like Server. Destruction ends all streams; later replies do nothing.
 #pragma once
 
@@ -15,7 +15,8 @@
 
 namespace tandem::rpc {
 
-using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;  // by "/package.Service/Method"
+// by "/package.Service/Method"
+using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;
 
 class SharedServer {
  public:

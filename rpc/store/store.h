@@ -19,7 +19,8 @@ namespace tandem::rpc {
 class Store {
  public:
   virtual ~Store() = default;
-  // InvalidArgument if key or value is too long, ResourceExhausted if the store is full (rpc/store/contents.h).
+  // InvalidArgument if key or value is too long, ResourceExhausted if the store is full
+  // (rpc/store/contents.h).
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
   // Waits until the key exists. DeadlineExceeded names the key.
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline) = 0;
