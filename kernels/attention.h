@@ -1,6 +1,7 @@
 // Scaled dot-product attention (Vaswani et al. 2017) over packed sequences of different lengths.
 // Kernels never compute padding. Scores exist for one (sequence, head, block of queries) at a time,
 // like in FlashAttention (Dao et al. 2022).
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -39,7 +40,7 @@ void AttentionForward(const AttentionForwardArgs& args, Stream& stream);
 
 struct AttentionBackwardArgs : AttentionArgs {
   ArrayView output, log_sum_exp, grad_output;
-  // overwritten; on a CPU they may alias q, k and v, all three or none
+  // Overwritten; on a CPU they may alias q, k and v, all three or none.
   ArrayView grad_q, grad_k, grad_v;
 };
 void AttentionBackward(const AttentionBackwardArgs& args, Stream& stream);

@@ -1,4 +1,5 @@
 // Conversion between storage types, for example before and after a bf16 matrix product.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"

@@ -1,6 +1,7 @@
 // Elementwise operations: sums, scaling, activations, dropout. All views are dense and of one float
 // type (F32, BF16 or F64) unless a comment says otherwise. BF16 is computed in f32 and rounded
 // once. In-place use (output = input, of one type) is allowed unless a comment says otherwise.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"

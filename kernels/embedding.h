@@ -1,4 +1,5 @@
 // Gathers rows of a table by index, and scatters row gradients back deterministically.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"

@@ -1,6 +1,7 @@
 // Matrix product. On a CPU, f32 and bf16 go to oneDNN, and f64 to the portable reference. oneDNN
 // runs one thread a call. The stream's pool splits the product by shape alone, so bits do not
 // depend on the number of threads.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"

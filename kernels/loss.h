@@ -1,6 +1,7 @@
 // Fused losses: forward and gradient in one pass over the logits. Losses are per row; the caller
 // sums them and divides once by the global count. Views are dense. Float views share one dtype,
 // except that losses of BF16 logits are F32.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"

@@ -3,6 +3,7 @@
 // Types: x, grad_input, output and grad_output share one dtype, except that output and grad_output
 // of an F32 x may be BF16. All other views are F64 with F64 and F32 otherwise. gamma and beta may
 // be empty (then 1 and 0, without gradients).
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -53,7 +54,7 @@ struct LayerNormBackwardArgs {
   // x: the normalised input; with a residual, the sum
   ArrayView grad_output, x, gamma, mean, inverse;
   ArrayView grad_input;             // written
-  // overwritten; rows are summed in blocks of a fixed size, blocks in order
+  // Overwritten; rows are summed in blocks of a fixed size, blocks in order.
   ArrayView grad_gamma, grad_beta;
   ResidualBackward residual = {};
 };

@@ -3,6 +3,7 @@
 // clipping factor). Steps count from 1. `shadow`, if not null, receives the new weights rounded to
 // bf16 in the same pass. An element's new value depends neither on its place in the run nor on the
 // instruction set.
+// Thread rule: the stream's thread. Functions without a stream are pure functions.
 #pragma once
 
 #include <cstdint>

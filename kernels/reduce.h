@@ -1,5 +1,6 @@
 // Sums with a fixed order: the result depends on shapes and values, never on the number of threads.
 // Views are dense, of F32 or F64, or BF16 if a comment says so. Sums of BF16 are F32.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"

@@ -1,6 +1,7 @@
 // A shape, and a view of an array that somebody else owns: pointer, element type, dims and strides
 // (in elements). Kernels and collectives take views and own nothing. Copying a view copies no
 // elements. A view must not outlive its buffer.
+// Thread rule: a value.
 #pragma once
 
 #include <cstdint>

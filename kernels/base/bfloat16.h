@@ -1,5 +1,6 @@
 // bf16, the upper half of an f32: 8 bits of exponent, 7 of mantissa. A storage type; sums and
 // products are computed in f32.
+// Thread rule: pure functions.
 #pragma once
 
 #include <bit>

@@ -1,6 +1,7 @@
 // CHECK macros for broken invariants of this program. They print both values and the place, and end
 // the process. Causes outside the process (files, peers, user input) are absl::Status and never
 // come here.
+// Thread rule: any thread.
 #pragma once
 
 #include <sstream>

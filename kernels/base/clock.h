@@ -1,4 +1,5 @@
 // Monotonic time for measuring, and for pure cores that take `now` as an argument.
+// Thread rule: MonotonicSeconds from any thread; a Stopwatch from one thread at a time.
 #pragma once
 
 #include <chrono>

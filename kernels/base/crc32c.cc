@@ -8,7 +8,7 @@ namespace tandem {
 
 namespace {
 
-// per call, because the library counts bytes in an int
+// The most bytes per call, because the library counts bytes in an int.
 constexpr size_t kMostBytes = size_t{1} << 30;
 
 }  // namespace

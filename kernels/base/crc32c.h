@@ -1,4 +1,5 @@
 // CRC-32C (Castagnoli, RFC 3720): the checksum of wire payloads and files.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // The place of an array, and the devices of this machine. The CPU is always there. CMake finds CUDA
 // when it configures the build; the program finds the driver when it runs (kernels/cuda/).
+// Thread rule: any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // params_hash: the sum modulo 2^128 over all scalars of a mix of (owner, slot, element index,
 // stored bits). The sum is commutative: every process sums the scalars that it owns and the master
 // adds the sums. So equal parameters give equal hashes under any layout.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

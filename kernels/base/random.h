@@ -1,6 +1,7 @@
 // Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as
 // 1, 2, 3" (SC'11). A number is a pure function of (seed, operation, step, element). Rank,
 // microbatch, packing and thread never matter.
+// Thread rule: pure functions.
 #pragma once
 
 #include <array>

@@ -75,7 +75,7 @@ void ThreadPool::ParallelFor(int64_t num_tasks, absl::FunctionRef<void(int64_t)>
     return;
   }
   Loop loop{num_tasks, task};
-  // another caller uses the threads
+  // Another caller uses the threads.
   if (busy_.exchange(true, std::memory_order_acquire)) return RunTasks(loop);
   loop_ = &loop;
   // Sequentially consistent with the counts of sleepers: either a sleeper sees the loop, or this

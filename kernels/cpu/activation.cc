@@ -8,7 +8,7 @@ namespace tandem::kernels {
 
 namespace {
 
-// an exponential and a division, in additions that wait for memory
+// The cost of an exponential and a division, in additions that wait for memory.
 constexpr int64_t kMathCost = 2;
 
 // x Phi(x).

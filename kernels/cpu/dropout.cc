@@ -11,7 +11,7 @@ namespace tandem::kernels {
 
 namespace {
 
-// ten rounds of Philox for eight elements, in additions that wait for memory
+// The cost of ten rounds of Philox for eight elements, in additions that wait for memory.
 constexpr int64_t kDropoutCost = 3;
 constexpr int64_t kBits = 64;        // elements per word of the mask
 

@@ -31,10 +31,10 @@ namespace {
 constexpr int64_t kDepthQuantum = 64, kDepthChunk = 512;
 constexpr int64_t kMinChain = 1024, kMaxChains = 8, kChainRows = 256;
 constexpr int64_t kMinSplitRows = 128;  // for weight gradients
-// the largest c, in elements, for which chains pay for their partial products
+// The largest c, in elements, for which chains pay for their partial products.
 constexpr int64_t kMaxPartial = 1 << 19;
 constexpr int64_t kFewRows = 64, kManyColumns = 1024, kColumnBlock = 512;
-// multiply-adds of few rows below which one thread is fastest
+// With few rows, one thread is fastest up to this number of multiply-adds.
 constexpr int64_t kMaxOneCall = 1 << 25;
 constexpr int64_t kTransposedRows = 128;  // rows that one task transposes
 

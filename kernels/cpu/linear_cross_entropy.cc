@@ -108,7 +108,7 @@ inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, con
     const auto exponential = [=](int64_t i) { return x[i] = Exp2((x[i] - max) * static_cast<float>(kLog2E)); };
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
-      // the next row, whose maximum would otherwise wait for memory
+      // Prefetches the next row, whose maximum would otherwise wait for memory.
       __builtin_prefetch(x + n + i, 1);
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) lane[l] += exponential(i + l);
@@ -372,7 +372,7 @@ class LinearCrossEntropyRun {
   const bool split_ = kF32 && UsesSplitProducts(classes_, dim_) && UsesSplitProducts(dim_, classes_);
   const bool weight_split_ = split_ && UsesSplitProducts(dim_, rows_);
   const PackedLayout layout_ = LayoutOf<T>(split_);
-  int64_t forward_size_ = 0, backward_size_ = 0;  // of one packed block
+  int64_t forward_size_ = 0, backward_size_ = 0;  // for one packed block
   T *memory_ = nullptr, *grads_ = nullptr, *hidden_columns_ = nullptr;
   std::vector<PackedMatrix<T>> forward_, backward_;
 };

@@ -3,6 +3,7 @@
 // gradient, already scaled. Rules use only +, -, *, / and square roots of one element, which every
 // instruction set rounds correctly. So an element's new value does not depend on its place in a
 // run. Inline bodies for Vectorised().
+// Thread rule: a value.
 #pragma once
 
 #include <cmath>

@@ -11,7 +11,7 @@ namespace tandem::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// per thread, because loads of the table wait for loads of the index
+// Several words per thread, because loads of the table wait for loads of the index.
 constexpr int kGatherWords = 4;
 
 template <class Word>

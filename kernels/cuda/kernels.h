@@ -1,6 +1,7 @@
 // The operations of kernels/*.h on a CUDA device. The operations call these functions for a CUDA
 // stream, after checking shapes and types. Without the CUDA toolkit no_cuda.cc defines the
 // functions, so a forgotten one is a link error. No CUDA types here.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <vector>

@@ -37,7 +37,7 @@ struct ResidualArrays {
   const S* grad_sum = nullptr;
   O* grad_y = nullptr;
   const int64_t* row_index = nullptr;
-  // drops nothing
+  // The initial value drops nothing.
   DropoutStream random{.folded_key = 0, .step = nullptr, .threshold = 0, .scale = 1};
 
   // The number of a row's first element in the random stream.

@@ -6,9 +6,9 @@
 #include "kernels/cuda/plan/stable_sort_plan.h"
 
 // Each pass sorts by eight more bits, lowest first, and keeps the order of equal digits. One kernel
-// counts the digits of each span of places. From the counts of all spans, the next kernel computes
-// each span's first target place per digit, and moves the span there. Within a span each warp has
-// its own consecutive places. So the order of warps and lanes is the order of places.
+// counts the digits of each span of places. From all counts, the next kernel computes each span's
+// first target place per digit, and moves the span there. Within a span each warp has its own
+// consecutive places. So the order of warps and lanes is the order of places.
 namespace tandem::kernels::cuda {
 
 namespace {

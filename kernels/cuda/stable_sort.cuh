@@ -1,6 +1,7 @@
 // Sorts the places of an index by value, equal values in ascending place. A scatter-add in a fixed
 // order walks along the result. A radix sort of our own, because the library's cannot run without a
 // device.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <memory>

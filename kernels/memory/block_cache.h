@@ -84,7 +84,7 @@ class BlockCache {
   const Device device_;
   const Keep keep_;
   mutable absl::Mutex mutex_;
-  // one stack per class, oldest at the bottom
+  // One stack per class, oldest at the bottom.
   std::array<std::vector<Idle>, kNumClasses> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t num_returns_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0, used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -51,7 +51,7 @@ void GrowingMemory::Grow(size_t num_bytes) {
   if (moved != place) OutOfMemory(capacity);
   data_ = place;
   capacity_ = capacity;
-  // only a request: small pages also work
+  // Only a request: small pages also work.
   if (capacity_ >= kHugeFrom) madvise(data_, capacity_, MADV_HUGEPAGE);
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // kMaxBlocks: more copies than a step makes
 constexpr size_t kMaxBlocks = 128, kSmallest = 64 << 10;
-// splits large copies: one piece is filled while another is copied
+// Splits large copies: one piece is filled while another is copied.
 constexpr size_t kPiece = 4 << 20;
 
 }  // namespace
@@ -55,7 +55,7 @@ absl::StatusOr<Staging::Block*> Staging::Find(size_t num_bytes) {
     for (Block& block : blocks_) {
       if (block.num_bytes >= num_bytes) return &block;
     }
-    // all blocks are too small; a larger one takes the place
+    // All blocks are too small; a larger one takes the place.
     cuda::FreePinnedMemory(blocks_.front().memory);
     blocks_.erase(blocks_.begin());
   }

@@ -1,5 +1,6 @@
 // Storage and compute types: kernels store f32, f64 or bf16 and compute in f32 or f64. Inline
 // bodies for Vectorised() and for CUDA kernels.
+// Thread rule: pure functions.
 #pragma once
 
 #include <bit>

@@ -23,7 +23,7 @@ absl::Status NotWhileRecording(const char* what) {
 Stream::Stream(ThreadPool* pool, Device device)
     : pool_(pool), device_(device), queue_(device.is_cuda() ? cuda::MakeQueue(device.index) : nullptr),
       staging_(device.is_cuda() ? std::make_unique<Staging>(device, queue_) : nullptr) {
-  // drops a previous stream's shortage
+  // Drops a previous stream's shortage.
   if (on_cuda()) BlockCache::Of(device)->TakeShortage().IgnoreError();
 }
 

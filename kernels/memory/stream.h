@@ -37,7 +37,7 @@ class Stream {
   Tracer* tracer() const { return tracer_; }
   // Waits for the device, then gives the previous tracer its spans.
   void set_tracer(Tracer* tracer);
-  // null on a CPU and without a tracer
+  // Null on a CPU and without a tracer.
   DeviceSpans* device_spans() const { return device_spans_.get(); }
 
   // The first error, including a shortage of device memory.

@@ -68,7 +68,7 @@ std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
     if (free == nullptr || block->num_bytes < free->num_bytes) free = block;
   }
   if (free == nullptr) {
-    // too small
+    // Frees blocks that are too small.
     std::erase_if(blocks_, [&](const auto& block) { return block->num_bytes < num_bytes && idle(block); });
     free = std::make_shared<Upload::Block>(stream_->device(), BlockBytes(num_bytes));
     // Kernels of the memory's last owner may still read the device's block.

@@ -67,7 +67,7 @@ class Uploads {
   Stream* const stream_;
   void* const queue_;
   std::vector<std::shared_ptr<Upload::Block>> blocks_;
-  // sizes of the last arrays; a much larger block is freed
+  // Sizes of the last arrays; a much larger block is freed.
   std::array<size_t, 16> last_sizes_ = {};
   size_t num_begun_ = 0;
 };

@@ -20,7 +20,7 @@ namespace tandem {
 
 // The kind of work of a span: one row of a time split.
 enum class SpanKind : uint8_t {
-  // kernels
+  // The first row: kernels.
   GEMM, ATTENTION, NORM, ACTIVATION, DROPOUT, ELEMENTWISE, REDUCE, LOSS, EMBEDDING, OPTIMIZER,
   COLLECTIVE, PULL, PUSH, COMMIT, CHECKPOINT, STEP, PHASE /* of a step */, OTHER,
 };
@@ -31,9 +31,9 @@ struct Span {
   SpanKind kind = SpanKind::OTHER;
   uint32_t thread = 0;    // a small number, in the order in which threads first added a span
   int64_t begin_ns = 0, end_ns = 0;
-  // work, 0 if not counted: FLOPs; bytes read and written at least once
+  // The work, 0 if not counted: FLOPs; bytes read and written at least once.
   double flops = 0, bytes = 0;
-  uint64_t trace_id = 0;  // of the request that the span belongs to, at caller and server; 0: none
+  uint64_t trace_id = 0;  // the request of the span, the same at caller and server; 0: none
   uint64_t step = 0;      // 0: unknown
   // Vector instructions besides the products that `flops` counts (exponentials, random numbers).
   // Each counts as the multiply-add whose place it takes.

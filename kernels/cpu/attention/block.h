@@ -1,6 +1,7 @@
 // The loops of attention over one block of scores. Row j holds the scores of key j; each of up to
 // kScoreColumns columns is one query. So maxima, sums and gradients of a query run down a column,
 // for sixteen queries side by side. No loop folds a vector. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>
@@ -28,7 +29,8 @@ inline constexpr int64_t kScoreRow = kScoreColumns + kLanes;
 struct ScoreBlock {
   int64_t columns;   // queries, a multiple of kLanes
   int64_t keys;      // rows of scores
-  // place of query 0 among the keys; `keys`: all see all; negative: some see none
+  // The place of query 0 among the keys. `keys`: every query sees every key. Negative: some see
+  // none.
   int64_t position;
 
   int64_t SeenByAll(int64_t column) const { return std::clamp<int64_t>(position + column + 1, 0, keys); }
@@ -87,8 +89,8 @@ inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width,
   }
 }
 
-// The dropout mask of one (sequence, head). The entry of query i and key j uses element base[i] +
-// places[j] of the stream.
+// The dropout mask of one (sequence, head).
+// Query i and key j use element base[i] + places[j] of the stream.
 struct ColumnMask {
   PhiloxKeys keys;
   uint64_t step = 0;
@@ -183,8 +185,9 @@ inline void ZeroBehind(const ScoreBlock& block, int64_t column, T* scores) {
 }
 
 // Turns scores into exponentials relative to the query's maximum, or 0 if dropped. `scale` converts
-// scores to units of log 2. log_sums[i] = log2 of the sum of 2^(scale score). inverse_sums[i] = 1 /
-// the sum of the exponentials, including dropped ones.
+// scores to units of log 2.
+// log_sums[i] = log2 of the sum of 2^(scale score).
+// inverse_sums[i] = 1 / (sum of the exponentials, including dropped ones).
 template <InstructionSet kSet, bool kDropout, class T>
 inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMask& mask, T* scores, T* log_sums,
                                 T* inverse_sums) {

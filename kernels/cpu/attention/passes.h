@@ -1,5 +1,6 @@
 // The passes of attention over one block of scores, each in the widest vector copy of the
 // processor: three products, and the passes that turn scores into probabilities or gradients.
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +29,8 @@ void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& r
               [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, false}; });
 }
 
-// to [keys, width] = scores [keys, queries] rows [queries, width], over the queries that see the
-// key, in whole tiles of keys. Tiles that begin with one of the first known_keys keys add to `to`;
+// to [keys, width] = scores [keys, queries] rows [queries, width], over queries that see the key.
+// Computes whole tiles of keys. Tiles that begin with one of the first known_keys keys add to `to`;
 // other tiles overwrite it. A tile with known and new keys holds sums or zeros from the block
 // before.
 template <class T>

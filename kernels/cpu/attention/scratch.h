@@ -1,4 +1,5 @@
 // Splits the scratch of one attention task into arrays, and copies a head's rows into it.
+// Thread rule: an Arena has one thread; TakeScratch takes the calling thread's scratch.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // The inputs and outputs of attention, and its split into tasks of one (sequence, head) and blocks
 // of queries.
+// Thread rule: values.
 #pragma once
 
 #include <algorithm>

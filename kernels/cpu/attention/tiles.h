@@ -1,7 +1,8 @@
 // The products of attention on bf16 storage, in tiles. Probabilities and gradients of scores are
-// rounded to bf16 before the products with v, k and q (as in Dao et al. 2022); all sums are f32.
-// Sums run over keys or queries in ascending groups of 32. Rows of keys are read in place, except
-// in an incomplete last tile; everything else is packed into panels.
+// rounded to bf16 before they meet v, k and q (as in Dao et al. 2022). All sums are f32. Sums run
+// over keys or queries in ascending groups of 32. Rows of keys are read in place, except in an
+// incomplete last tile; everything else is packed into panels.
+// Thread rule: one thread per object, the thread that made it.
 #pragma once
 
 #include <algorithm>

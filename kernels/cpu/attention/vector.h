@@ -1,6 +1,7 @@
 // The products of attention for any storage type, in vectors. Rows of a head are read in place, or
 // copied into scratch; keys and values are copied when the first block of queries sees them. Rows
 // of other sequences are never read. Sums run over keys or queries in ascending order.
+// Thread rule: one thread per object, the thread that made it.
 #pragma once
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 // calling thread's scratch. While a task computes, it prefetches the memory that it will write and
 // that the next task reads. Scores exist for one block at a time and stay in the cache. `Products`
 // (vector.h, tiles.h) holds the scratch and multiplies.
+// Thread rule: one thread per object, the thread that made it.
 #pragma once
 
 #include <algorithm>
@@ -41,9 +42,9 @@ class AttentionWalk {
     }
   }
 
-  // Let P be the probabilities, m the dropout mask and delta[i] = sum_d output grad_output. Then dV
-  // = (m P)' dO, dS = P (m (dO V') - delta), dQ = scale dS K, dK = scale dS' Q. P comes from the
-  // saved log-sum-exp.
+  // Let P be the probabilities, m the dropout mask and delta[i] = sum_d output grad_output. Then
+  // dV = (m P)' dO, dS = P (m (dO V') - delta), dQ = scale dS K, dK = scale dS' Q.
+  // P comes from the saved log-sum-exp.
   void Backward() {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
@@ -93,9 +94,9 @@ class AttentionWalk {
     return scores;
   }
 
-  // The number of blocks whose prefetches are planned together. All blocks of the task, if the rows
-  // that the next task reads and this task writes fit in L2 beside the scratch. Reason: a task's
-  // first blocks compute less than later ones but read as much. Otherwise one block.
+  // The number of blocks whose prefetches are planned together. All blocks of the task, if L2 holds
+  // the scratch, the rows that the next task reads and the rows that this task writes. Reason: a
+  // task's first blocks compute less than later ones but read as much. Otherwise one block.
   int64_t Stretch(const AttentionTask& task) const {
     constexpr int64_t kCacheBytes = 512 << 10;
     const int64_t rows = (backward_ ? 4 : 2) * (task.num_queries + task.num_keys);
@@ -154,7 +155,7 @@ class AttentionWalk {
     int64_t previous = -2;
     for (int64_t j = 0; j < task_.num_keys; ++j) {
       const int64_t row = p_.row_index[task_.first_key + j];
-      // usually true, and divisions are slow
+      // Usually true; saves a slow division.
       const bool follows = row == previous + 1 && places[j - 1] + 1 < p_.max_length;
       places[j] = follows ? places[j - 1] + 1 : row % p_.max_length;
       mask_.contiguous &= j == 0 || places[j] == places[j - 1] + 1;

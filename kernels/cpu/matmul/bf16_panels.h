@@ -1,5 +1,6 @@
 // Packs rows of bf16 into panels, the operand layout of tile products (bf16_tiles.h). Rows come in
 // groups of kTileUnit, and columns in multiples of kTileUnit. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>

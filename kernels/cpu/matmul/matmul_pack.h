@@ -33,8 +33,8 @@ struct StoredMatrix {
 template <class T>
 void PackPanel(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output);
 
-// rows[i, d] = a[d, first + i] for i < count and d < k, and zero for d from k to depth. a is stored
-// [k, stride], rows [count, depth].
+// rows[i, d] = a[d, first + i] for i < count and d < k; zero for d from k to depth. a is stored [k,
+// stride], rows [count, depth].
 // REQUIRES: depth is a multiple of kPanelDepth.
 template <class T>
 void PackRows(const T* a, int64_t stride, int64_t k, int64_t first, int64_t count, int64_t depth, T* rows);

@@ -10,7 +10,8 @@
 #include "kernels/base/alternate_stack.h"
 #include "kernels/cpu/vector/scratch.h"
 
-extern "C" void omp_set_num_threads(int num_threads);  // OpenMP's own header needs the OpenMP compile flag
+// OpenMP's own header needs the OpenMP compile flag.
+extern "C" void omp_set_num_threads(int num_threads);
 
 namespace tandem::kernels {
 

@@ -2,6 +2,7 @@
 // primitive of a shape once and keeps it. oneDNN's OpenMP threads are off, so the bits of a call
 // depend on its shape and values only. Operands are dense: with strided views oneDNN leaves its
 // `brg` kernels for slower ones with other bits.
+// Thread rule: any thread.
 #pragma once
 
 #include <cstdint>

@@ -90,7 +90,7 @@ void MultiplyHere(const T* a, int64_t m, const PackedMatrix<T>& b, const Product
 
 template <class T>
 void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c) {
-  // pieces come in whole groups of rows
+  // Pieces come in whole groups of rows.
   if (b.layout == PackedLayout::PIECES) return MultiplyHere(a, m, b, c);
   const int64_t whole = m / kRowQuantum * kRowQuantum, rest = m - whole;
   if (whole > 0) MultiplyHere(a, whole, b, c);

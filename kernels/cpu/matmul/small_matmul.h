@@ -2,6 +2,7 @@
 // sequence; a library call per slice would cost more than the product. It would also compute the
 // unwanted half of a causal product. Each element of c adds its terms in ascending depth by fused
 // multiply-adds. So its bits depend neither on the shape of a tile nor on what else is computed.
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -112,7 +113,7 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
     }
   }
   const int64_t period = prefetch.PiecesPerLine();
-  // an address is then a register plus a small multiple of another
+  // An address is then a register plus a small multiple of another.
   const float* a_lower = Opaque(a + kHalf * a_row);
   for (int64_t d = 0, line = 0; d < depth; ++d, a += a_depth, a_lower += a_depth, b += b_row) {
     if (d == line) {

@@ -118,7 +118,7 @@ void SplitAll(const StoredMatrix<float>& x, int64_t first, int64_t count, int64_
 }
 
 constexpr int64_t kLineElements = 32;
-// at 64 the faster products do not pay for the pieces and their memory
+// At 64 the faster products do not pay for the pieces and their memory.
 constexpr int64_t kMinColumns = 128, kMinDepth = 128;
 
 // A block of 32 x 32 elements, which may reach past the end of c.
@@ -165,7 +165,7 @@ void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const 
       const Place place{i, j, std::min(kSplitUnit, m - i), std::min(kSplitUnit, n - j)};
       const bool in_place = plain && place.rows == kSplitUnit && place.columns == kSplitUnit;
       float* c = in_place ? target.c + i * c_row + j : sums;
-      // the next columns; each block prefetches a part
+      // The next columns; each block prefetches a part.
       const BFloat16* next = b + b_step + i / kSplitUnit * soon;
       tiles.SplitProduct(groups, a + i / kSplitUnit * step, b, c, in_place ? c_row : kSplitUnit,
                        {next, j + kSplitUnit < n ? soon * static_cast<int64_t>(sizeof(BFloat16)) : 0});

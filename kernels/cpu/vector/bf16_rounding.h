@@ -1,6 +1,7 @@
 // Rounds rows of f32 to bf16 in vectors, as rows and as pairs of rows. Tile products and dot
-// products take one operand in pairs. Word l of a pair holds element l of the lower row in its
-// lower half, and element l of the upper row in its upper half. Inline bodies for Rounding().
+// products take one operand in pairs. Word l of a pair of rows holds both elements l: the lower
+// row's in its lower half, the upper row's in its upper half. Inline bodies for Rounding().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>

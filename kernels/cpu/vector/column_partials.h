@@ -1,5 +1,6 @@
 // Sums over rows, one number per column. Rows are summed in blocks of a fixed size, and the blocks'
 // partial sums in block order. So the result depends on shape and values alone.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <algorithm>

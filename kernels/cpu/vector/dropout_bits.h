@@ -1,5 +1,6 @@
 // The dropout mask of a run of consecutive elements: a bit per kept element, 64 at a time. Inline
 // bodies for Vectorised(); kSet is the argument of its loop.
+// Thread rule: one thread per object.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Random words for dropout masks (DropoutBits of kernels/base/random.h), for sixteen runs of
 // elements side by side. dropout_bits.h serves single runs. Inline bodies for Vectorised(); kSet is
 // the argument of its loop.
+// Thread rule: one thread per object.
 #pragma once
 
 #include <algorithm>

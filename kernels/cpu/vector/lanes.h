@@ -2,6 +2,7 @@
 // lanes are folded in halves at the end. Every processor, vector width and thread count adds in
 // this order. Inline bodies for Vectorised(). A loop over lanes with a condition carries `#pragma
 // GCC unroll 1`: otherwise g++ 12 unrolls it before it vectorises, and then finds branches.
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // Loops over all elements of dense arrays, for the elementwise kernels.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 // processors. Constants come from interpolation at Chebyshev nodes in extended precision; each
 // function states its error. The f64 overloads are the reference and call std. Code uses only +, -,
 // *, /, comparisons and explicit fused multiply-adds. So scalar and vector code agree bit for bit.
+// Thread rule: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -88,9 +89,9 @@ inline float Clamp(float x, float low, float high) {
   return std::bit_cast<float>(std::min(static_cast<uint32_t>(below_high), std::bit_cast<uint32_t>(low)));
 }
 
-// Natural logarithm of a positive normal number. Relative error below 2e-7 (absolute near 1). x =
-// 2^k m with m in [sqrt 1/2, sqrt 2); log m = 2 atanh((m - 1) / (m + 1)) by its series. Minus
+// Natural logarithm of a positive normal number. Relative error below 2e-7 (absolute near 1). Minus
 // infinity at 0, NaN below 0.
+// x = 2^k m with m in [sqrt 1/2, sqrt 2); log m = 2 atanh((m - 1) / (m + 1)) by its series.
 inline float Log(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const int32_t k = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;
@@ -134,8 +135,9 @@ inline Normal<double> NormalAt(double x) {
   return {0.5 * std::erfc(-x * 0.70710678118654752440), 0.39894228040143267794 * std::exp(-0.5 * x * x)};
 }
 
-// Absolute error below 1.5e-7; exp(-x^2 / 2) never falls below 2^-80, to avoid denormals. erfc(z) =
-// exp(-z^2) t p(t) with t = 1 / (1 + z / 2): Abramowitz and Stegun 7.1.26 with more terms.
+// Absolute error below 1.5e-7; exp(-x^2 / 2) never falls below 2^-80, to avoid denormals.
+// erfc(z) = exp(-z^2) t p(t) with t = 1 / (1 + z / 2): Abramowitz and Stegun 7.1.26 with more
+// terms.
 inline Normal<float> NormalAt(float x) {
   const float t = 1.0f / Fma(0.35355339f, Abs(x), 1.0f);
   float p = -5.235712471e-02f;

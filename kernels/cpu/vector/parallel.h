@@ -1,5 +1,6 @@
 // Splits rows into tasks for the stream's pool, and dispatches on the element type. The split
 // depends on the shape alone, so no bit of a result depends on the number of threads.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <algorithm>

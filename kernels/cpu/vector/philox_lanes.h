@@ -1,5 +1,6 @@
 // Philox for sixteen blocks at a time: the words of kernels/base/random.h, in loops that vectorise.
 // Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -151,8 +152,9 @@ inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uin
 }
 
 // Blocks [begin, begin + count) of sixteen runs side by side, in eight rows of kLanes words per
-// block. For the block blocks[l] + begin + j of the stream (keys, step), entry l of row 8 j + 2 w +
-// h holds half h of word w, in its upper half. Lower halves are undefined.
+// block.
+// Entry l of row 8 j + 2 w + h holds half h of word w, in its upper half.
+// The block is blocks[l] + begin + j of the stream (keys, step). Lower halves are undefined.
 template <InstructionSet kSet>
 inline void PhiloxHalves(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks, int64_t begin, int64_t count,
                          uint32_t* rows) {

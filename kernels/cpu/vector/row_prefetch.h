@@ -3,6 +3,7 @@
 // the few line fill buffers and block the arithmetic's own lines. Into L2, because the computation
 // fills L1. Rows to be written are prefetched for reading: no other core has them, so the core may
 // write them when they arrive. Inline bodies for Vectorised().
+// Thread rule: one thread per object.
 #pragma once
 
 #include <algorithm>
@@ -92,9 +93,9 @@ class RowPrefetch {
     row_end_ = line_ + row_span_;
   }
 
-  // the next line and the row's end; equal: none left
+  // The next line and the row's end; equal: none left.
   const char *line_ = nullptr, *row_end_ = nullptr;
-  int64_t row_span_ = 0, next_row_ = 0, rows_left_ = 0;  // of the current range
+  int64_t row_span_ = 0, next_row_ = 0, rows_left_ = 0;  // in the current range
   int64_t due_ = 0, lines_ = 0, pieces_ = 1, per_line_ = 1, excess_ = 0;
   int count_ = 0, current_ = 0;
   Range ranges_[kMaxRanges];

@@ -1,6 +1,7 @@
 // Loops over long runs of elements in strips, and prefetches data some strips ahead. The hardware
 // prefetcher stops at page ends and leaves a third of the memory bandwidth unused. Only a hint: no
 // result depends on it. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Transposes in loops that vectorise. Four perfect shuffles of 256 elements transpose a 16 x 16
 // tile; a perfect shuffle takes two permutations per pair of vectors. Inline bodies for
 // Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 // compile.
 // A loop that takes an argument gets its copy's instruction set as a type, to choose shapes for the
 // registers.
+// Thread rule: any thread; a limit is about the calling thread.
 #pragma once
 
 #include <type_traits>

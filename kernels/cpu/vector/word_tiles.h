@@ -1,5 +1,6 @@
 // Transposes tiles of 16 vectors of 16 words in registers, a step of all operand packing for matrix
 // products. A word is one f32, or two bf16 that stay together. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 // recompute the probabilities. In the first, a block owns queries and walks over keys for dQ. In
 // the second, a block owns keys and walks over queries for dK and dV. That takes 7 products of
 // tiles instead of 5, but no atomics: every sum has one order.
-// P = 2^(score_scale Q K' - log_sum); m is the dropout mask of 0 and keep_scale. dV = (m P)' dO, dS
-// = P (m dO V' - delta), dQ = scale dS K, dK = scale dS' Q.
+// P = 2^(score_scale Q K' - log_sum); m is the dropout mask of 0 and keep_scale.
+// dV = (m P)' dO, dS = P (m dO V' - delta), dQ = scale dS K, dK = scale dS' Q.
 namespace tandem::kernels::cuda {
 
 namespace {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
   BFloat16* const queries = SharedMemory<BFloat16>();
   BFloat16* const grad_outputs = queries + kRows * kDepth;
-  // two tiles of keys and values, used in turn
+  // Two tiles of keys and values, used in turn.
   BFloat16* const keys = grad_outputs + kRows * kDepth;
   const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row, last_query = query + 16 * kTiles - 1;
   const int end = p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
   BFloat16* const keys = SharedMemory<BFloat16>();
   BFloat16* const values = keys + kRows * kDepth;
-  // two tiles of queries and output gradients, used in turn
+  // Two tiles of queries and output gradients, used in turn.
   BFloat16* const queries = values + kRows * kDepth;
   auto* const statistics = reinterpret_cast<RowStatistics*>(queries + 4 * kQueryTile);
   const int row = WarpOfBlock() * 16 * kTiles, key = rows.first + row, last_key = key + 16 * kTiles - 1;

@@ -1,7 +1,8 @@
 // The steps of bf16 attention in tensor cores. A block of four warps holds tiles of rows of one
 // head in shared memory. A warp owns 16 kTiles of the block's rows. Their scores and sums stay in
-// registers, in the layout of MmaBf16's c. For lane 4 g + t, element [m][n][2 r + i] is row 16 m +
-// 8 r + g, column 8 n + 2 t + i. Scores are rounded to bf16 when they become operands.
+// registers, in the layout of MmaBf16's c.
+// For lane 4 g + t, element [m][n][2 r + i] is row 16 m + 8 r + g, column 8 n + 2 t + i.
+// Scores are rounded to bf16 when they become operands.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"

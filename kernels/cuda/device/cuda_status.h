@@ -1,4 +1,5 @@
 // Converts errors of CUDA's runtime to absl::Status.
+// Thread rule: each call is about the calling thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -3,6 +3,7 @@
 // device is 0, and setting it back would create a context there. A context takes half a gigabyte,
 // on a device that the process may not use. So code that needs a device makes a guard and never
 // relies on the thread's current device.
+// Thread rule: a guard is about the calling thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,6 +1,7 @@
 // Starts kernels from the host: on the stream's queue, with errors that name the operation and its
 // shapes. Launchers and kernels use only features that tests/emulator/cuda_runtime.h also has, so
 // every .cu file also runs on a CPU.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -3,6 +3,7 @@
 // row, or one number per row. PlaceOf gives the place of element i. All places are computed before
 // the first read: a division has branches, and each branch would wait for the reads before it. A
 // thread reads all its elements before it writes one, so an input may be the output.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // The building blocks of row-wise kernels: teams of threads that share a row, and held rows. A held
-// row is read from memory once and passed over several times, as far as registers and shared memory
-// hold it. The shape decides which thread has which column (row_plan.h). So neither an array's
-// address nor neighbouring rows change the order of a sum.
+// row is read once and passed over several times, as far as registers and shared memory hold it.
+// The shape decides which thread has which column (row_plan.h). So neither an array's address nor
+// neighbouring rows change the order of a sum.
 #pragma once
 
 #include <limits>

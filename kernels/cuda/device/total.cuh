@@ -1,5 +1,6 @@
 // A sum over any number of elements in f64: kSumBlock elements per block of threads, then the
 // blocks' sums in a fixed order.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/cuda/device/elements.cuh"

@@ -30,7 +30,7 @@ struct SlotSearch {
 
   constexpr bool Done() const { return high - low <= 1; }
   constexpr int64_t Step() const { return (high - low + 31) / 32; }
-  // none if not below `high`
+  // None if not below `high`.
   constexpr int64_t Probe(int lane) const { return low + lane * Step(); }
   constexpr void Narrow(int come) {
     const int64_t step = Step();
@@ -58,7 +58,7 @@ constexpr bool TakesTallBlocks(int64_t num_tokens, int64_t num_sequences, int64_
 template <int kDepth>
 struct Swizzle {
   static constexpr int kChunks = kDepth / 8;
-  // chunks that are permuted together
+  // Chunks that are permuted together.
   static constexpr int kGroup = kChunks % 8 == 0 ? 8 : kChunks % 4 == 0 ? 4 : 2;
 
   static constexpr int At(int row, int chunk) { return row * kDepth + (chunk ^ (row / (8 / kGroup) % kGroup)) * 8; }

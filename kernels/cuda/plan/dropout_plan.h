@@ -1,5 +1,6 @@
 // The numbers of the random stream that a dropout row uses. Plain arithmetic, tested without a
 // device.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

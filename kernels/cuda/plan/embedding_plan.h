@@ -2,6 +2,7 @@
 // own start, into pieces of a fixed number of rows. So the segment's sum does not depend on other
 // segments. A segment of several pieces leaves one partial sum per piece; PartialSlot says where.
 // Plain arithmetic, tested without a device.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 // elements apart. So c = op(a) op(b) becomes c' = op(b)' op(a)': b comes first, both keep their
 // flags, and a bias of c's columns is a bias of the result's rows. Plain functions, so that a CPU
 // tests what a GPU runs.
+// Thread rule: pure functions.
 #pragma once
 
 #include <algorithm>

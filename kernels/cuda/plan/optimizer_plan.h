@@ -1,5 +1,6 @@
 // The split of a pass over many parameters: batches of runs that fit a kernel's parameters. Each
 // block of threads in a batch has a chunk of one run. Plain arithmetic, tested without a device.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

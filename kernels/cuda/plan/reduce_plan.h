@@ -1,4 +1,5 @@
 // The split of sums among threads, by shape alone. Plain arithmetic, tested without a device.
+// Thread rule: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace tandem::kernels::cuda {
 
 inline constexpr int kReduceThreads = 256;
-// with more parts, blocks take several in turn
+// With more parts, blocks take several in turn.
 inline constexpr int64_t kMostReduceBlocks = 1 << 20;
 
 // Threads side by side along a row of `packs` packs: a power of two, at most a warp.

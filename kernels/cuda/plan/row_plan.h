@@ -1,5 +1,6 @@
 // The split of row-wise kernels: a function of the numbers of rows and columns alone, so that bits
 // depend on the shape only. Plain C++, for the host.
+// Thread rule: pure functions.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // The split of a sort by index: digits of eight bits, one pass each, and spans of consecutive
 // places, one block of threads each. Plain arithmetic, tested without a device.
+// Thread rule: pure functions.
 #pragma once
 
 #include <algorithm>
