@@ -40,14 +40,14 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  // a connection of our own, closed with the channel
+  // A connection of our own, closed with the channel.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // this file retries, because it knows what is idempotent
+  // This file retries, because it knows what is idempotent.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // time limit of one connection attempt
+  // Time limit of one connection attempt.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
@@ -374,12 +374,12 @@ class Channel::State::Stream : public LiveCall,
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // while the stream lives
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // closed by our side
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // nothing starts any more
-  // set once gRPC is done with the stream
+  // Set once gRPC is done with the stream.
   std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   ByteBuffer writing_message_;  // being written while writing_, otherwise under the mutex
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
-  // sent and unanswered, in order
+  // Sent and unanswered, in order.
   std::deque<Promise<Payload>> unanswered_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -46,7 +46,7 @@ absl::Status CheckMode(int fd, const std::string& path) {
 
 // Reads until the secret is certainly too long, but no further.
 absl::StatusOr<std::vector<char>> ReadBytes(int fd, const std::string& path) {
-  // room for a two-byte line end and one byte too many
+  // Room for a two-byte line end and one byte too many.
   std::vector<char> bytes(Secret::kMaxBytes + 3);
   size_t num_read = 0;
   while (num_read < bytes.size()) {

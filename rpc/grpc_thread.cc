@@ -2,7 +2,7 @@
 
 namespace tandem::rpc {
 namespace {
-// a counter, because a reaction of one call may start another's
+// A counter, because a reaction of one call may start another call's reaction.
 thread_local int reaction_depth = 0;
 }  // namespace
 

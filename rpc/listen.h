@@ -1,5 +1,6 @@
 // Reserves an address before the server listens. gRPC does not say why it cannot listen, and logs
 // where users do not want it.
+// Thread rule: any thread.
 #pragma once
 
 #include <memory>

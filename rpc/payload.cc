@@ -145,7 +145,7 @@ bool SplitBytesFields(std::string_view message, const std::vector<int>& field_nu
   return ForEachField(message, [&](const MessageField& field) {
     const auto wanted = std::find(field_numbers.begin(), field_numbers.end(), field.number);
     if (field.is_length_delimited && wanted != field_numbers.end()) {
-      // the last one counts, as in protobuf
+      // The last one counts, as in protobuf.
       split->bytes_fields[static_cast<size_t>(wanted - field_numbers.begin())] = field.content;
       return true;
     }
@@ -187,7 +187,7 @@ bool FindLastField(const Payload& message, int field_number, std::string_view* f
 
 bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
                       std::vector<std::string_view>* pieces, size_t max_small_bytes) {
-  // a message may begin anywhere in a slice, and few bytes precede the large field
+  // A message may begin anywhere in a slice, and few bytes precede the large field.
   constexpr int kMaxJoins = 4;
   pieces->clear();
   std::string_view front;

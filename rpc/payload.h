@@ -65,7 +65,7 @@ bool ForEachField(std::string_view message, absl::FunctionRef<bool(const Message
 // fields.
 struct SplitMessage {
   std::string small_fields;                    // parse this with the generated class
-  // one per requested field number, empty if absent; points into the message
+  // One per requested field number, empty if absent; points into the message.
   std::vector<std::string_view> bytes_fields;
 };
 inline constexpr size_t kAnySmallBytes = ~size_t{0};

@@ -33,7 +33,7 @@ namespace {
 
 using grpc::ByteBuffer;
 
-// messages of a stream that are with the handler or have unwritten answers
+// Messages of a stream that are with the handler or have unwritten answers.
 constexpr size_t kMaxUnanswered = 4;
 
 // The data that a handler's calls need. Shared by them and gRPC's method.
@@ -267,7 +267,7 @@ void SetServerOptions(grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  // a taken port must be an error, not shared
+  // A taken port must be an error, not shared.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
@@ -292,7 +292,7 @@ struct Server::State {
   const std::shared_ptr<RequestMemory> memory;
   std::map<std::string, ByteService> services;
   HandlerMap streams;  // by full name
-  // declared after the services, so that it is destroyed first
+  // Declared after the services, so that it is destroyed first.
   std::unique_ptr<grpc::Server> server;
   std::string address;
   std::unique_ptr<SharedServer> shared;  // null: streams use gRPC only

@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMaxReasonBytes = 16384;
 
 constexpr absl::Duration kRegisterCall = absl::Seconds(4);  // the master holds a Register for 2 s
-constexpr absl::Duration kHold = absl::Seconds(10);   // of one store wait; longer waits call again
+constexpr absl::Duration kHold = absl::Seconds(10);   // limit of one store wait; longer: call again
 constexpr absl::Duration kMargin = absl::Seconds(5);  // travel time for the answer of a held call
 constexpr int kFailedBeatsOfALostMaster = 3;
 
@@ -185,8 +185,6 @@ ConcurrentSpan MasterClient::State::TraceCall(const char* method, RequestHeader*
   return {tracer, CallSpan(method, header->trace_id())};
 }
 
-// ---- Heartbeat
-
 void MasterClient::State::BeatUntilTheEnd() {
   absl::Time last_answer = absl::Now();
   int failed_beats = 0;
@@ -251,8 +249,6 @@ void MasterClient::State::JobFailed(absl::Status reason) {
   if (on_failure) on_failure(std::move(reason));
 }
 
-// ---- Store
-
 template <class Reply, class Request>
 absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, Request request, bool idempotent) {
   RETURN_IF_ERROR(state_.Failure());
@@ -310,8 +306,6 @@ absl::Status MasterClient::State::MasterStore::Wait(const std::string& key, int6
   request.set_value(value);
   return Held<StoreWaitReply>("WaitCounter", std::move(request), deadline).status();
 }
-
-// ---- The client
 
 std::vector<Member> Assignment::MembersOf(Role wanted) const {
   std::vector<Member> found;

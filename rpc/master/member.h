@@ -1,4 +1,5 @@
 // One process of a job, as the master and the other members know it.
+// Thread rule: a value.
 #pragma once
 
 #include <cstdint>

@@ -46,8 +46,6 @@ std::vector<Member> Membership::members() const {
   return members;
 }
 
-// ---- Registration
-
 void Membership::On(const RegisterEvent& event) {
   Entry* entry = Find(event);
   if (entry != nullptr) {
@@ -66,7 +64,7 @@ void Membership::On(const RegisterEvent& event) {
     actions_.push_back({event.call, absl::OkStatus(), std::nullopt});
     return;
   }
-  // the caller calls again, so its older call is dead
+  // The caller calls again, so its older call is dead.
   if (entry->held_call.has_value()) AnswerHeld(*entry, std::nullopt);
   entry->held_call = event.call;
   entry->held_since = entry->last_seen = now_;
@@ -196,8 +194,6 @@ void Membership::AnswerHeld(Entry& entry, std::optional<uint32_t> rank) {
   if (phase_ == Phase::FAILED && !ranked_) entry.left = true;
 }
 
-// ---- A started job
-
 Membership::Entry* Membership::Find(Role role, uint32_t rank) {
   if (!ranked_) return nullptr;
   for (Entry& entry : entries_) {
@@ -249,8 +245,6 @@ void Membership::Fail(absl::Status reason) {
   for (Entry& entry : entries_) AnswerHeld(entry, std::nullopt);
 }
 
-// ---- Time
-
 void Membership::On(const TickEvent&) {
   // A long gap between ticks means that this process was stopped or starved. It could not hear
   // members, so they get the time back.
@@ -281,7 +275,7 @@ void Membership::TickRegistering() {
 }
 
 void Membership::TickStarted() {
-  // the member silent for longest; other silent ones may only be waiting for it
+  // The member silent for longest; other silent ones may only be waiting for it.
   Entry* silent = nullptr;
   for (Entry& entry : entries_) {
     const bool lost = !entry.left && now_ - entry.last_seen >= options_.heartbeat_timeout_seconds;

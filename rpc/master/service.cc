@@ -117,8 +117,6 @@ struct MasterService::State {
   bool stopping ABSL_GUARDED_BY(mutex) = false;
 };
 
-// ---- From answers to replies
-
 void MasterService::State::Step(const Event& event, Deliveries* deliveries) {
   const bool had_failed = membership.phase() == Phase::FAILED;
   for (const Action& action : membership.Step(event, MonotonicSeconds())) {
@@ -196,8 +194,6 @@ absl::Status MasterService::State::CheckHeader(const RequestHeader& header) cons
       header.job_epoch(), header.generation(), job_epoch, kGeneration));
 }
 
-// ---- Requests
-
 void MasterService::State::Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) {
   if (request.member_key().size() > kMaxMemberKeyBytes) {
     const absl::Status refusal = absl::InvalidArgumentError(absl::StrCat("a member_key of ", request.member_key().size(),
@@ -269,8 +265,6 @@ void MasterService::State::TakeTrace(const TakeTraceRequest&, Reply reply, Deliv
   deliveries->push_back([reply = std::move(reply), bytes = ToPayload(AnswerTakeTrace(*tracer))] { reply(bytes); });
 }
 
-// ---- The shell
-
 MasterService::MasterService(const MembershipOptions& options, double tick_seconds)
     : state_(std::make_shared<State>(options)), timer_([this, tick_seconds] { Tick(tick_seconds); }) {}
 
@@ -280,7 +274,7 @@ MasterService::~MasterService() {
     state_->stopping = true;
   }
   timer_.join();
-  // destroyed outside the mutex, because that answers them
+  // Destroyed outside the mutex, because destruction answers the callers.
   std::map<uint64_t, State::Caller> abandoned;
   absl::MutexLock lock(&state_->mutex);
   abandoned.swap(state_->callers);

@@ -1,6 +1,7 @@
 // The placement of rows: an id belongs to one of 1,024 virtual shards, and the master's map gives
 // the parameter server of each shard. A pure value: no clock, no socket. Invariant: every shard has
 // exactly one owner.
+// Thread rule: a value.
 #pragma once
 
 #include <cstdint>

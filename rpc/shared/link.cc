@@ -12,7 +12,7 @@ namespace tandem::rpc {
 
 namespace {
 
-// copies smaller fragments, because holding costs as much
+// Copies smaller fragments, because holding costs as much.
 constexpr size_t kHoldBytes = size_t{64} << 10;
 constexpr int kMaxPieces = 16;  // pieces of a message; the rest is copied into one piece
 constexpr size_t kHeldShare = 4;                 // at most 1 / kHeldShare of an arena may be held
@@ -80,7 +80,7 @@ void SharedLink::Ring() {
 absl::StatusOr<bool> SharedLink::Pump() {
   bool posted = false;
   while (true) {
-    // destroyed after the lock is released, before the next look for room
+    // Destroyed after the lock is released, before the next look for room.
     LaneSender::Finished finished;
     absl::MutexLock lock(&sending_);
     ASSIGN_OR_RETURN(const bool more, sender_.Pump());

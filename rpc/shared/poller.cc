@@ -22,7 +22,7 @@ namespace {
 // Rounds of yielding before the thread sleeps. About 30 us if no other thread wants the core.
 // Waking up on a virtual machine takes up to 50 us.
 constexpr int kYields = 200;
-// so that a thread that never sleeps still notices peers that come and go
+// A thread that never sleeps must still notice peers that come and go.
 constexpr int kRoundsBetweenEvents = 64;
 constexpr int kSleepMilliseconds = 1000;  // a lost ring would cost this much, never a hang
 constexpr int kMaxEvents = 64;
@@ -49,7 +49,7 @@ struct SharedPoller::State : std::enable_shared_from_this<State> {
   void Remove(Member* member);
   void Wake() {
     const uint64_t one = 1;
-    // fails only if the bell already rings
+    // Fails only if the bell already rings.
     [[maybe_unused]] const ssize_t written = write(bell, &one, sizeof one);
   }
 

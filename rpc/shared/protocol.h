@@ -2,6 +2,7 @@
 // after the server's address, shows its credentials and names a method. The server answers with the
 // descriptor of a fresh segment, or with a refusal. Later the socket carries one byte to wake a
 // sleeping end; closing the socket ends the stream. Private to rpc/.
+// Thread rule: values.
 #pragma once
 
 #include <cstdint>

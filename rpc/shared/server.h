@@ -15,7 +15,7 @@
 
 namespace tandem::rpc {
 
-// by "/package.Service/Method"
+// Handlers by "/package.Service/Method".
 using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;
 
 class SharedServer {

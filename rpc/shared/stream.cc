@@ -95,7 +95,7 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
   std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
-  // sent and unanswered, in order
+  // Sent and unanswered, in order.
   std::deque<Promise<Payload>> unanswered_ ABSL_GUARDED_BY(mutex_);
 };
 
