@@ -154,9 +154,10 @@ inline void AddGradientRow(const S* x, const T* grad, const T* gamma, int64_t n,
   for (int l = 0; i + l < n; ++l) add(i + l, sum_g[l], sum_gh[l]);
 }
 
-// With h = (x - mean) inverse and g = grad_output gamma: grad_input = inverse (g - mean(g) - h
-// mean(g h)). RMS norm omits the middle term. `partial` [2 columns] collects the rows' grad_output
-// h and grad_output. `room` holds the group's grad_output as T.
+// With h = (x - mean) inverse and g = grad_output gamma:
+// grad_input = inverse (g - mean(g) - h mean(g h)). RMS norm omits the middle term.
+// `partial` [2 columns] collects the rows' grad_output h and grad_output. `room` holds the group's
+// grad_output as T.
 template <class S, class O, class T = Compute<S>>
 inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows, T* room, T* partial) {
   const int64_t n = a.columns;

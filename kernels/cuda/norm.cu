@@ -210,10 +210,10 @@ __device__ inline void PutBlockSums(const ColumnSums<kSums, kPack>& sums, int64_
   }
 }
 
-// With h = (x - mean) inverse and g = grad_output gamma: grad_input = inverse (g - mean(g) - h
-// mean(g h)). The middle term is there if kCentred. kResidual adds the gradient of the sum's other
-// uses. Block b handles rows_per_block rows and writes their sums to partials [blocks, kSums,
-// columns], unless null.
+// With h = (x - mean) inverse and g = grad_output gamma:
+// grad_input = inverse (g - mean(g) - h mean(g h)). The middle term is there if kCentred.
+// kResidual adds the gradient of the sum's other uses. Block b handles rows_per_block rows and
+// writes their sums to partials [blocks, kSums, columns], unless null.
 template <class S, class O, int kPack, int kLanes, bool kCentred, bool kResidual>
 __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
     NormBackwardKernel(NormArrays<S, O> a, ResidualArrays<S, O> residual, int64_t rows_per_block, float* partials) {
