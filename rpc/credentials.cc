@@ -44,7 +44,7 @@ absl::Status CheckMode(int fd, const std::string& path) {
                                                     path, info.st_mode & 0777));
 }
 
-// Reads until the secret is certainly too long, but no further.
+// Reads at most one byte more than a secret with its line end may have.
 absl::StatusOr<std::vector<char>> ReadBytes(int fd, const std::string& path) {
   // Room for a two-byte line end and one byte too many.
   std::vector<char> bytes(Secret::kMaxBytes + 3);
