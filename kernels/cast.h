@@ -1,4 +1,5 @@
-// Between storage types: what a matrix product wants its operands in, and back.
+// Conversion between storage types, for example before and after a bf16 matrix product.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -6,8 +7,9 @@
 
 namespace tandem::kernels {
 
-// output = input, element by element, between F32 and BF16 (to the nearest, ties to even; a NaN stays one) or between equal types.
-// Dense views of one size. REQUIRES: no overlap.
+// output = input, element by element. Converts between F32 and BF16 (nearest, ties to even; a NaN
+// stays a NaN) or copies between equal types. Dense views of one size.
+// REQUIRES: no overlap.
 void Cast(const ArrayView& output, const ArrayView& input, Stream& stream);
 
 }  // namespace tandem::kernels

@@ -1,4 +1,5 @@
-// Rows of a table by index, and the deterministic reverse.
+// Gathers rows of a table by index, and scatters row gradients back deterministically.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -6,12 +7,12 @@
 
 namespace tandem::kernels {
 
-// output[r, :] = table[index[r], :]. table [N, D], index i64 [R]. CHECKs every index.
+// output[r, :] = table[index[r], :]. Shapes: table [N, D], index i64 [R]. CHECKs every index.
 void GatherRows(const ArrayView& output, const ArrayView& table, const ArrayView& index, Stream& stream);
 
-// output[i, :] = sum over r with index[r] == i of rows[r, :], in ascending r: a stable sort of the index and a sum per
-// segment, never atomics. Rows of output without an r become 0. `accumulate` adds to the old output instead. rows may be BF16:
-// output is F32.
+// output[i, :] = sum of rows[r, :] over all r with index[r] == i, in ascending r. A stable sort of
+// the index and a sum per segment replace atomics. Rows of output without an r become 0.
+// `accumulate` adds to the old output instead. rows may be BF16; the output is F32.
 void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayView& index, bool accumulate,
                     Stream& stream);
 

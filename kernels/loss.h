@@ -1,5 +1,7 @@
-// Fused losses: forward and gradient in one pass over the logits. Losses are per row; the caller sums them and divides once by
-// the global count. Dense views; float views share one dtype, but that losses of BF16 logits are F32.
+// Fused losses: forward and gradient in one pass over the logits. Losses are per row; the caller
+// sums them and divides once by the global count. Views are dense. Float views share one dtype,
+// except that losses of BF16 logits are F32.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -7,8 +9,10 @@
 
 namespace tandem::kernels {
 
-// loss[r] = log(sum_j exp(x[r, j])) - x[r, target[r]]; grad[r, j] = softmax(x[r])[j] - [j == target[r]].
-// grad may be empty (loss only) or the same memory as logits. REQUIRES: targets in [0, V).
+// loss[r] = log(sum_j exp(x[r, j])) - x[r, target[r]].
+// grad[r, j] = softmax(x[r])[j] - [j == target[r]].
+// grad may be empty (loss only) or the same memory as logits.
+// REQUIRES: targets in [0, V).
 struct CrossEntropyArgs {
   ArrayView logits;  // [R, V]
   ArrayView target;  // i64 [R]
@@ -17,11 +21,14 @@ struct CrossEntropyArgs {
 };
 void CrossEntropy(const CrossEntropyArgs& args, Stream& stream);
 
-// The cross entropy of a linear layer's outputs without the outputs: logits[t] = hidden[t] W + bias are made, used for the loss
-// and for the gradients, and forgotten, some rows at a time. W is weight [D, V], or weight [V, D] transposed (a table of
-// embeddings). hidden and weight share one dtype, F32, BF16 or F64; loss, bias, grad_weight and grad_bias are F32, or F64 with F64;
-// grad_hidden is of hidden's dtype or F32. Gradients are those of the sum of the losses; each may be empty, and without any only
-// the losses are computed. REQUIRES: targets in [0, V); no overlap.
+// The cross entropy of a linear layer's outputs, without storing the outputs. logits[t] = hidden[t]
+// W + bias. Some rows of logits at a time are computed, used for losses and gradients, and dropped.
+// W is weight [D, V], or weight [V, D] transposed (an embedding table).
+// Types: hidden and weight share one dtype, F32, BF16 or F64. loss, bias, grad_weight and grad_bias
+// are F32, or F64 with F64. grad_hidden has hidden's dtype or F32.
+// Gradients are those of the sum of the losses. Each gradient may be empty; without any, only
+// losses are computed.
+// REQUIRES: targets in [0, V); no overlap.
 struct LinearCrossEntropyArgs {
   ArrayView hidden;  // [T, D]
   ArrayView weight;  // [D, V] or [V, D]
@@ -30,7 +37,7 @@ struct LinearCrossEntropyArgs {
   ArrayView target;            // i64 [T]
   ArrayView loss;              // [T]
   ArrayView grad_hidden = {};  // [T, D]
-  ArrayView grad_weight = {};  // as weight
+  ArrayView grad_weight = {};  // weight's shape
   ArrayView grad_bias = {};    // [V]
 };
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream);

@@ -1,10 +1,9 @@
-// Layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) over the last extent. Dense views. x, grad_input, output and
-// grad_output have one dtype, but output and grad_output of an F32 x may be BF16; all others are F64 with F64 and F32 otherwise.
-// gamma and beta may be empty views (then 1 and 0, and no gradient for them).
-//
-// A norm may be that of x + Drop(y), the place of a Transformer's residual: the sum is written on the way, and the backward pass
-// takes the sum's gradients from elsewhere too. One pass of a CUDA device over the rows; on the CPU the operations of elementwise.h
-// before and after, with their bits.
+// Layer norm (Ba et al. 2016) and RMS norm (Zhang and Sennrich 2019) over the last dim. Dense
+// views.
+// Types: x, grad_input, output and grad_output share one dtype, except that output and grad_output
+// of an F32 x may be BF16. All other views are F64 with F64 and F32 otherwise. gamma and beta may
+// be empty (then 1 and 0, without gradients).
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"
@@ -13,25 +12,33 @@
 
 namespace tandem::kernels {
 
-// Of y, as DropoutArgs has it; probability 0: none. A CUDA device has no use for the mask: it draws the numbers again.
+// Dropout of y, with the fields of DropoutArgs; probability 0 means none. A CUDA device ignores the
+// mask and draws the random numbers again.
 struct ResidualDropout {
   float probability = 0;
   ArrayView row_index = {};  // i64 [R]
   RandomKey key = {};
   uint64_t step = 0;
-  ArrayView mask = {};  // u64 [R, DropoutMaskWords(D)]: written by the forward pass, for the backward pass
+  // u64 [R, DropoutMaskWords(D)]: the forward pass writes it for the backward pass
+  ArrayView mask = {};
 };
 
-// Empty y: the norm is that of x, and nothing here counts.
+// The residual of a Transformer block: a norm of x + Drop(y). The forward pass also writes the sum.
+// The backward pass adds the gradients of the sum's other uses. A CUDA device does all in one pass
+// over the rows. A CPU calls the operations of elementwise.h before and after, with their bits. An
+// empty y means a norm of x alone; all other fields are then ignored.
 struct ResidualForward {
   ArrayView y = {};    // [R, D], of the output's type
-  ArrayView sum = {};  // [R, D], of x's type: x + Drop(y), written. REQUIRES: does not overlap x and y
+  // [R, D], of x's type: written with x + Drop(y). REQUIRES: does not overlap x and y
+  ArrayView sum = {};
   ResidualDropout dropout = {};
 };
 
 struct ResidualBackward {
-  ArrayView grad_sum = {};  // [R, D], of x's type: what the sum's other uses give, added to grad_input; empty: nothing
-  ArrayView grad_y = {};    // [R, D], of grad_output's type: written from grad_input by the dropout; empty: not wanted
+  // [R, D], of x's type: gradients of the sum's other uses, added to grad_input; empty: none
+  ArrayView grad_sum = {};
+  // [R, D], of grad_output's type: written, the dropout's gradient of grad_input; empty: not wanted
+  ArrayView grad_y = {};
   ResidualDropout dropout = {};
 };
 
@@ -44,9 +51,11 @@ struct LayerNormForwardArgs {
 void LayerNormForward(const LayerNormForwardArgs& args, Stream& stream);
 
 struct LayerNormBackwardArgs {
-  ArrayView grad_output, x, gamma, mean, inverse;  // x: what was normalised, so a residual's sum
+  // x: the normalised input; with a residual, the sum
+  ArrayView grad_output, x, gamma, mean, inverse;
   ArrayView grad_input;             // written
-  ArrayView grad_gamma, grad_beta;  // overwritten; rows summed in blocks of a fixed size, blocks in order
+  // Overwritten; rows are summed in blocks of a fixed size, blocks in order.
+  ArrayView grad_gamma, grad_beta;
   ResidualBackward residual = {};
 };
 void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream);

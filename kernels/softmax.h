@@ -1,4 +1,5 @@
-// Softmax over the last extent, dense float views of one dtype.
+// Softmax over the last dim. Dense float views of one dtype.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/base/array_view.h"

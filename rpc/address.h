@@ -1,5 +1,6 @@
-// Addresses as users write them: HOST:PORT, HOST a name, an IPv4 address or an IPv6 address in brackets. Checked before anything waits
-// for them. Thread rule: free functions.
+// Addresses as users write them: HOST:PORT. HOST is a name, an IPv4 address, or an IPv6 address in
+// brackets. Checked early, before anything waits for an address.
+// Thread rule: free functions.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,11 @@ struct Address {
   uint16_t port = 0;
 };
 
-// InvalidArgument says what was found and which form is wanted. Does not ask whether a name is known: a service may get one later.
+// InvalidArgument says what was found and which form is wanted. Does not look the name up, because
+// a service may get its name later.
 absl::StatusOr<Address> ParseAddress(const std::string& text);
 
-// Ok for an address that others can be reached at: a host that is one, and a port.
+// Ok if other processes can reach the address: a valid host and a port.
 absl::Status CheckTarget(const std::string& text);
 
 }  // namespace tandem::rpc

@@ -28,7 +28,7 @@ namespace {
 
 using grpc::ByteBuffer;
 
-// What a channel has in flight: a unary call or a stream.
+// An operation in flight: a unary call or a stream.
 class LiveCall {
  public:
   virtual ~LiveCall() = default;
@@ -40,12 +40,15 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a connection of our own, closed with the channel
+  // A connection of our own, closed with the channel.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // ours know what is idempotent
+  // This file retries, because it knows what is idempotent.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);  // how long one attempt to connect may take
+  // Time limit of one connection attempt.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
@@ -69,7 +72,7 @@ struct Channel::State {
     return context;
   }
 
-  // False once aborted.
+  // Returns false after Abort.
   bool Add(std::shared_ptr<LiveCall> call) {
     absl::MutexLock lock(&mutex);
     if (!abort_reason.ok()) return false;
@@ -80,15 +83,17 @@ struct Channel::State {
     absl::MutexLock lock(&mutex);
     return abort_reason;
   }
-  // The call is over: its callbacks have run and it holds nothing of gRPC any more.
+  // Removes a call that is over: its callbacks have run and it holds no gRPC objects.
   void Remove(LiveCall* call) {
     absl::MutexLock lock(&mutex);
     live.erase(call);
   }
   void Abort(absl::Status reason);
-  // Ends everything and closes the connection. REQUIRES: not below a reaction.
+  // Ends everything and closes the connection.
+  // REQUIRES: not called below a gRPC reaction.
   void Close();
-  // The status as the caller sees it: `cause` first, then where and after how long.
+  // The caller's view of an error: the cause first, then the method, the address and the elapsed
+  // time.
   absl::Status Describe(const absl::Status& cause, const std::string& method, double seconds) const {
     return absl::Status(cause.code(), absl::StrFormat("%s (%s at %s, after %.1f s)", cause.message(), method, address, seconds));
   }
@@ -173,7 +178,7 @@ class Channel::State::Unary : public LiveCall, public std::enable_shared_from_th
     channel_->Remove(this);
   }
 
-  // False when there is no time left or the call was cancelled.
+  // Returns false if there is no time left or the call was cancelled.
   bool RetryLater() {
     const auto entropy = static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
     const absl::Time when = absl::Now() + BackoffDelay(num_retries_++, static_cast<uint32_t>(Fmix64(entropy)));
@@ -181,7 +186,8 @@ class Channel::State::Unary : public LiveCall, public std::enable_shared_from_th
     absl::MutexLock lock(&mutex_);
     if (cancelled_) return false;
     retry_alarm_ = std::make_unique<grpc::Alarm>();
-    // The alarm keeps its callback as long as it lives: the callback gives its share of this call away when it runs.
+    // The alarm keeps its callback while it lives. So the callback, when it runs, moves its
+    // reference to this call out.
     retry_alarm_->Set(absl::ToChronoTime(when), [self = shared_from_this()](bool) mutable {
       ReactionScope scope;
       std::shared_ptr<Unary> call = std::move(self);
@@ -204,8 +210,8 @@ class Channel::State::Unary : public LiveCall, public std::enable_shared_from_th
   std::unique_ptr<grpc::Alarm> retry_alarm_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One bidirectional stream. The hold keeps gRPC's half alive for writes that start outside its reactions; it is given up
-// when the stream breaks, after which nothing is started.
+// One bidirectional stream. A hold keeps gRPC's half alive for writes that start outside of
+// reactions. Breaking the stream releases the hold; afterwards nothing starts.
 class Channel::State::Stream : public LiveCall,
                                public grpc::ClientBidiReactor<ByteBuffer, ByteBuffer>,
                                public std::enable_shared_from_this<Stream> {
@@ -214,7 +220,7 @@ class Channel::State::Stream : public LiveCall,
       : channel_(std::move(channel)), method_(std::move(method)), window_(window) {}
 
   void Open() {
-    absl::MutexLock lock(&mutex_);  // an Abort that comes now cancels what is then open
+    absl::MutexLock lock(&mutex_);  // an Abort that comes now cancels the stream after it is open
     if (!channel_->Add(shared_from_this())) {
       broken_ = true;
       failure_ = channel_->AbortReason();
@@ -250,7 +256,7 @@ class Channel::State::Stream : public LiveCall,
       absl::MutexLock lock(&mutex_);
       closed_ = true;
     }
-    Cancel();  // what is done already stays done
+    Cancel();  // a stream that is done keeps its result
   }
   void Cancel() override {
     absl::MutexLock lock(&mutex_);
@@ -279,7 +285,7 @@ class Channel::State::Stream : public LiveCall,
     Promise<Payload> promise;
     {
       absl::MutexLock lock(&mutex_);
-      if (unanswered_.empty()) {  // more replies than messages: not our protocol
+      if (unanswered_.empty()) {  // more replies than messages break our protocol
         context_->TryCancel();
         BreakLocked();
         return;
@@ -306,8 +312,9 @@ class Channel::State::Stream : public LiveCall,
     Outgoing(Outgoing&& other) noexcept : promise(std::move(other.promise)) { message.Swap(&other.message); }
   };
 
-  // A write is begun outside the mutex: it may last until the socket has taken a large message, and meanwhile replies come. Its own hold
-  // lets it begin though the stream breaks.
+  // Starts a write outside the mutex: the write may block until the socket has taken a large
+  // message, and replies arrive meanwhile. A hold of its own lets the write start even if the
+  // stream breaks meanwhile.
   void Pump() {
     {
       absl::MutexLock lock(&mutex_);
@@ -361,17 +368,19 @@ class Channel::State::Stream : public LiveCall,
   const std::string method_;
   const int window_;
   const Stopwatch started_;
-  std::shared_ptr<Stream> self_;  // gRPC's share
+  std::shared_ptr<Stream> self_;  // gRPC's reference
   ByteBuffer reply_;
   absl::Mutex mutex_;
   std::unique_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mutex_);  // while the stream lives
-  bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // by our side
-  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // nothing is started any more
-  std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);  // once gRPC is done with the stream
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;   // closed by our side
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;   // nothing starts any more
+  // Set once gRPC is done with the stream.
+  std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
-  ByteBuffer writing_message_;  // being written while writing_, else under the mutex
+  ByteBuffer writing_message_;  // being written while writing_, otherwise under the mutex
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Promise<Payload>> unanswered_ ABSL_GUARDED_BY(mutex_);  // sent, in order
+  // Sent and unanswered, in order.
+  std::deque<Promise<Payload>> unanswered_ ABSL_GUARDED_BY(mutex_);
 };
 
 class Channel::State::StreamHandle : public ClientStream {
@@ -399,7 +408,7 @@ void Channel::State::Close() {
   Abort(absl::CancelledError(absl::StrCat("the channel to ", address, " was closed")));
   absl::MutexLock lock(&mutex);
   auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return live.empty(); };
-  // Cancelled calls end at once; only a callback that blocks can use up this time.
+  // Cancelled calls end at once. Only a blocking callback can use up this time.
   if (mutex.AwaitWithTimeout(absl::Condition(&idle), absl::Seconds(30))) stub.reset();
 }
 
@@ -409,7 +418,7 @@ Channel::Channel(std::string address, Credentials credentials)
 Channel::~Channel() {
   auto close = [state = std::move(state_)] { state->Close(); };
   if (InReaction()) {
-    std::thread(std::move(close)).detach();  // ends by itself: everything is cancelled
+    std::thread(std::move(close)).detach();  // ends by itself, because everything is cancelled
   } else {
     close();
   }

@@ -1,7 +1,9 @@
-// A connection to one server. Every call has a deadline; Unavailable is retried with jittered back-off until the deadline when the
-// call says that it is idempotent. Errors name the peer, the method and the elapsed time.
-// Thread rule: all methods from any thread. Destruction cancels what is in flight and returns when every future has
-// completed and its callbacks have run; from inside a callback it returns at once and the rest happens behind it.
+// A connection to one server. Every call has a deadline. A call marked idempotent retries
+// Unavailable with jittered back-off until the deadline. Errors name the peer, the method and the
+// elapsed time.
+// Thread rule: all methods from any thread. Destruction cancels everything in flight and returns
+// when every future has completed and its callbacks have run. Destruction inside a callback returns
+// at once and finishes later.
 #pragma once
 
 #include <memory>

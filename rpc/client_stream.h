@@ -1,4 +1,4 @@
-// The client's end of a bidirectional call, whatever carries the messages: gRPC (Channel) or shared memory (SharedStreams).
+// The client's end of a bidirectional call, over gRPC (Channel) or shared memory (SharedStreams).
 // Thread rule: any thread.
 #pragma once
 
@@ -11,16 +11,17 @@
 
 namespace tandem::rpc {
 
-// One bidirectional call: Send messages, each answered by one reply, in order; futures of replies that come one upon another may complete
-// on two threads at once. At most `window` messages are on their way at a time; more are queued. The stream breaks as a whole: then every
-// unanswered Send completes with the reason.
+// One bidirectional call. Each message of Send gets one reply, in order. Futures of consecutive
+// replies may complete on two threads at once. At most `window` messages are in flight; Send queues
+// further messages. When the stream breaks, every unanswered Send completes with the reason.
 class ClientStream {
  public:
   virtual ~ClientStream() = default;  // cancels
   virtual Future<Payload> Send(Payload message) = 0;
-  // Memory for a part of a message that Send, if it can, sends from where it is.
+  // Memory for a part of a message. Send does not copy it if the transport can avoid the copy.
   virtual std::shared_ptr<Buffer> Allocate(size_t num_bytes) { return Buffer::Allocate(num_bytes); }
-  // Whether what Send sends now stays in memory that both ends map, where nothing on the way can damage it.
+  // True if Send currently keeps messages in memory that both ends map. Nothing in transit can then
+  // corrupt them.
   virtual bool shares_memory() const { return false; }
   virtual bool broken() const = 0;
 };

@@ -32,7 +32,8 @@ absl::Status CannotRead(const std::string& path, const char* why) {
   return absl::InvalidArgumentError(absl::StrCat("cannot read the job's secret from ", path, ": ", why));
 }
 
-// A file that everybody may read holds no secret, and one that everybody may write is anybody's. Pipes have no readers but ours.
+// A file that everybody may read holds no secret, and a file that everybody may write may hold
+// anybody's. Pipes have no other readers.
 absl::Status CheckMode(int fd, const std::string& path) {
   struct stat info;
   if (fstat(fd, &info) != 0) return CannotRead(path, std::strerror(errno));
@@ -43,9 +44,10 @@ absl::Status CheckMode(int fd, const std::string& path) {
                                                     path, info.st_mode & 0777));
 }
 
-// At most one byte more than a secret may have.
+// Reads at most one byte more than a secret with its line end may have.
 absl::StatusOr<std::vector<char>> ReadBytes(int fd, const std::string& path) {
-  std::vector<char> bytes(Secret::kMaxBytes + 3);  // a line end of two, and one too many
+  // Room for a two-byte line end and one byte too many.
+  std::vector<char> bytes(Secret::kMaxBytes + 3);
   size_t num_read = 0;
   while (num_read < bytes.size()) {
     const ssize_t got = read(fd, bytes.data() + num_read, bytes.size() - num_read);
@@ -84,12 +86,12 @@ absl::StatusOr<Secret> Secret::Read(const std::string& path) {
   const absl::Cleanup close_it = [fd] { close(fd); };
   RETURN_IF_ERROR(CheckMode(fd, origin));
   ASSIGN_OR_RETURN(std::vector<char> bytes, ReadBytes(fd, origin));
-  // Nobody who comes later finds the secret's pipe there.
+  // Replaces standard input, so that later code does not find the secret's pipe.
   if (const int nothing = is_standard_input ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1; nothing >= 0) {
     dup2(nothing, STDIN_FILENO);
     close(nothing);
   }
-  const Secret all(std::move(bytes));  // wipes what it holds
+  const Secret all(std::move(bytes));  // wipes the bytes in its destructor
   return FromText({all.bytes_.data(), all.bytes_.size()}, origin);
 }
 

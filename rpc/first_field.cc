@@ -12,7 +12,8 @@ namespace {
 
 absl::Status Malformed(absl::string_view what) { return absl::InvalidArgumentError(absl::StrCat("malformed message: ", what)); }
 
-// The message's first bytes, as many as its first field may take: where they lie or, if slices cut them, in `joined`.
+// The message's first bytes, up to the limit of field 1: in place, or joined in `joined` if slices
+// divide them.
 std::string_view Front(const Payload& message, std::string* joined) {
   const size_t size = std::min(message.size(), kMaxFirstFieldBytes);
   if (size == 0) return {};
@@ -39,7 +40,8 @@ absl::Status ReadFirstField(const Payload& message, google::protobuf::MessageLit
   if (field.number != 1 || !field.is_length_delimited) {
     return Malformed(absl::StrCat("field 1, which says who sends it, must be the first field and take at most ", kMaxFirstFieldBytes, " bytes"));
   }
-  if (first->ParseFromString(std::string(field.content))) return absl::OkStatus();  // a copy: its sender may still write to the memory
+  // A copy, because the sender may still write to shared memory.
+  if (first->ParseFromString(std::string(field.content))) return absl::OkStatus();
   return Malformed("its field 1, which says who sends it, cannot be read");
 }
 

@@ -1,6 +1,8 @@
-// A value that arrives later, exactly once: a T or the Status that says why not. Completing a promise twice is a bug;
-// dropping it unfulfilled resolves the future with Cancelled, so nobody waits for ever on a closed owner.
-// Thread rule: any thread may complete, wait or attach; callbacks run on the completing thread (or at once if ready).
+// A value that arrives later, exactly once: a T, or a Status that says why not. Completing a
+// promise twice is a bug. Dropping an unfulfilled promise resolves its future with Cancelled, so
+// nobody waits forever on a closed owner.
+// Thread rule: any thread may complete, wait or attach. Callbacks run on the completing thread, or
+// at once if the future is ready.
 #pragma once
 
 #include <functional>
@@ -17,7 +19,7 @@
 
 namespace tandem::rpc {
 
-struct Done {};  // the value of a future that only says "it happened"
+struct Done {};  // the value of a future that only signals completion
 
 template <class T>
 class Future {
@@ -38,7 +40,8 @@ class Future {
     return state_->value.has_value();
   }
 
-  // The result, or DeadlineExceeded (the operation goes on). Copies T: wait once, or keep T cheap to copy.
+  // The result, or DeadlineExceeded (the operation goes on). Copies T: wait once, or make T cheap
+  // to copy.
   absl::StatusOr<T> Wait(absl::Time deadline) const {
     absl::MutexLock lock(&state_->mutex);
     auto ready = [this] { return state_->value.has_value(); };
@@ -70,7 +73,7 @@ class Future {
   std::shared_ptr<State> state_;
 };
 
-// Movable, not copyable; fulfil it once.
+// Movable, not copyable. Fulfil a promise once.
 template <class T>
 class Promise {
  public:

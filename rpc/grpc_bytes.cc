@@ -12,11 +12,11 @@
 namespace tandem::rpc {
 namespace {
 
-constexpr size_t kCopyBelowBytes = 64;      // cheaper to copy than to count references
+constexpr size_t kCopyBelowBytes = 64;      // smaller slices are cheaper to copy than to count
 constexpr size_t kMaxStatusTextBytes = 8000;
 
-// What gRPC says of a call that a server's resource quota has broken off (request_memory.h): HTTP/2's ENHANCE_YOUR_CALM. The quota chooses
-// any call, so this one was not refused, and may come again.
+// gRPC's message for a call that a server's resource quota broke off (request_memory.h): HTTP/2's
+// ENHANCE_YOUR_CALM. The quota picks any call, so the call was not refused and may be retried.
 constexpr char kBrokenOff[] = "Received RST_STREAM with error code 11";
 
 void ReleaseOwner(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
@@ -38,7 +38,7 @@ void ToByteBuffer(const Payload& payload, grpc::ByteBuffer* buffer) {
 
 Payload FromByteBuffer(const grpc::ByteBuffer& buffer, std::shared_ptr<const void> held) {
   struct Owner {
-    std::shared_ptr<const void> held;  // goes after the slices
+    std::shared_ptr<const void> held;  // destroyed after the slices
     std::vector<grpc::Slice> slices;
   };
   Payload payload;
@@ -46,7 +46,8 @@ Payload FromByteBuffer(const grpc::ByteBuffer& buffer, std::shared_ptr<const voi
   auto owner = std::make_shared<Owner>();
   owner->held = std::move(held);
   const std::shared_ptr<std::vector<grpc::Slice>> slices(owner, &owner->slices);
-  // Fails only on a corrupt compressed message, which reads as an empty one: the parser behind says what is missing.
+  // Fails only for a corrupt compressed message, which then reads as empty; the parser reports the
+  // missing fields.
   if (!buffer.Dump(slices.get()).ok()) return payload;
   for (const grpc::Slice& slice : *slices) payload.Append(slice.begin(), slice.size(), slices);
   return payload;

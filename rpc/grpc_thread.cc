@@ -2,7 +2,8 @@
 
 namespace tandem::rpc {
 namespace {
-thread_local int reaction_depth = 0;  // reactions of one call may start those of another
+// A counter, because a reaction of one call may start another call's reaction.
+thread_local int reaction_depth = 0;
 }  // namespace
 
 ReactionScope::ReactionScope() { ++reaction_depth; }

@@ -1,4 +1,5 @@
-// What a server's transports call for a message, and how an answer goes back. Thread rule: a Reply from any thread.
+// A handler serves one message of a server's transport and replies to it. Thread rule: a Reply from
+// any thread.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace tandem::rpc {
 
-// Completes one message exactly once, from any thread. Dropping it unanswered replies Cancelled.
+// Completes one message exactly once, from any thread. Dropping an unused Reply answers Cancelled.
 class Reply : public std::function<void(absl::StatusOr<Payload>)> {
  public:
   using Allocator = std::function<std::shared_ptr<Buffer>(size_t num_bytes)>;
@@ -20,7 +21,8 @@ class Reply : public std::function<void(absl::StatusOr<Payload>)> {
   using function::function;
   Reply(function answer, Allocator allocate) : function(std::move(answer)), allocate_(std::move(allocate)) {}
 
-  // Memory for a part of the answer that the transport, if it can, then sends from where it is.
+  // Memory for a part of the answer. The transport does not copy the memory if it can avoid the
+  // copy.
   std::shared_ptr<Buffer> Allocate(size_t num_bytes) const {
     return allocate_ ? allocate_(num_bytes) : Buffer::Allocate(num_bytes);
   }

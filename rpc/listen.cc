@@ -18,7 +18,7 @@ namespace tandem::rpc {
 
 namespace {
 
-// "127.0.0.1 5000", as the kernel knows it.
+// Returns the bound address in the kernel's form: "127.0.0.1 5000".
 absl::StatusOr<std::string> BoundAddress(int fd) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -54,7 +54,8 @@ absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::Hold(const std::string
   const int fd = socket(found->ai_family, found->ai_socktype | SOCK_CLOEXEC, found->ai_protocol);
   if (fd < 0) return refused(std::strerror(errno));
   std::unique_ptr<HeldAddress> held(new HeldAddress(fd));
-  // Linux lets two sockets have one port if both say so and at most one listens; it picks such a port for nobody.
+  // Linux lets two sockets bind one port if both set SO_REUSEADDR and at most one listens. Linux
+  // never picks such a port as a free one.
   const int one = 1;
   if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0) {
     if (errno == EADDRINUSE) return PortInUse(listen);
@@ -69,7 +70,8 @@ absl::StatusOr<std::unique_ptr<HeldAddress>> HeldAddress::HoldAlone(const std::s
   ASSIGN_OR_RETURN(auto held, Hold(listen));
   ASSIGN_OR_RETURN(const std::string bound, BoundAddress(held->socket_));
   held->claim_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  // A name without a file: the kernel forgets the name with its process, and knows the name where it knows the port.
+  // An abstract name has no file. The kernel drops it with its process, and it is visible in the
+  // same network namespace as the port.
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   const std::string text = absl::StrCat("tandem-listens-", bound);

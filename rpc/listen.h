@@ -1,4 +1,6 @@
-// An address to listen on, had before the server that will: gRPC does not say why it cannot listen, and logs where users do not want it.
+// Reserves an address before the server listens. gRPC does not say why it cannot listen, and logs
+// where users do not want it.
+// Thread rule: any thread.
 #pragma once
 
 #include <memory>
@@ -8,15 +10,17 @@
 
 namespace tandem::rpc {
 
-// While it lives, the system gives the port to nobody who asks for any free one, a server of whatever process that asks for this very
-// one can have it, and who connects before that is refused.
+// While a HeldAddress lives, the system does not hand its port out as a free port. A server of any
+// process that asks for exactly this port can still bind it. Connections are refused until a server
+// listens.
 class HeldAddress {
  public:
-  // `listen` is "host:port", port 0 picks a free one. Unavailable if somebody listens there, InvalidArgument for another reason; both
-  // name it.
+  // Reserves `listen` ("host:port"; port 0 picks a free one). Unavailable if somebody listens
+  // there, InvalidArgument for other reasons. Both errors name the address.
   static absl::StatusOr<std::unique_ptr<HeldAddress>> Hold(const std::string& listen);
-  // The same for a process that starts the server: whoever else asks for the port alone meanwhile has Unavailable. Of two that only
-  // bind the port both would have it, and their servers' clients would meet the same server.
+  // Like Hold, for a process that starts the server. Any other HoldAlone of the port meanwhile gets
+  // Unavailable. With Hold alone, two processes could both bind the port, and clients of both would
+  // reach the same server.
   static absl::StatusOr<std::unique_ptr<HeldAddress>> HoldAlone(const std::string& listen);
   ~HeldAddress();
   HeldAddress(const HeldAddress&) = delete;
@@ -29,7 +33,7 @@ class HeldAddress {
   explicit HeldAddress(int socket) : socket_(socket) {}
 
   const int socket_;  // bound, not listening
-  int claim_ = -1;    // of the one who has it alone
+  int claim_ = -1;    // the lock of HoldAlone; -1: none
   std::string text_;
 };
 

@@ -1,4 +1,5 @@
-// The answers to a stream's messages, which handlers give in any order and which leave in that of the messages. Private to rpc/.
+// The answers to a stream's messages. Handlers give answers in any order; answers leave in the
+// order of the messages. Private to rpc/.
 // Thread rule: one thread at a time.
 #pragma once
 
@@ -14,15 +15,15 @@ namespace tandem::rpc {
 
 class OrderedAnswers {
  public:
-  // Messages whose answers have not been taken.
+  // The number of messages whose answers are not taken yet.
   size_t size() const { return answers_.size(); }
-  // The next message's number, to be answered once.
+  // Returns the number of the next message. Give its answer once.
   uint64_t Expect() {
     answers_.emplace_back();
     return first_ + answers_.size() - 1;
   }
   void Give(uint64_t number, absl::StatusOr<Payload> answer) { answers_[number - first_] = std::move(answer); }
-  // Whether the next answer in order is there.
+  // True if the next answer in order is there.
   bool ready() const { return !answers_.empty() && answers_.front().has_value(); }
   // REQUIRES: ready().
   absl::StatusOr<Payload> Take() {
@@ -33,7 +34,7 @@ class OrderedAnswers {
   }
 
  private:
-  std::deque<std::optional<absl::StatusOr<Payload>>> answers_;  // of the messages from first_ on
+  std::deque<std::optional<absl::StatusOr<Payload>>> answers_;  // from message first_ on
   uint64_t first_ = 0;
 };
 

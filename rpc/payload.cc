@@ -20,7 +20,8 @@ void AppendVarint(uint64_t value, std::string* out) {
   out->push_back(static_cast<char>(value));
 }
 
-// Takes a varint off the front of `bytes`; false if it is cut short or longer than ten bytes.
+// Takes a varint off the front of `bytes`. Returns false if it is truncated or longer than ten
+// bytes.
 bool TakeVarint(std::string_view* bytes, uint64_t* value) {
   *value = 0;
   for (size_t i = 0; i < bytes->size() && i < 10; ++i) {
@@ -34,7 +35,8 @@ bool TakeVarint(std::string_view* bytes, uint64_t* value) {
   return false;
 }
 
-// Takes one field's content off the front of `bytes`. For a length-delimited field `content` is what the length covers.
+// Takes one field's content off the front of `bytes`. `content` excludes the length of a
+// length-delimited field.
 bool TakeContent(int wire_type, std::string_view* bytes, std::string_view* content) {
   uint64_t size = 0;
   switch (wire_type) {
@@ -49,7 +51,7 @@ bool TakeContent(int wire_type, std::string_view* bytes, std::string_view* conte
     case kLengthDelimited:
       if (!TakeVarint(bytes, &size)) return false;
       break;
-    default:  // groups do not exist in proto3
+    default:  // proto3 has no groups
       return false;
   }
   if (size > bytes->size()) return false;
@@ -72,14 +74,14 @@ void Payload::Append(const void* data, size_t size, std::shared_ptr<const void> 
 }
 
 void Payload::Append(const Payload& other) {
-  const std::vector<Slice> added = other.slices_;  // `other` may be this one
+  const std::vector<Slice> added = other.slices_;  // a copy, because `other` may be this object
   slices_.insert(slices_.end(), added.begin(), added.end());
   for (const Slice& slice : added) size_ += slice.size;
 }
 
 namespace {
 
-// The first `count` slices in one.
+// Joins the first `count` slices into one.
 Payload::Slice Join(const std::vector<Payload::Slice>& slices, size_t count) {
   size_t size = 0;
   for (size_t i = 0; i < count; ++i) size += slices[i].size;
@@ -116,7 +118,7 @@ void AppendBytesField(Payload& message, int field_number, const void* data, size
 
 void AppendBytesField(Payload& message, int field_number, const Payload& content) {
   TANDEM_CHECK_GE(field_number, 1);
-  if (content.size() == 0) return;  // proto3 does not write a default value
+  if (content.size() == 0) return;  // proto3 omits default values
   std::string prefix;
   AppendVarint(static_cast<uint64_t>(field_number) << 3 | kLengthDelimited, &prefix);
   AppendVarint(content.size(), &prefix);
@@ -143,7 +145,8 @@ bool SplitBytesFields(std::string_view message, const std::vector<int>& field_nu
   return ForEachField(message, [&](const MessageField& field) {
     const auto wanted = std::find(field_numbers.begin(), field_numbers.end(), field.number);
     if (field.is_length_delimited && wanted != field_numbers.end()) {
-      split->bytes_fields[static_cast<size_t>(wanted - field_numbers.begin())] = field.content;  // the last one counts, as in protobuf
+      // The last one counts, as in protobuf.
+      split->bytes_fields[static_cast<size_t>(wanted - field_numbers.begin())] = field.content;
       return true;
     }
     if (field.bytes.size() > max_small_bytes - split->small_fields.size()) return false;
@@ -154,8 +157,8 @@ bool SplitBytesFields(std::string_view message, const std::vector<int>& field_nu
 
 namespace {
 
-// The content of the large field where its tag and length are in the first slice and it ends with the message, and what stands
-// before it.
+// Finds the large field's content and the bytes before the field. Returns false unless its tag and
+// length are in the first slice and it ends with the message.
 bool FindLastField(const Payload& message, int field_number, std::string_view* front, std::vector<std::string_view>* pieces) {
   if (message.slices().empty()) return false;
   const std::string_view whole(message.slices()[0].data, message.slices()[0].size);
@@ -184,7 +187,8 @@ bool FindLastField(const Payload& message, int field_number, std::string_view* f
 
 bool SplitBytesFields(Payload& message, const std::vector<int>& field_numbers, int large_field, SplitMessage* split,
                       std::vector<std::string_view>* pieces, size_t max_small_bytes) {
-  constexpr int kMaxJoins = 4;  // a message begins anywhere in a slice, and what stands before the large field is small
+  // A message may begin anywhere in a slice, and few bytes precede the large field.
+  constexpr int kMaxJoins = 4;
   pieces->clear();
   std::string_view front;
   for (int joins = 0; joins <= kMaxJoins; ++joins) {

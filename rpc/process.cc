@@ -7,15 +7,17 @@
 namespace tandem::rpc {
 namespace {
 
-// gRPC takes and frees a few hundred KB for whatever a socket delivers. By default such blocks go back to the system at once, and
-// come again page by page, until by chance a larger one has been freed: the limits that glibc then finds are set from the start.
+// gRPC allocates and frees a few hundred KB for whatever a socket delivers. By default glibc
+// returns such blocks to the system at once, and later faults them in again page by page. Only when
+// a larger block happens to be freed does glibc raise its limits. This sets the limits from the
+// start.
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
 }
 
-// Debian's Abseil is built to look for deadlocks: a thread that takes a lock notes it among those that it and others hold. Unit
-// tests keep that; elsewhere it would cost pulls and pushes up to 4 %.
+// Debian's Abseil detects deadlocks: a thread that takes a lock records it among all held locks.
+// Unit tests keep the detection; elsewhere it would cost pulls and pushes up to 4 %.
 void TakeLocksPlainly() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 }  // namespace

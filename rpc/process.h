@@ -1,10 +1,12 @@
-// What a process does before it talks: a choice of its main function, for it holds for all of the process.
+// Settings of a process that talks over gRPC. The main function chooses them, because they hold for
+// the whole process.
 #pragma once
 
 namespace tandem::rpc {
 
-// Memory that gRPC's messages have freed stays with the process, and Abseil's mutexes do not look for deadlocks. Without the first,
-// streams with several messages of 1 MB on their way carry a third as much.
+// Keeps memory that gRPC's messages free in the process, and turns off the deadlock detection of
+// Abseil's mutexes. Without the kept memory, streams with several 1 MB messages in flight have a
+// third of the throughput.
 // Thread rule: once, before other threads run.
 void PrepareProcess();
 

@@ -15,7 +15,8 @@ RequestMemory::RequestMemory(size_t max_held_bytes) : max_held_bytes_(max_held_b
 }
 
 void RequestMemory::Grow() {
-  // gRPC slows connections down when four fifths of a quota are in use: what is held must not count as that.
+  // gRPC slows connections down when four fifths of a quota are used. Held requests must not count,
+  // so the quota grows by twice their bytes.
   const size_t wanted = kMaxUnfinishedBytes + num_streams_ * kStreamBytes + 2 * (held_bytes_ + num_held_ * kSliceBytes);
   if (wanted <= quota_bytes_) return;
   quota_bytes_ = (wanted + kQuotaStep - 1) / kQuotaStep * kQuotaStep;

@@ -1,6 +1,7 @@
-// Bounds what a server's connections hold for requests. gRPC compares a message's length with its limit when the whole message is there, so the
-// bytes of messages that are not whole yet are bounded here, over all calls: gRPC's resource quota breaks off calls that want more
-// (RESOURCE_EXHAUSTED). Whole requests, which handlers may keep for long, are counted and bounded apart.
+// Bounds the memory that a server's connections hold for requests. gRPC checks a message's length
+// only when the whole message has arrived. So a gRPC resource quota bounds the bytes of unfinished
+// messages over all calls; gRPC breaks off calls that want more (RESOURCE_EXHAUSTED). Whole
+// requests, which handlers may keep for long, are counted and bounded separately.
 // Thread rule: any thread.
 #pragma once
 
@@ -15,11 +16,13 @@
 
 namespace tandem::rpc {
 
-// Of all messages that are not whole yet: a few of the largest.
+// The quota of all unfinished messages: a few of the largest size.
 inline constexpr size_t kMaxUnfinishedBytes = size_t{256} << 20;
-// Besides, what a stream's sender may have on its way while nobody reads (kLookaheadBytes), and gRPC's own.
+// Extra quota per stream: bytes in flight while nobody reads (kLookaheadBytes), and gRPC's own
+// memory.
 inline constexpr size_t kStreamBytes = size_t{8} << 20;
-// And what a whole request may keep from being freed beside itself: the rest of the slice in which it came.
+// Extra quota per whole request: the rest of the slice in which it arrived, which the request keeps
+// alive.
 inline constexpr size_t kSliceBytes = size_t{64} << 10;
 
 class RequestMemory : public std::enable_shared_from_this<RequestMemory> {
@@ -29,12 +32,14 @@ class RequestMemory : public std::enable_shared_from_this<RequestMemory> {
   const grpc::ResourceQuota& quota() const { return quota_; }
   void AddStream();
   void RemoveStream();
-  // Counts a whole request until the last copy of the result has gone. ResourceExhausted if too much is held already.
+  // Counts a whole request until the last copy of the result is gone. ResourceExhausted if handlers
+  // would hold more than `max_held_bytes`.
   absl::StatusOr<std::shared_ptr<const void>> Hold(size_t num_bytes);
 
  private:
   void Release(size_t num_bytes);
-  // The quota only grows: to shrink it while memory is on its way back would break off somebody's call.
+  // The quota only grows. Shrinking the quota while memory is being returned would break off a
+  // call.
   void Grow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_held_bytes_;

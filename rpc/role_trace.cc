@@ -13,12 +13,12 @@
 namespace tandem::rpc {
 namespace {
 
-constexpr int kClockSamples = 5;  // the first carries the spans and is slow
+constexpr int kClockSamples = 5;  // the first call carries the spans and is slow
 
 absl::StatusOr<TakeTraceReply> CallOnce(Channel& channel, const std::string& method, const Payload& request,
                                         absl::Time deadline) {
   const auto future = channel.Call(method, request, {.deadline = deadline - absl::Now()});
-  // The call has the deadline; the second is for the answer to come through.
+  // The call itself has the deadline. The extra second lets its answer arrive.
   ASSIGN_OR_RETURN(Payload payload, future.Wait(deadline + absl::Seconds(1)));
   const std::string_view bytes = payload.Flatten();
   TakeTraceReply reply;

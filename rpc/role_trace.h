@@ -1,6 +1,7 @@
-// A role's spans on their way to rank 0: from a tracer to the messages of proto/trace.proto, and from a server to its caller,
-// whose clock they follow then. Machines differ by an offset of their monotonic clocks, which a few quick calls tell.
-// Thread rule: any thread; one at a time for a ClockOffset.
+// Moves a role's trace spans to rank 0: from a tracer to messages of proto/trace.proto, and from a
+// server to its caller, in the caller's clock. Monotonic clocks of machines differ by an offset,
+// which a few quick calls measure.
+// Thread rule: any thread; a ClockOffset one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,10 @@
 
 namespace tandem::rpc {
 
-// What a server's tracer keeps between two calls of TakeTrace.
+// The most spans that a server's tracer keeps between two calls of TakeTrace.
 inline constexpr size_t kMaxServerSpans = size_t{1} << 17;
 
-// A call of a small method as both of its sides record it. `method` is a string literal.
+// The span of a small call, as caller and server record it. `method` is a string literal.
 inline Span CallSpan(const char* method, uint64_t trace_id) {
   Span span;
   span.name = method;
@@ -26,20 +27,22 @@ inline Span CallSpan(const char* method, uint64_t trace_id) {
   return span;
 }
 
-// Of the machine's running system; processes with the same one share the monotonic clock.
+// The id of the running system. Processes with the same boot id share the monotonic clock.
 std::string BootId();
-// Whether two processes' times need no shift. A machine that hides its boot id ("") may be any: its clock is always compared.
+// True if times of two processes need no shift. A machine that hides its boot id ("") is always
+// measured.
 inline bool SameClock(const std::string& boot_id, const std::string& other) { return !boot_id.empty() && boot_id == other; }
 
-// Takes what the tracer holds. Its times are of this machine's clock.
+// Takes the tracer's spans, with times of this machine's clock.
 RoleTrace TakeRoleTrace(std::string role, Tracer& tracer);
 // Adds `ns` to all times.
 void ShiftTimes(int64_t ns, RoleTrace* trace);
 
-// How far a peer's clock is ahead of ours. The quickest of the samples counts: its error is at most half its round trip.
+// The offset of a peer's clock from ours. Uses the fastest sample, whose error is at most half its
+// round trip.
 class ClockOffset {
  public:
-  // Our clock when we asked and when the answer was here, the peer's somewhere in between.
+  // Our clock when the call was sent and when the answer arrived, and the peer's clock in between.
   void AddSample(int64_t sent_ns, int64_t peer_ns, int64_t received_ns) {
     if (received_ns - sent_ns >= round_trip_ns_) return;
     round_trip_ns_ = received_ns - sent_ns;
@@ -52,10 +55,10 @@ class ClockOffset {
   int64_t offset_ns_ = 0;
 };
 
-// A server's side of the method TakeTrace.
+// The server's side of the method TakeTrace.
 TakeTraceReply AnswerTakeTrace(Tracer& tracer);
-// The caller's side, which blocks: what the server behind `channel` has recorded, in our clock. A reply that is lost takes its
-// spans with it.
+// The caller's side: returns the spans of the server behind `channel`, in our clock. Blocks. A lost
+// reply loses its spans.
 absl::StatusOr<RoleTrace> CallTakeTrace(Channel& channel, const std::string& service, const RequestHeader& header,
                                         std::string role, absl::Time deadline);
 

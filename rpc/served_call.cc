@@ -9,7 +9,7 @@ namespace tandem::rpc {
 
 namespace {
 
-// Lets one message be answered once; answers Cancelled when the handler drops it.
+// Lets one message be answered once. Answers Cancelled when the handler drops it.
 class OneReply {
  public:
   explicit OneReply(std::shared_ptr<ServedCall> call) : call_(std::move(call)) {}

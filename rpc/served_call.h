@@ -1,5 +1,6 @@
-// A message being served, and the reply that a handler holds for it: given once or, dropped, Cancelled. What the server's
-// transports share. Private to rpc/. Thread rule: Answer from any thread.
+// A message being served, and the handler's Reply. Answered once; a dropped Reply answers
+// Cancelled. Shared by the server's transports. Private to rpc/.
+// Thread rule: Answer from any thread.
 #pragma once
 
 #include <memory>
@@ -11,12 +12,13 @@
 
 namespace tandem::rpc {
 
-// It belongs to its transport until that is done with it and to whoever holds a Reply, which may come much later.
+// The transport owns it until the transport is done. The holder of a Reply also owns it, and may
+// live much longer.
 class ServedCall {
  public:
   virtual ~ServedCall() = default;
   virtual void Answer(absl::StatusOr<Payload> answer) = 0;
-  // As Reply::Allocate.
+  // Like Reply::Allocate.
   virtual std::shared_ptr<Buffer> Allocate(size_t num_bytes) { return Buffer::Allocate(num_bytes); }
 };
 

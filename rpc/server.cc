@@ -33,9 +33,10 @@ namespace {
 
 using grpc::ByteBuffer;
 
-constexpr size_t kMaxUnanswered = 4;  // messages of a stream: with the handler, or their answers not yet written
+// Messages of a stream that are with the handler or have unwritten answers.
+constexpr size_t kMaxUnanswered = 4;
 
-// What a handler's calls need. Shared by them and gRPC's method.
+// The data that a handler's calls need. Shared by them and gRPC's method.
 struct Method {
   Handler handler;
   std::shared_ptr<const Credentials> credentials;
@@ -48,8 +49,8 @@ struct Method {
   }
 };
 
-// A unary call. To gRPC it is a stream from the client, whose one message is read only when the caller has been checked: gRPC would have
-// read a unary method's message before it says that there is a call.
+// A unary call. To gRPC it is a client stream whose single message is read only after the caller is
+// checked. For a unary method gRPC would read the message before it reports the call.
 class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>, public std::enable_shared_from_this<UnaryCall>, public ServedCall {
  public:
   static UnaryCall* Start(std::shared_ptr<const Method> method, const grpc::CallbackServerContext& context, ByteBuffer* response) {
@@ -84,15 +85,16 @@ class UnaryCall : public grpc::ServerReadReactor<ByteBuffer>, public std::enable
   void OnDone() override { std::shared_ptr<UnaryCall> last = std::move(self_); }
 
  private:
-  std::shared_ptr<UnaryCall> self_;  // gRPC's share
+  std::shared_ptr<UnaryCall> self_;  // gRPC's reference
   std::shared_ptr<const Method> method_;
   ByteBuffer request_;
-  ByteBuffer* response_ = nullptr;   // gRPC's, valid until Finish
+  ByteBuffer* response_ = nullptr;   // owned by gRPC, valid until Finish
   std::atomic<bool> finished_{false};
 };
 
-// A stream. The next message is read when the handler has returned from the last one and few enough have no answer: so reading and
-// writing overlap what the handler has begun, and a client that takes no replies is read no more.
+// A stream. Reads the next message when the handler has returned from the last and few enough
+// messages lack an answer. So reading and writing overlap the handler's work, and a client that
+// takes no replies is read no further.
 class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, public std::enable_shared_from_this<StreamCall> {
  public:
   explicit StreamCall(std::shared_ptr<const Method> method) : method_(std::move(method)) {}
@@ -119,7 +121,7 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     {
       absl::MutexLock lock(&mutex_);
       reading_ = false;
-      all_read_ |= !ok;  // the client has sent all it wants to send, or is gone
+      all_read_ |= !ok;  // the client has sent everything or is gone
       handling_ = ok;
       if (ok) number = answers_.Expect();
     }
@@ -178,9 +180,10 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     if (!end_.has_value()) end_ = std::move(status);
   }
 
-  // Starts what can be started. A write is begun outside the mutex, for it may last until the socket has taken a large reply, and while
-  // others go on reading: writing_ keeps Finish, after which no operation may start, behind it. The rest is begun under the mutex; gRPC
-  // runs no reaction inside these calls.
+  // Starts all operations that can start. A write starts outside the mutex: the write may block
+  // until the socket has taken a large reply, and other threads go on reading. writing_ delays
+  // Finish, after which no operation may start, until the write is done. Other operations start
+  // under the mutex, because gRPC runs no reaction inside their calls.
   void Advance() {
     bool write = false;
     {
@@ -190,7 +193,7 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     if (write) StartWrite(&reply_);
   }
 
-  // Whether reply_ is to be written.
+  // Returns true if the caller must write reply_.
   bool AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_) return false;
     bool write = false;
@@ -216,22 +219,22 @@ class StreamCall : public grpc::ServerBidiReactor<ByteBuffer, ByteBuffer>, publi
     return write;
   }
 
-  std::shared_ptr<StreamCall> self_;  // gRPC's share
+  std::shared_ptr<StreamCall> self_;  // gRPC's reference
   const std::shared_ptr<const Method> method_;
-  bool counted_ = false;  // as a stream of the job
-  ByteBuffer request_;  // being read; reading alternates with handing over
-  ByteBuffer reply_;    // being written while writing_, else under the mutex
+  bool counted_ = false;  // counted as a stream of the job
+  ByteBuffer request_;  // being read; reading alternates with handing the message over
+  ByteBuffer reply_;    // being written while writing_, otherwise under the mutex
   absl::Mutex mutex_;
   OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
-  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // how the stream is to end
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // the status that the stream ends with
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
-  bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // the handler has not returned
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;  // the handler has not returned yet
   bool all_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// What protoc's gRPC plugin generates, made at run time: methods by name that take and give bytes.
+// The run-time equivalent of protoc's gRPC plugin: methods by name that take and give bytes.
 class ByteService : public grpc::Service {
  public:
   void Add(const std::string& full_name, MethodKind kind, std::shared_ptr<const Method> shared) {
@@ -259,12 +262,13 @@ class ByteService : public grpc::Service {
 
 void SetServerOptions(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  // A few bytes can be made to grow to any number.
+  // Refuses compressed requests, because a few bytes could expand to any size.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a taken port must be an error, not a shared port
+  // A taken port must be an error, not shared.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMilliseconds);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -273,7 +277,7 @@ void SetServerOptions(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kLookaheadBytes);
   builder.AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
-  // Only reflection is served synchronously.
+  // Only reflection is served synchronously, so one thread is enough.
   builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
 }
@@ -288,9 +292,10 @@ struct Server::State {
   const std::shared_ptr<RequestMemory> memory;
   std::map<std::string, ByteService> services;
   HandlerMap streams;  // by full name
-  std::unique_ptr<grpc::Server> server;  // after the services: it goes first
+  // Declared after the services, so that it is destroyed first.
+  std::unique_ptr<grpc::Server> server;
   std::string address;
-  std::unique_ptr<SharedServer> shared;  // null: streams go through gRPC alone
+  std::unique_ptr<SharedServer> shared;  // null: streams use gRPC only
 };
 
 namespace {
@@ -326,7 +331,7 @@ absl::Status Server::Start(const std::string& listen) {
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   for (auto& [name, service] : state_->services) builder.RegisterService(&service);
   state_->server = builder.BuildAndStart();
-  if (state_->server == nullptr || port == 0) {  // taken since then
+  if (state_->server == nullptr || port == 0) {  // taken since Hold
     state_->server = nullptr;
     return absl::UnavailableError(absl::StrCat("port in use: ", listen));
   }

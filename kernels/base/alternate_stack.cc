@@ -16,7 +16,7 @@ class AlternateStack {
     stack_t present{};
     if (sigaltstack(nullptr, &present) != 0 || (present.ss_flags & SS_DISABLE) == 0) return;
     void* memory = mmap(nullptr, kBytes + FrameBytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (memory == MAP_FAILED) return;  // nothing needs the stack unless a profiler runs
+    if (memory == MAP_FAILED) return;  // only a profiler needs the stack
     stack_.ss_sp = memory;
     stack_.ss_size = kBytes + FrameBytes();
     sigaltstack(&stack_, nullptr);
@@ -31,8 +31,8 @@ class AlternateStack {
   AlternateStack& operator=(const AlternateStack&) = delete;
 
  private:
-  static constexpr size_t kBytes = 64 << 10;  // for what a handler does
-  // The kernel's frame holds all vector registers, 11 KB with AMX.
+  static constexpr size_t kBytes = 64 << 10;  // for the handler itself
+  // The kernel's signal frame holds all vector registers, 11 KB with AMX.
   static size_t FrameBytes() {
     const long bytes = sysconf(_SC_MINSIGSTKSZ);
     return bytes > 0 ? static_cast<size_t>(bytes) : 16 << 10;

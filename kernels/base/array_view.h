@@ -1,5 +1,7 @@
-// A shape and a view of somebody else's array: pointer, element type, extents and strides (in elements). Kernels and
-// collectives take views and own nothing. Copying a view never copies elements; a view must not outlive its buffer.
+// A shape, and a view of an array that somebody else owns: pointer, element type, dims and strides
+// (in elements). Kernels and collectives take views and own nothing. Copying a view copies no
+// elements. A view must not outlive its buffer.
+// Thread rule: a value.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +13,7 @@
 
 namespace tandem {
 
-// Up to five extents, stored inline. An empty shape is a scalar (one element).
+// Up to five dims, stored inline. An empty shape is a scalar (one element).
 class Shape {
  public:
   static constexpr int kMaxDims = 5;
@@ -33,7 +35,8 @@ class Shape {
     for (int i = 0; i < num_dims_; ++i) n *= dims_[i];
     return n;
   }
-  // The product of all extents but the last: what row-wise kernels call rows. REQUIRES: num_dims() >= 1.
+  // The product of all dims but the last: the number of rows of a row-wise kernel.
+  // REQUIRES: num_dims() >= 1.
   int64_t num_rows() const {
     int64_t n = 1;
     for (int i = 0; i + 1 < num_dims_; ++i) n *= dims_[i];
@@ -63,7 +66,7 @@ struct ArrayView {
   void* data = nullptr;
   DType dtype = DType::F32;
   Shape shape;
-  Shape strides;  // elements, one per extent
+  Shape strides;  // in elements, one per dim
 
   ArrayView() = default;
   // A dense (row-major, gap-free) view.

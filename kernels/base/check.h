@@ -1,12 +1,14 @@
-// CHECK macros for broken invariants of this program: they print both values, the place and end the process.
-// Causes outside the process (files, peers, user input) never come here: they are absl::Status.
+// CHECK macros for broken invariants of this program. They print both values and the place, and end
+// the process. Causes outside the process (files, peers, user input) are absl::Status and never
+// come here.
+// Thread rule: any thread.
 #pragma once
 
 #include <sstream>
 
 namespace tandem::internal {
 
-// Collects a message and aborts in its destructor. Never returned to the caller.
+// Collects a message and aborts in the destructor. Never returns to the caller.
 class CheckFailure {
  public:
   CheckFailure(const char* file, int line, const char* condition);

@@ -55,7 +55,8 @@ absl::Status CheckFile(const std::string& path, const FileDigest& expected) {
   }
   FileDigest found;
   std::vector<char> chunk(std::min<uint64_t>(kChunkBytes, expected.num_bytes + 1));
-  // One byte more than expected is enough to know; a file that grew without bound must not be read to its end.
+  // Reads at most one byte more than expected: that proves a mismatch, and a file that keeps
+  // growing is never read to its end.
   while (found.num_bytes <= expected.num_bytes) {
     const size_t size = std::fread(chunk.data(), 1, chunk.size(), file.get());
     if (size == 0) break;

@@ -1,5 +1,6 @@
-// Files that are trusted only after their size and checksum were compared with what the writer recorded: the bottom of
-// checkpoints. A writer counts and checksums what it is given and has it on disk when Finish returns.
+// Files that checkpoints are made of. A reader trusts a file only after its size and checksum match
+// what the writer recorded. FileWriter counts and checksums its bytes. All bytes are on disk when
+// Finish returns.
 // Thread rule: one thread per object; the functions from any thread.
 #pragma once
 
@@ -21,15 +22,15 @@ struct FileDigest {
 
 class FileWriter {
  public:
-  // Replaces a file that exists.
+  // Replaces an existing file.
   explicit FileWriter(const std::string& path);
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
-  // After a failure it does nothing: Finish tells.
+  // Does nothing after a failure; Finish returns the error.
   void Append(const void* data, size_t size);
-  // Ok when every byte is on disk; ResourceExhausted, naming the file, otherwise (not Unavailable: a call that failed so must
-  // not be sent again and again). Once.
+  // Ok when every byte is on disk; otherwise ResourceExhausted, which names the file. Not
+  // Unavailable, because callers retry Unavailable and this write would only fail again. Call once.
   absl::StatusOr<FileDigest> Finish();
 
  private:
@@ -44,9 +45,9 @@ class FileWriter {
   absl::Status status_;
 };
 
-// Whether it names an entry of a folder and leads nowhere else, nor to a hidden one.
+// True if `name` is an entry of a folder: no path to elsewhere, and not hidden.
 bool IsPlainFileName(std::string_view name);
-// FailedPrecondition, naming the file and both values, unless it is as it was written.
+// FailedPrecondition, with the file and both values, if size or checksum differ from `expected`.
 absl::Status CheckFile(const std::string& path, const FileDigest& expected);
 // Makes new and renamed entries of a folder survive a crash of the machine.
 absl::Status SyncFolder(const std::string& folder);

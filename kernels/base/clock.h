@@ -1,11 +1,12 @@
-// Monotonic time for measuring and for pure cores that take `now` as an argument.
+// Monotonic time for measuring, and for pure cores that take `now` as an argument.
+// Thread rule: MonotonicSeconds from any thread; a Stopwatch from one thread at a time.
 #pragma once
 
 #include <chrono>
 
 namespace tandem {
 
-// Seconds since an arbitrary fixed point; never goes back.
+// Seconds since an arbitrary fixed point. Never goes back.
 inline double MonotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

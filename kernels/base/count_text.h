@@ -1,4 +1,4 @@
-// Counts for people to read. Thread rule: a pure function.
+// Formats counts for people to read. Thread rule: a pure function.
 #pragma once
 
 #include <string>

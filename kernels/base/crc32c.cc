@@ -8,12 +8,13 @@ namespace tandem {
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30;  // of one call: the library counts them in an int
+// The most bytes per call, because the library counts bytes in an int.
+constexpr size_t kMostBytes = size_t{1} << 30;
 
 }  // namespace
 
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size) {
-  auto* p = static_cast<unsigned char*>(const_cast<void*>(data));  // it only reads
+  auto* p = static_cast<unsigned char*>(const_cast<void*>(data));  // the library only reads
   uint32_t state = ~crc;
   while (size > 0) {
     const size_t part = std::min(size, kMostBytes);

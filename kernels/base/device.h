@@ -1,5 +1,6 @@
-// Where an array lives, and what this machine has. A CPU is always there; CUDA is found when the build is configured and its
-// driver when the program runs (kernels/cuda/).
+// The place of an array, and the devices of this machine. The CPU is always there. CMake finds CUDA
+// when it configures the build; the program finds the driver when it runs (kernels/cuda/).
+// Thread rule: any thread.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +22,15 @@ struct Device {
 };
 
 struct CudaInfo {
-  bool built_in = false;    // this binary was built with the CUDA toolkit
+  bool built_in = false;    // true if this binary was built with the CUDA toolkit
   int runtime_version = 0;  // 13000 for 13.0
-  int num_devices = 0;      // 0 also where there is no driver
-  std::string why_none;     // why num_devices is 0
+  int num_devices = 0;      // 0 also without a driver
+  std::string why_none;     // the reason if num_devices is 0
 };
 CudaInfo QueryCuda();
 
-// Floating point operations a second of dense matrix products with operands of `dtype`, at the highest clock; 0: not known, as of CPUs.
+// Peak FLOP/s of dense matrix products with operands of `dtype`, at the highest clock. 0 if
+// unknown, for example for CPUs.
 double PeakFlops(Device device, DType dtype);
 
 }  // namespace tandem

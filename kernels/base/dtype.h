@@ -1,4 +1,5 @@
 // Element types of arrays, buffers and wire payloads.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,7 @@
-// A shared library that is loaded when it is first needed (cuBLASLt, NCCL), so that the program starts where it is not installed.
-// It stays loaded: its threads and its memory on devices outlive whoever asked for it. Thread rule: any thread.
+// A shared library (cuBLASLt, NCCL) that is loaded at its first use, so the program starts without
+// it. The library stays loaded, because its threads and its device memory outlive the code that
+// asked for it.
+// Thread rule: any thread.
 #pragma once
 
 #include <string>
@@ -12,12 +14,12 @@ namespace tandem {
 
 class DynamicLibrary {
  public:
-  // The first of `names` that loads: file names, which are looked for where the system's loader looks, or paths. NotFound with the
-  // loader's reason for each if none does.
+  // Loads the first of `names` that can be loaded. A name is a path, or a file name for the system
+  // loader's search path. NotFound if none loads, with the loader's reason for each.
   static absl::StatusOr<DynamicLibrary> Load(const std::vector<std::string>& names);
 
   const std::string& name() const { return name_; }
-  // Points `function` at the library's function of that name. NotFound if it has none.
+  // Points `function` at the library's function of that name. NotFound if the library has none.
   template <class Function>
   absl::Status Find(const char* function_name, Function*& function) const {
     absl::StatusOr<void*> address = Address(function_name);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned long long kMegabyte = 1'000'000;
 
-// Of addresses, which is what a limit is about.
+// Reads the address space in use, because limits apply to address space.
 unsigned long long MegabytesInUse() {
   char text[64] = {};
   const int file = open("/proc/self/statm", O_RDONLY);

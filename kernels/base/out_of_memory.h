@@ -1,15 +1,16 @@
-// The end of a process to which the system gives no memory: one line says how much was wanted, is in use and is allowed. Nothing can go on
-// from there, and a full machine is no fault of this code. Thread rule: any thread.
+// Ends the process when the system gives no more memory. One line says how much memory was wanted,
+// is in use and is allowed. The code cannot go on without the memory, and a full machine is no bug.
+// Thread rule: any thread.
 #pragma once
 
 #include <cstddef>
 
 namespace tandem {
 
-// The exit code of what may go well another time (trainer/cli/exit_code.h).
+// The exit code of a failure that may not happen the next time (trainer/cli/exit_code.h).
 inline constexpr int kExitTemporary = 75;
 
-// `wanted_bytes` is 0 where it is not known. Takes no memory itself.
+// `wanted_bytes` is 0 if unknown. Allocates no memory.
 [[noreturn]] void OutOfMemory(size_t wanted_bytes);
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
-// Sorts by 64-bit keys, one digit after the other from the lowest, as many as the largest key has: the ids of a batch, tens of
-// thousands, in a fraction of what comparisons take. Stable. Thread rule: a free function.
+// Stable LSD radix sort by 64-bit keys. Sorts the ids of a batch (tens of thousands) in a fraction
+// of the time of a comparison sort. The number of passes depends on the largest key.
+// Thread rule: a free function.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +10,7 @@
 
 namespace tandem {
 
-// key_of(value) is the key of one of `values`, whose order becomes that of their keys. `scratch` is room for as many.
+// Sorts `values` by key_of(value). `scratch` grows to the size of `values`.
 template <class T, class KeyOf>
 void RadixSort(std::vector<T>* values, std::vector<T>* scratch, const KeyOf& key_of) {
   constexpr int kDigitBits = 11;

@@ -1,5 +1,7 @@
-// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11).
-// A number is a pure function of (seed, operation, step, element): rank, microbatch, packing and thread never enter.
+// Philox4x32-10, the counter-based generator of Salmon et al., "Parallel Random Numbers: As Easy as
+// 1, 2, 3" (SC'11). A number is a pure function of (seed, operation, step, element). Rank,
+// microbatch, packing and thread never matter.
+// Thread rule: pure functions.
 #pragma once
 
 #include <array>
@@ -26,13 +28,13 @@ constexpr uint64_t StableHash(std::string_view name) {
   return Fmix64(hash);
 }
 
-// One stream of numbers: `seed` is the job's, `id` the operation's or parameter's.
+// One stream of random numbers: the job's `seed`, and the `id` of an operation or a parameter.
 struct RandomKey {
   uint64_t seed = 0;
   uint64_t id = 0;
 };
 
-// The key of one random stream, folded to Philox's 64 key bits.
+// Folds the key of a stream to Philox's 64 key bits.
 constexpr uint64_t FoldKey(RandomKey key) { return Fmix64(key.seed ^ Fmix64(key.id)); }
 
 using Philox4 = std::array<uint32_t, 4>;
@@ -59,33 +61,35 @@ inline uint32_t RandomBits(RandomKey key, uint64_t step, uint64_t element) {
   return PhiloxBlock(FoldKey(key), step, element / 4)[element % 4];
 }
 
-// What dropout draws for an element: a uniform integer below 65536. A block has eight: element e takes half e % 2, the lower
-// first, of word e % 8 / 2 of block e / 8.
+// The random number of dropout for one element: a uniform integer below 65536. A block holds eight:
+// element e takes half e % 2 (0 is the lower) of word e % 8 / 2 of block e / 8.
 inline uint32_t DropoutBits(RandomKey key, uint64_t step, uint64_t element) {
   const uint32_t word = PhiloxBlock(FoldKey(key), step, element / 8)[element % 8 / 2];
   return element % 2 == 0 ? word & 0xffff : word >> 16;
 }
 
-// An element is dropped iff its DropoutBits are below this: `probability` to the nearest 1 / 65536, and never 1.
+// Dropout drops an element if its DropoutBits are below the threshold: `probability` to the nearest
+// 1 / 65536, and never 1.
 constexpr uint32_t DropThreshold(double probability) {
   const auto nearest = static_cast<uint32_t>(probability * 65536 + 0.5);
   return nearest < 65535 ? nearest : 65535;
 }
 
-// What the others are multiplied by, so that the mean stays: 1 / the share that is kept.
+// The factor of the kept elements, 1 / (share of kept elements), which preserves the mean.
 constexpr double KeepScale(uint32_t threshold) { return 65536.0 / (65536 - threshold); }
 
-// Uniform in [0, n), unbiased enough for sampling ids: multiply-shift of 64 random bits, bias below n / 2^64.
+// Uniform in [0, n), by multiply-shift of 64 random bits. The bias is below n / 2^64, small enough
+// to sample ids.
 inline uint64_t RandomBelow(RandomKey key, uint64_t step, uint64_t element, uint64_t n) {
   const Philox4 w = PhiloxBlock(FoldKey(key), step, element);
   const uint64_t bits = (uint64_t{w[1]} << 32) | w[0];
   return static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * n) >> 64);
 }
 
-// Uniform in (0, 1), never an end point; 24 bits for an f32.
+// Uniform in (0, 1), never an end point; 24 random bits.
 constexpr float UnitFloat(uint32_t bits) { return (static_cast<float>(bits >> 8) + 0.5f) * (1.0f / 16777216.0f); }
 
-// Standard normal for one element (Box and Muller, 1958), in f64 and rounded by the caller.
+// One standard normal number (Box and Muller 1958), in f64; the caller rounds.
 inline double RandomNormal(RandomKey key, uint64_t step, uint64_t element) {
   const Philox4 w = PhiloxBlock(FoldKey(key), step, element);
   const double u = (static_cast<double>((uint64_t{w[1]} << 32) | w[0]) + 0.5) * 0x1p-64;

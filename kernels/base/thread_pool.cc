@@ -10,7 +10,7 @@ namespace {
 
 thread_local bool inside_task = false;
 
-// Longer than the gaps between the kernels of a step, shorter than anybody would notice on an idle machine.
+// Longer than the gaps between the kernels of a step, and too short to matter on an idle machine.
 constexpr std::chrono::microseconds kWatchTime{50};
 
 inline void Pause() {
@@ -75,9 +75,11 @@ void ThreadPool::ParallelFor(int64_t num_tasks, absl::FunctionRef<void(int64_t)>
     return;
   }
   Loop loop{num_tasks, task};
-  if (busy_.exchange(true, std::memory_order_acquire)) return RunTasks(loop);  // another caller has the threads
+  // Another caller uses the threads.
+  if (busy_.exchange(true, std::memory_order_acquire)) return RunTasks(loop);
   loop_ = &loop;
-  // Sequentially consistent with the sleepers' counts: either a sleeper sees the loop, or this sees the sleeper.
+  // Sequentially consistent with the counts of sleepers: either a sleeper sees the loop, or this
+  // thread sees the sleeper.
   state_.store(((state_.load(std::memory_order_relaxed) / kOneLoop + 1) * kOneLoop) | kOpen);
   if (sleeping_workers_.load() > 0) {
     absl::MutexLock lock(&mutex_);

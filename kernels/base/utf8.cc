@@ -14,8 +14,8 @@ struct SymbolRange {
   char32_t first, last;
 };
 
-// Blanks other than the space, symbols without width, and those that turn the direction of writing (Unicode 15: the
-// categories Zs, Zl, Zp and Cf as far as texts have them).
+// Blanks other than the space, symbols without width, and symbols that change the direction of
+// writing. From Unicode 15: the categories Zs, Zl, Zp and Cf, as far as they occur in texts.
 constexpr std::array<SymbolRange, 14> kUnseen = {{{0x7F, 0xA0},
                                                   {0xAD, 0xAD},
                                                   {0x600, 0x605},

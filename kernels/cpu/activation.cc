@@ -8,7 +8,8 @@ namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kMathCost = 2;  // of an exponential and a division, in additions that wait for memory
+// The cost of an exponential and a division, in additions that wait for memory.
+constexpr int64_t kMathCost = 2;
 
 // x Phi(x).
 struct Gelu {
@@ -23,7 +24,8 @@ struct Gelu {
   }
 };
 
-// GELU's approximation by tanh, x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), is x sigmoid(2 u).
+// GELU's approximation by tanh: x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), which
+// equals x sigmoid(2 u).
 struct GeluTanh {
   static constexpr double kLinear = 2 * 0.79788456080286535588, kCubic = 0.044715 * kLinear;
   template <class T>
@@ -75,7 +77,7 @@ void WithActivation(Activation activation, const Body& body) {
   }
 }
 
-// REQUIRES: wide [R, 2 F] beside narrow [R, F], apart in memory.
+// REQUIRES: wide [R, 2 F] and narrow [R, F] do not overlap.
 void CheckHalves(const ArrayView& wide, const ArrayView& narrow) {
   TANDEM_CHECK(wide.dtype == narrow.dtype) << NameOf(wide.dtype) << " and " << NameOf(narrow.dtype);
   TANDEM_CHECK(wide.is_dense() && narrow.is_dense()) << wide.strides << " and " << narrow.strides;

@@ -10,12 +10,13 @@
 #include "kernels/cpu/vector/parallel.h"
 #include "kernels/cuda/kernels.h"
 
-// Shapes, types and the cut into tasks, one per (sequence, head); the computation is in attention_walk.h.
+// Checks shapes and types, and splits attention into one task per (sequence, head).
+// attention/walk.h computes.
 namespace tandem::kernels {
 
 namespace {
 
-// Rows of a [T, H, D] view that has q's H and D.
+// The rows of a [T, H, D] view with q's H and D.
 template <class S>
 TokenRows<S> RowsOf(const ArrayView& view, const ArrayView& q) {
   const Shape& shape = view.shape;
@@ -37,7 +38,7 @@ AttentionProblem<S> ProblemOf(const ArrayView& q, const ArrayView& k, const Arra
   p.output = RowsOf<S>(output, q);
   p.num_heads = q.shape[1];
   p.depth = q.shape[2];
-  TANDEM_CHECK(scale > 0) << scale;  // the largest score stays the largest
+  TANDEM_CHECK(scale > 0) << scale;  // a positive scale keeps the order of scores
   p.scale = static_cast<Compute<S>>(scale);
   return p;
 }
@@ -70,7 +71,8 @@ AttentionProblem<S> ProblemOf(const AttentionArgs& args, const ArrayView& output
   return p;
 }
 
-// Calls body(TypeTag<Products>{}) with what multiplies: tiles where the processor has them and the storage is theirs.
+// Calls body(type_identity<Products>{}): TileProducts if the processor has tiles that take the
+// storage type, else VectorProducts.
 template <class S, class Body>
 void WithProducts(const AttentionProblem<S>& p, const Body& body) {
   if constexpr (std::is_same_v<S, BFloat16>) {
@@ -79,8 +81,9 @@ void WithProducts(const AttentionProblem<S>& p, const Body& body) {
   body(std::type_identity<VectorProducts<S>>{});
 }
 
-// Runs every head of every sequence that is not empty. Threads that work side by side have sequences of their own: heads of one lie side by
-// side in memory, and a line that one thread writes would be fetched by its neighbour's processor, which looks ahead.
+// Runs every head of every sequence that is not empty. Concurrent threads work on different
+// sequences. Heads of one sequence are neighbours in memory. So another core's hardware prefetcher
+// would fetch lines that this thread writes.
 template <class Products, class S>
 void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward, Stream& stream) {
   const int64_t num_tasks = num_sequences * p.num_heads, num_threads = stream.pool().num_threads();
@@ -100,9 +103,9 @@ void RunTasks(const AttentionProblem<S>& p, int64_t num_sequences, bool backward
   });
 }
 
-// The work of a pass, per pair of a query and a key in sight. Besides the products a pair needs vector instructions: an exponential
-// takes 13, or 11 where it is rounded to bf16 at once, its maximum and sum 2, the gradient of the score 3, a mask its random bits and 2 or,
-// where it masks twice, 3.
+// The work of a pass, per visible pair of query and key. Besides products, a pair takes vector
+// instructions: 13 for an exponential (11 if rounded to bf16), 2 for maximum and sum, 3 for the
+// gradient of the score. A mask takes its random bits and 2, or 3 if applied twice.
 struct PairWork {
   int products, instructions, mask_instructions;
 };
@@ -111,7 +114,8 @@ constexpr PairWork kForwardWork{2, 15, kDropoutBitsInstructions + 2}, kBackwardW
 
 double PairsOf(double length, bool causal) { return causal ? length * (length + 1) / 2 : length * length; }
 
-// Pairs in sight, of one head. On a device, where the lengths lie, as if all sequences were as long as the longest may be.
+// The visible pairs of one head. On a device, where the lengths lie, assumes that all sequences
+// have the maximum length.
 double NumPairs(const AttentionArgs& args, const Stream& stream) {
   if (stream.on_cuda()) {
     const double longest = static_cast<double>(std::max<int64_t>(1, args.max_length));

@@ -11,12 +11,14 @@ namespace tandem::kernels {
 
 namespace {
 
-constexpr int64_t kDropoutCost = 3;  // of ten rounds of Philox for eight elements, in additions that wait for memory
+// The cost of ten rounds of Philox for eight elements, in additions that wait for memory.
+constexpr int64_t kDropoutCost = 3;
 constexpr int64_t kBits = 64;        // elements per word of the mask
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// The word is four mask registers as it stands; g++ 12 makes them of shifts and comparisons of every element.
+// The 64-bit word is already four mask registers. g++ 12 would build the masks from shifts and
+// comparisons per element.
 __attribute__((target("avx512f"))) inline void KeepOrZeroAvx512(uint64_t kept, const float* from, float scale, float* to) {
   for (int64_t i = 0; i < kBits; i += kLanes) {
     const auto mask = static_cast<__mmask16>(kept >> i);
@@ -26,7 +28,7 @@ __attribute__((target("avx512f"))) inline void KeepOrZeroAvx512(uint64_t kept, c
 
 #endif
 
-// to[i] = from[i] * scale where bit i of `kept` is set, 0 elsewhere; i in [0, count).
+// to[i] = from[i] * scale if bit i of `kept` is set, else 0, for i in [0, count).
 template <InstructionSet kSet, class T>
 inline void KeepOrZero(uint64_t kept, int64_t count, const T* from, Compute<T> scale, T* to) {
 #ifdef TANDEM_VECTOR_COPIES

@@ -13,20 +13,21 @@ namespace tandem::kernels {
 
 namespace {
 
-// Positions of `index` sorted by value, ties in ascending position: a stable counting sort.
-// start[i] .. start[i + 1] - 1 are the places in `order` of value i.
+// Sorts positions of `index` by value, ties in ascending position: a stable counting sort. Value i
+// has the places start[i] .. start[i + 1] - 1 of `order`.
 void SortByIndex(const int64_t* index, int64_t count, int64_t num_values, int64_t* start, int64_t* order) {
   std::fill(start, start + num_values + 2, 0);
   for (int64_t r = 0; r < count; ++r) {
     TANDEM_CHECK(index[r] >= 0 && index[r] < num_values) << "index " << index[r] << " of row " << r << ", table " << num_values;
     ++start[index[r] + 2];
   }
-  // Shifted by one: while rows are placed, start[i + 1] is the next free place of value i, and ends as the start of i + 1.
+  // Shifted by one: while rows are placed, start[i + 1] is the next free place of value i. At the
+  // end it is the start of value i + 1.
   for (int64_t i = 1; i <= num_values; ++i) start[i + 1] += start[i];
   for (int64_t r = 0; r < count; ++r) order[start[index[r] + 1]++] = r;
 }
 
-// The rows order[0 .. count - 1] summed into `to`, in that order.
+// Sums the rows order[0 .. count - 1] into `to`, in this order.
 template <class T>
 inline void SumSegment(const T* rows, const int64_t* order, int64_t count, int64_t columns, bool accumulate, Compute<T>* to) {
   if (!accumulate) {
@@ -74,7 +75,7 @@ void ScatterAddRows(const ArrayView& output, const ArrayView& rows, const ArrayV
   int64_t* start = Scratch<int64_t>(ScratchSlot::CALLER, num_rows + 2 + count);
   int64_t* order = start + num_rows + 2;
   SortByIndex(index.as<int64_t>(), count, num_rows, start, order);
-  // The mean segment's cost, so that the cut depends on shapes alone.
+  // The mean segment's cost, so that the split depends on shapes alone.
   const int64_t row_cost = columns * (1 + count / std::max<int64_t>(1, num_rows));
   WithStorageType(rows.dtype, [&](auto zero) {
     using T = decltype(zero);

@@ -13,25 +13,30 @@
 #include "kernels/cpu/vector/vectorise.h"
 #include "kernels/cuda/kernels.h"
 
-// How one product becomes one-thread calls on dense operands; each cut is a function of (M, N, K, flags) alone:
-//  - a transposed, b not (weight gradients, K = tokens): blocks of rows of c and, if c is small, chains of K, each a partial
-//    product, added in order;
-//  - few rows: one call, for packing b would cost more than it saves, or slices of columns;
-//  - otherwise: b is packed once, then blocks of rows.
-// With AMX, f32 products wide and deep enough are computed in pieces of bf16 (split_matmul.h): few rows by columns, and else in these cuts.
-// Numbers of tokens differ from step to step, so a remainder is padded with zeros to a multiple of 16 rows or 64 of K: the set of
-// shapes stays small and their primitives are made once. Zeros change no bit of a sum.
+// Splits one product into one-thread calls on dense operands. Each split is a function of (M, N, K,
+// flags) alone:
+// - a transposed, b not (weight gradients, K = tokens): blocks of rows of c and, if c is small,
+// chains of K; each chain is a partial product, added in order;
+// - few rows: one call, because packing b would cost more than it saves, or slices of columns;
+// - otherwise: b is packed once, then blocks of rows.
+// With fast tiles (AMX), f32 products that are wide and deep enough run in pieces of bf16
+// (split_matmul.h): few rows by columns, otherwise by the splits above.
+// The number of tokens differs from step to step. Zeros pad a remainder to a multiple of 16 rows or
+// 64 of K. So the set of shapes stays small, and each shape's primitive is made once. Zeros change
+// no bit of a sum.
 namespace tandem::kernels {
 
 namespace {
 
 constexpr int64_t kDepthQuantum = 64, kDepthChunk = 512;
 constexpr int64_t kMinChain = 1024, kMaxChains = 8, kChainRows = 256;
-constexpr int64_t kMinSplitRows = 128;  // of a weight's gradient
-constexpr int64_t kMaxPartial = 1 << 19;  // elements of c for which chains are worth their partial products
+constexpr int64_t kMinSplitRows = 128;  // for weight gradients
+// The largest c, in elements, for which chains pay for their partial products.
+constexpr int64_t kMaxPartial = 1 << 19;
 constexpr int64_t kFewRows = 64, kManyColumns = 1024, kColumnBlock = 512;
-constexpr int64_t kMaxOneCall = 1 << 25;  // multiply-adds of few rows that one thread does best alone
-constexpr int64_t kTransposedRows = 128;  // copied by one task
+// With few rows, one thread is fastest up to this number of multiply-adds.
+constexpr int64_t kMaxOneCall = 1 << 25;
+constexpr int64_t kTransposedRows = 128;  // rows that one task transposes
 
 template <class T>
 struct Product {
@@ -39,8 +44,8 @@ struct Product {
   int64_t m, n, k;
   bool transpose_a, transpose_b;
   ProductTarget c;
-  int64_t depth;  // of a row of a that is not transposed: k, or more with zeros
-  bool split;     // into pieces (split_matmul.h)
+  int64_t depth;  // length of a row of an untransposed a: k, or more with zeros
+  bool split;     // multiply in pieces (split_matmul.h)
 
   StoredMatrix<T> stored_b() const { return {b, k, n, transpose_b ? k : n, transpose_b}; }
 };
@@ -52,12 +57,13 @@ void CutRows(const Product<T>& p, Stream& stream) {
   MultiplyRows(p.a, p.m, Pack(p.stored_b(), p.depth, layout, memory, stream), p.c, stream);
 }
 
-// Depths of a' b and the rows of c that one task computes.
+// The depths of a' b and the rows of c that one task computes.
 struct Chain {
   int64_t first_row, rows, begin, end;
 };
 
-// Depths [begin, begin + depth) of x [k, columns], which are dense as they stand; a remainder is copied and padded with zeros.
+// Depths [begin, begin + depth) of x [k, columns]: in place, but a remainder is copied and padded
+// with zeros.
 template <class T>
 const T* Depths(const T* x, int64_t columns, int64_t begin, int64_t depth, ScratchSlot slot) {
   const T* from = x + begin * columns;
@@ -69,7 +75,7 @@ const T* Depths(const T* x, int64_t columns, int64_t begin, int64_t depth, Scrat
   return copy;
 }
 
-// All rows in one call, which transposes a itself: the fastest in f32.
+// Multiplies all rows in one call, which transposes a itself: fastest for f32.
 template <class T>
 void MultiplyAsStored(const Product<T>& p, const Chain& chain, const ProductTarget& target) {
   const int64_t depth = chain.end - chain.begin;
@@ -80,7 +86,7 @@ void MultiplyAsStored(const Product<T>& p, const Chain& chain, const ProductTarg
                   a, b, target.bias, target.data);
 }
 
-// Some rows, with a transposed by us in chunks that stay in the second-level cache: the fastest in bf16.
+// Multiplies some rows; transposes a in chunks that stay in L2: fastest for bf16.
 template <class T>
 void MultiplyInChunks(const Product<T>& p, const Chain& chain, ProductTarget target) {
   for (int64_t d = chain.begin; d < chain.end; d += kDepthChunk) {
@@ -93,7 +99,7 @@ void MultiplyInChunks(const Product<T>& p, const Chain& chain, ProductTarget tar
   }
 }
 
-// Some rows, with both operands in pieces, which are made of a chunk's depths.
+// Multiplies some rows with both operands in pieces, made from one chunk of depths at a time.
 void MultiplyInPieces(const Product<float>& p, const Chain& chain, const ProductTarget& target) {
   BFloat16* a = Scratch<BFloat16>(ScratchSlot::TASK_A, SplitSize(chain.rows, kDepthChunk));
   for (int64_t d = chain.begin; d < chain.end; d += kDepthChunk) {
@@ -140,7 +146,7 @@ void CutDepth(const Product<T>& p, Stream& stream) {
   if (chains > 1) AddPartialProducts(partials, chains - 1, size, static_cast<float*>(p.c.data), stream);
 }
 
-// Columns [begin, begin + columns) of c [m, n] from the dense `from` [m, columns].
+// Stores the dense `from` [m, columns] to columns [begin, begin + columns) of c [m, n].
 void StoreColumns(const ProductTarget& c, int64_t m, int64_t n, int64_t begin, int64_t columns, const void* from) {
   const size_t element = SizeOf(c.dtype);
   if (!c.accumulate) {
@@ -177,7 +183,8 @@ void CutColumns(const Product<T>& p, Stream& stream) {
   });
 }
 
-// Few rows or many columns, with all of a in pieces and b's made where they are multiplied.
+// Multiplies few rows or many columns: makes the pieces of all of a first, and b's pieces at their
+// use.
 void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
   BFloat16* a = Scratch<BFloat16>(ScratchSlot::CALLER_B, SplitSize(p.m, p.k));
   const StoredMatrix<float> rows{p.a, p.k, p.m, p.transpose_a ? p.m : p.k, !p.transpose_a};
@@ -200,7 +207,7 @@ void CutColumnsInPieces(const Product<float>& p, Stream& stream) {
   });
 }
 
-// The same product with a's rows dense in scratch.
+// Returns the product with a's rows dense in scratch.
 template <class T>
 Product<T> WithRowsOfA(const Product<T>& p, Stream& stream) {
   Product<T> straight = p;
@@ -235,7 +242,8 @@ void Multiply(const Product<T>& p, Stream& stream) {
   return wide ? CutColumns(straight, stream) : CutRows(straight, stream);
 }
 
-// Whether the product is computed in pieces. Rows of a that are not transposed are not counted: their number must not show in their bits.
+// True if the product is computed in pieces. Ignores the number of rows of an untransposed a, which
+// must not change any bits.
 bool IsSplit(const GemmArgs& args) {
   const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
   return args.a.dtype == DType::F32 && UsesSplitProducts(n, k) && (!args.transpose_a || m >= kMinSplitRows);
@@ -247,7 +255,7 @@ void MultiplyArrays(const GemmArgs& args, const ProductTarget& c, Stream& stream
   Multiply<T>({args.a.as<T>(), args.b.as<T>(), m, n, k, args.transpose_a, args.transpose_b, c, k, IsSplit(args)}, stream);
 }
 
-// BF16 where the processor has no kernel for it: the same operands as f32, rounded at the end.
+// BF16 on a processor without bf16 kernels: converts the operands to f32 and rounds at the end.
 void MultiplyWidened(const GemmArgs& args, Stream& stream) {
   std::vector<float> a(args.a.num_elements()), b(args.b.num_elements()), c(args.c.num_elements());
   GemmArgs wide = args;
@@ -261,7 +269,7 @@ void MultiplyWidened(const GemmArgs& args, Stream& stream) {
   if (args.c.dtype == DType::BF16) Cast(args.c, wide.c, stream);
 }
 
-// K = 0: the bias and the old c alone.
+// K = 0: stores only the bias and the old c.
 void StoreEmptySums(const GemmArgs& args) {
   const int64_t n = args.c.shape[1];
   const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>();
@@ -275,7 +283,7 @@ void StoreEmptySums(const GemmArgs& args) {
   });
 }
 
-// The f64 reference: one loop nest, each sum in ascending k.
+// The f64 reference: one loop nest; each sum in ascending k.
 void MultiplyReference(const GemmArgs& args, Stream& stream) {
   const int64_t m = args.c.shape[0], n = args.c.shape[1], k = args.a.shape[args.transpose_a ? 0 : 1];
   const double *a = args.a.as<double>(), *b = args.b.as<double>();
@@ -321,7 +329,7 @@ KernelSpan SpanOf(const GemmArgs& args, Stream& stream) {
                     static_cast<double>(args.a.num_bytes() + args.b.num_bytes() + args.c.num_bytes()));
 }
 
-// oneDNN is given F32 biases alone.
+// oneDNN takes F32 biases only.
 void MultiplyWithWidenedBias(const GemmArgs& args, Stream& stream) {
   std::vector<float> bias(args.bias.num_elements());
   GemmArgs wide = args;

@@ -17,20 +17,22 @@
 #include "kernels/gemm.h"
 #include "kernels/loss.h"
 
-// Rows go in chunks. In a chunk, tasks of 128 rows make their logits, turn them into losses and gradients, and multiply these with
-// W' on the spot, before the next task's logits drive them out of the cache: of the second level up to 2,048 classes or so, of the
-// third beyond (128 rows of 8,192 classes are 4 MiB). Then the chunk's gradients and hidden states give their part of dW. Logits and
-// their gradients lie in blocks of 512 columns, [block][row][column], each of which is a dense operand. All cuts are functions of
-// the shape.
+// Rows are processed in chunks. A task of 128 rows computes logits and turns them into losses and
+// gradients. The task multiplies the gradients with W' at once, while they are in the cache: L2 up
+// to about 2,048 classes, L3 beyond (128 rows of 8,192 classes are 4 MiB). Then the chunk's
+// gradients and hidden states give the chunk's part of dW. Logits and gradients lie in blocks of
+// 512 columns, [block][row][column]; each block is a dense operand. All splits are functions of the
+// shape.
 namespace tandem::kernels {
 
 namespace {
 
 constexpr int64_t kTaskRows = 128, kBlockColumns = 512, kDepthChunk = 512, kDepthQuantum = 64;
 constexpr int64_t kMaxChunkRows = 1024, kMaxChunkBytes = 32 << 20;
-constexpr int64_t kPackedRows = 128;  // of hidden states transposed by one task
+constexpr int64_t kPackedRows = 128;  // rows of hidden states that one task transposes
 
-// The time that the threads of one loop spend in products and in the rest, told as two spans of the thread that runs the loop.
+// Measures the time that the threads of one loop spend in products and in the rest. Reports two
+// spans of the thread that runs the loop.
 class SharedSpan {
  public:
   SharedSpan(Tracer* tracer, const char* products, double flops, double bytes)
@@ -73,8 +75,9 @@ class SharedSpan {
   std::atomic<int64_t> product_ns_{0}, loss_ns_{0};
 };
 
-// Blocks of columns of rows: element (r, c) lies in block c / 512 at row r. Between blocks lies the room of one row: without it, the
-// parts of a row would lie a power of two apart, where they drive each other out of the cache.
+// Rows in blocks of columns: element (r, c) lies in block c / 512 at row r. A gap of one row
+// separates blocks. Without the gap, the parts of a row would lie a power of two apart and evict
+// each other.
 template <class T>
 struct Blocks {
   T* data;
@@ -87,8 +90,8 @@ struct Blocks {
   int64_t size() const { return count() * kBlockColumns * (rows + 1); }
 };
 
-// The loss of row r, whose logits become their gradient: exponentials in place, then scaled into `grad`, which may be empty or
-// `logits` itself.
+// Returns the loss of row r and turns its logits into their gradient: exponentials in place, then
+// scaled into `grad`. `grad` may be empty or `logits` itself.
 template <class T>
 inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, const Blocks<T>& grad, int64_t grad_row) {
   float max = -std::numeric_limits<float>::infinity();
@@ -105,7 +108,8 @@ inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, con
     const auto exponential = [=](int64_t i) { return x[i] = Exp2((x[i] - max) * static_cast<float>(kLog2E)); };
     int64_t i = 0;
     for (; i + kLanes <= n; i += kLanes) {
-      __builtin_prefetch(x + n + i, 1);  // the next row's, which its maximum will wait for
+      // Prefetches the next row, whose maximum would otherwise wait for memory.
+      __builtin_prefetch(x + n + i, 1);
 #pragma GCC ivdep
       for (int l = 0; l < kLanes; ++l) lane[l] += exponential(i + l);
     }
@@ -126,7 +130,7 @@ inline float LossRow(const Blocks<float>& logits, int64_t r, int64_t target, con
   return Log(sum) + (max - target_logit);
 }
 
-// Column sums of x [rows, columns] added to `sums`, rows in order.
+// Adds the column sums of x [rows, columns] to `sums`, rows in order.
 template <class T>
 void AddColumnSums(const T* x, int64_t rows, int64_t columns, float* sums) {
   Vectorised([=] {
@@ -168,10 +172,11 @@ class LinearCrossEntropyRun {
 
   int64_t num_blocks() const { return (classes_ + kBlockColumns - 1) / kBlockColumns; }
   int64_t width(int64_t block) const { return std::min(kBlockColumns, classes_ - block * kBlockColumns); }
-  // Of a chunk's logits.
+  // The gradients of a chunk's logits.
   Blocks<T> Grads() const { return {grads_, chunk_rows_, classes_}; }
 
-  // One scratch: W packed, W' packed, the gradients of a chunk's logits, a chunk's hidden states transposed.
+  // One scratch holds W packed, W' packed, the gradients of a chunk's logits, and a chunk's hidden
+  // states transposed.
   void TakeMemory() {
     forward_size_ = PackedSize<T>(dim_, kBlockColumns, layout_);
     backward_size_ = args_.grad_hidden.empty() ? 0 : PackedSize<T>(kBlockColumns, dim_, layout_);
@@ -230,7 +235,7 @@ class LinearCrossEntropyRun {
     }
   }
 
-  // The rows' pieces serve all blocks.
+  // Makes the rows' pieces once for all blocks.
   void LogitsOfPieces(int64_t first, int64_t rows, const Blocks<float>& logits, int64_t first_logits, const float* bias) const {
     BFloat16* pieces = Scratch<BFloat16>(ScratchSlot::LIBRARY, SplitSize(rows, dim_));
     SplitOperand(SplitSide::A, {args_.hidden.as<float>(), dim_, rows_, dim_, /*transposed=*/true}, first, rows, dim_, pieces);
@@ -266,7 +271,7 @@ class LinearCrossEntropyRun {
     });
   }
 
-  // dW += hidden' gradients and db += the gradients' column sums, over one chunk.
+  // dW += hidden' gradients, and db += the gradients' column sums, over one chunk.
   void WeightGradient(int64_t begin, int64_t rows) {
     const bool with_weight = !args_.grad_weight.empty();
     const double flops = with_weight ? 2.0 * static_cast<double>(rows * dim_ * classes_) : 0;
@@ -298,7 +303,7 @@ class LinearCrossEntropyRun {
     });
   }
 
-  // sums [dim, columns] = hidden' grad, with the hidden states' pieces.
+  // sums [dim, columns] = hidden' grad, with the hidden states in pieces.
   void MultiplyInPieces(const float* grad, int64_t rows, int64_t columns, float* sums) const {
     const BFloat16* pieces = reinterpret_cast<const BFloat16*>(hidden_columns_);
     for (int64_t d = 0; d < rows; d += kDepthChunk) {
@@ -308,7 +313,8 @@ class LinearCrossEntropyRun {
     }
   }
 
-  // The chunk's hidden states as [depth chunk][dim][depth], or in pieces of dim rows and a chunk's depths each.
+  // Transposes the chunk's hidden states to [depth chunk][dim][depth], or makes pieces of `dim`
+  // rows per depth chunk.
   void TransposeHidden(int64_t begin, int64_t rows) {
     const int64_t parts = (dim_ + kPackedRows - 1) / kPackedRows, chunks = (rows + kDepthChunk - 1) / kDepthChunk;
     stream_.pool().ParallelFor(parts * chunks, [&](int64_t task) {
@@ -327,7 +333,7 @@ class LinearCrossEntropyRun {
     });
   }
 
-  // sums [dim, columns of the block] to where they belong in grad_weight.
+  // Stores or adds sums [dim, columns of the block] to their place in grad_weight.
   void AddWeightGradient(const float* sums, int64_t block, bool accumulate) const {
     const int64_t columns = width(block), first = block * kBlockColumns;
     float* to = args_.grad_weight.as<float>();
@@ -361,11 +367,12 @@ class LinearCrossEntropyRun {
   const T* const hidden_;
   const bool with_gradients_;
   const int64_t chunk_rows_;
-  // Into pieces (split_matmul.h); of the weight's gradient, whose depths are rows, only if there are enough.
+  // Multiply in pieces (split_matmul.h). The weight's gradient, whose depths are rows, only if
+  // there are enough rows.
   const bool split_ = kF32 && UsesSplitProducts(classes_, dim_) && UsesSplitProducts(dim_, classes_);
   const bool weight_split_ = split_ && UsesSplitProducts(dim_, rows_);
   const PackedLayout layout_ = LayoutOf<T>(split_);
-  int64_t forward_size_ = 0, backward_size_ = 0;  // of a packed block
+  int64_t forward_size_ = 0, backward_size_ = 0;  // for one packed block
   T *memory_ = nullptr, *grads_ = nullptr, *hidden_columns_ = nullptr;
   std::vector<PackedMatrix<T>> forward_, backward_;
 };
@@ -391,7 +398,7 @@ void LinearCrossEntropyReference(const LinearCrossEntropyArgs& args, Stream& str
   }
 }
 
-// BF16 where the processor has no product for it.
+// BF16 on a processor without a bf16 product.
 void LinearCrossEntropyWidened(const LinearCrossEntropyArgs& args, Stream& stream) {
   std::vector<float> hidden(args.hidden.num_elements()), weight(args.weight.num_elements()), grad;
   LinearCrossEntropyArgs wide = args;
@@ -443,7 +450,7 @@ void LinearCrossEntropy(const LinearCrossEntropyArgs& args, Stream& stream) {
   if (stream.on_cuda()) return cuda::LinearCrossEntropy(args, stream);
   CheckTargets(args);
   if (args.hidden.dtype == DType::F64) return LinearCrossEntropyReference(args, stream);
-  if (args.hidden.shape[0] == 0) {  // sums of nothing
+  if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
     for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
       if (!sum.empty()) Fill(sum, 0, stream);
     }

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kExpCost = 2;  // per element, in additions that wait for memory
 
-// exps[i] = exp(x[i] - max), as 2^((x[i] - max) log2 e), and their sum in the order of LaneSum.
+// exps[i] = exp(x[i] - max), computed as 2^((x[i] - max) log2 e). Returns their sum, in LaneSum's
+// order.
 template <class T>
 inline Compute<T> ExpAndSum(int64_t n, const T* x, Compute<T> max, Compute<T>* exps) {
   using C = Compute<T>;
@@ -33,7 +34,7 @@ inline Compute<T> ExpAndSum(int64_t n, const T* x, Compute<T> max, Compute<T>* e
   return FoldSum(lane);
 }
 
-// The row's loss. `exps` [n] is working memory; `grad` may be x, or null.
+// Returns the row's loss. `exps` [n] is working memory. `grad` may be x, or null.
 template <class T>
 inline Compute<T> CrossEntropyRow(int64_t n, const T* x, int64_t target, T* grad, Compute<T>* exps) {
   using C = Compute<T>;
@@ -102,7 +103,8 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
       Vectorised([=] {
 #pragma GCC ivdep
         for (int64_t i = begin; i < end; ++i) {
-          // max(x, 0) - x label + log(1 + exp(-|x|)): both logarithms of the sigmoid, without overflow.
+          // max(x, 0) - x label + log(1 + exp(-|x|)) combines both logarithms of the sigmoid
+          // without overflow.
           const T v = x[i], y = label[i], positive = v > T(0) ? v : T(0);
           const T e = Exp2(Abs(v) * T(-kLog2E));
           loss[i] = (positive - v * y) + Log1p(e);

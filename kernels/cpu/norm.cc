@@ -17,15 +17,16 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/elementwise.h"
 
-// Rows go through in groups of kLanes that stay in the first cache: a pass over the group per statistic, with the sixteen rows'
-// sums folded together, and a pass that writes. So memory is read once and written once; the rows of a later group are fetched
-// meanwhile.
+// Rows are processed in groups of up to kLanes that stay in L1. Each statistic takes one pass over
+// the group and folds the sums of its rows together; a last pass writes. So memory is read once and
+// written once, and meanwhile rows of a later group are prefetched.
 namespace tandem::kernels {
 
 namespace {
 
-// Layer norm and RMS norm are one computation: the second takes the mean as 0 and has no beta. x and its gradient are stored as S,
-// the output and its gradient as O. `mean` is null for RMS norm; gamma and beta never are.
+// Layer norm and RMS norm are one computation: RMS norm takes the mean as 0 and has no beta. x and
+// its gradient are stored as S, the output and its gradient as O. `mean` is null for RMS norm;
+// gamma and beta are never null.
 template <class S, class O>
 struct NormArrays {
   using T = Compute<S>;
@@ -45,7 +46,7 @@ T* Required(const ArrayView& view, int64_t count) {
   return view.as<T>();
 }
 
-// The view's elements, or `count` times `absent` in scratch of the caller.
+// The view's elements, or `room` filled with `count` times `absent` if the view is empty.
 template <class T>
 const T* Affine(const ArrayView& view, int64_t count, T absent, T* room) {
   if (!view.empty()) return Required<T>(view, count);
@@ -53,11 +54,12 @@ const T* Affine(const ArrayView& view, int64_t count, T absent, T* room) {
   return room;
 }
 
-// Rows of a group: what a group reads and writes, and what the next one reads, fit in the first cache.
+// Rows of a group. The memory that a group reads and writes, and that the next group reads, fits in
+// L1.
 constexpr int64_t kGroupElements = 2048;
 int64_t GroupRows(int64_t columns) { return std::clamp<int64_t>(kGroupElements / std::max<int64_t>(1, columns), 1, kLanes); }
 
-// The lane sums of kLanes rows (lanes.h), to be folded side by side. Rows from `rows` on are 0.
+// The lane sums of kLanes rows (lanes.h), folded side by side. Rows from `rows` on are 0.
 template <class T>
 struct GroupSums {
   alignas(64) T lanes[kTileElements];
@@ -68,7 +70,7 @@ struct GroupSums {
   }
 };
 
-// totals[r] = the sum over i in [0, n) of term(r, i), for r in [0, rows); 0 for the other lanes.
+// totals[r] = sum of term(r, i) over i in [0, n), for r in [0, rows); 0 for the other lanes.
 template <class T, class Term, class Touch>
 inline void RowSums(int64_t rows, int64_t n, const Term& term, T* totals, const Touch& touch) {
   GroupSums<T> sums(rows);
@@ -127,7 +129,8 @@ void Forward(const NormArrays<S, O>& a, double epsilon, Stream& stream) {
   });
 }
 
-// One row of the first pass of BackwardGroup: adds grad h and grad to the columns' sums, and leaves the lane sums of g and g h.
+// One row of BackwardGroup's first pass: adds grad h and grad to the column sums, and returns the
+// lane sums of g and g h.
 template <class S, class T>
 inline void AddGradientRow(const S* x, const T* grad, const T* gamma, int64_t n, T mean, T inverse, T* __restrict__ partial,
                            T* __restrict__ sum_g, T* __restrict__ sum_gh) {
@@ -151,8 +154,10 @@ inline void AddGradientRow(const S* x, const T* grad, const T* gamma, int64_t n,
   for (int l = 0; i + l < n; ++l) add(i + l, sum_g[l], sum_gh[l]);
 }
 
-// With h = (x - mean) inverse and g = grad_output gamma: grad_input = inverse (g - mean(g) - h mean(g h)), the middle term for
-// layer norm only. `partial` [2 columns] collects the rows' grad_output h and grad_output. `room`: the group's grad_output as T.
+// With h = (x - mean) inverse and g = grad_output gamma:
+// grad_input = inverse (g - mean(g) - h mean(g h)). RMS norm omits the middle term.
+// `partial` [2 columns] collects the rows' grad_output h and grad_output. `room` holds the group's
+// grad_output as T.
 template <class S, class O, class T = Compute<S>>
 inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows, T* room, T* partial) {
   const int64_t n = a.columns;
@@ -161,7 +166,7 @@ inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows
   if constexpr (std::is_same_v<O, T>) {
     grad = a.grad_output + first * n;
   } else {
-    // Widths do not mix well in one loop.
+    // Converts first, because mixing widths in one loop is slow.
     for (int64_t i = 0; i < rows * n; ++i) room[i] = Load(a.grad_output[first * n + i]);
     grad = room;
   }
@@ -192,7 +197,7 @@ inline void BackwardGroup(const NormArrays<S, O>& a, int64_t first, int64_t rows
   }
 }
 
-// grad_gamma and grad_beta are null where they are not wanted. `partials` has room for BackwardRoom() elements.
+// grad_gamma and grad_beta are null if not wanted. `partials` has room for BackwardRoom() elements.
 template <class S, class O>
 int64_t BackwardRoom(const NormArrays<S, O>& a) {
   const int64_t group = std::is_same_v<O, Compute<S>> ? 0 : kLanes;
@@ -212,7 +217,7 @@ void Backward(const NormArrays<S, O>& a, T* partials, T* grad_gamma, T* grad_bet
   if (grad_beta != nullptr) AddPartials(num_blocks, columns, partials, a.columns, a.columns, grad_beta, false);
 }
 
-// Calls body(S{}, O{}) with the storage types of x and of the output or its gradient.
+// Calls body(S{}, O{}) with the storage types of x and of the output (or its gradient).
 template <class Body>
 void WithNormTypes(DType x, DType output, const Body& body) {
   if (x == DType::F32 && output == DType::BF16) return body(float{}, BFloat16{});
@@ -290,7 +295,8 @@ void CheckResidual(const ResidualBackward& residual, const ArrayView& x, const A
   CheckDropout(residual.dropout, x);
 }
 
-// Of one kernel on a device. On a CPU these passes have spans of their own.
+// The residual's bytes of one fused kernel on a device. On a CPU these passes have spans of their
+// own.
 double BytesOf(const ResidualForward& residual, const Stream& stream) {
   return stream.on_cuda() ? static_cast<double>(residual.y.num_bytes() + residual.sum.num_bytes()) : 0;
 }
@@ -298,7 +304,7 @@ double BytesOf(const ResidualBackward& residual, const Stream& stream) {
   return stream.on_cuda() ? static_cast<double>(residual.grad_sum.num_bytes() + residual.grad_y.num_bytes()) : 0;
 }
 
-// What is normalised.
+// Returns the array to normalise: x, or the residual's sum, which this function forms.
 ArrayView FormSum(const ArrayView& x, const ResidualForward& residual, Stream& stream) {
   const auto& [y, sum, dropout] = residual;
   if (y.empty()) return x;

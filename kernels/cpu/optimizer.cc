@@ -10,7 +10,8 @@ namespace tandem::kernels {
 
 namespace {
 
-// weight[i] = updated(i) for all i, and its bf16 copy. `read`: the other arrays that updated(i) reads at i.
+// weight[i] = updated(i) for all i, and the bf16 copy. `read` are the other arrays that updated(i)
+// reads at i.
 template <class T, class Updated, class... Read>
 void Write(T* weight, BFloat16* shadow, int64_t n, const Updated& updated, const Read*... read) {
   Vectorised([=] {

@@ -1,7 +1,9 @@
-// What a step of an optimizer makes of one number and its state (kernels/optimizer.h has the formulas), for flat runs of dense parameters
-// and for rows of a parameter server: one source, so the same bits. `g` is the gradient, already scaled.
-// Only +, -, *, / and square roots of one element: each is exact to the last bit in every instruction set, so an element's new value
-// does not depend on where in a run it stands. Inline bodies for Vectorised().
+// One optimizer step of one weight and its state (formulas: kernels/optimizer.h). Dense parameters
+// and rows of a parameter server share this source, so their bits are the same. `g` is the
+// gradient, already scaled. Rules use only +, -, *, / and square roots of one element, which every
+// instruction set rounds correctly. So an element's new value does not depend on its place in a
+// run. Inline bodies for Vectorised().
+// Thread rule: a value.
 #pragma once
 
 #include <cmath>
@@ -39,7 +41,7 @@ class AdagradRule {
   T rate_, epsilon_;
 };
 
-// What Adam and AMSGrad multiply by and add.
+// The constants of Adam and AMSGrad.
 template <class T>
 struct AdamFactors {
   // REQUIRES: args.step >= 1.
@@ -52,7 +54,7 @@ struct AdamFactors {
         epsilon(static_cast<T>(args.epsilon)) {
     TANDEM_CHECK_GE(args.step, uint64_t{1});
   }
-  // The new moments.
+  // The new first and second moments.
   T First(T m, T g) const { return b1 * m + c1 * g; }
   T Second(T v, T g) const { return b2 * v + c2 * (g * g); }
   T Weight(T w, T first, T second) const { return w * decay - rate * first / (Sqrt(second * correction) + epsilon); }
@@ -95,7 +97,7 @@ class AmsgradRule {
 template <class T>
 class MomentumRule {
  public:
-  // With Nesterov the step looks ahead: momentum times the new m, plus g once more; else m alone.
+  // With Nesterov the step is momentum * (new m) + g; without, the new m.
   explicit MomentumRule(const MomentumArgs& args)
       : rate_(static_cast<T>(args.learning_rate)),
         momentum_(static_cast<T>(args.momentum)),

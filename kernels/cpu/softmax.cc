@@ -13,7 +13,8 @@ namespace {
 
 constexpr int64_t kSoftmaxCost = 10;  // per element, in additions
 
-// e[i] = exp(x[i] - max), and their sum; e may be x. Minus infinity in x gives 0. REQUIRES: n >= 1 and a finite element.
+// e[i] = exp(x[i] - max), and returns their sum. e may be x. Minus infinity in x gives 0.
+// REQUIRES: n >= 1 and a finite element.
 template <class T>
 inline T ExpRow(int64_t n, const T* x, T* e) {
   const T max = LaneMax(n, x);

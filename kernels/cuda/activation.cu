@@ -5,8 +5,8 @@ namespace tandem::kernels::cuda {
 
 namespace {
 
-// 0 and 1 at the ends of the range, absolute error below 2e-7. The fast division gives 0 for a denominator above 2^126, as it
-// should.
+// Exactly 0 and 1 at the ends of the range; absolute error below 2e-7. The fast division correctly
+// gives 0 for a denominator above 2^126.
 __device__ inline float Sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
 // x Phi(x), and Phi(x) + x phi(x).
@@ -16,9 +16,11 @@ struct Gelu {
   static __device__ float Derivative(float x) { return fmaf(x, 0.39894228f * expf(-0.5f * x * x), Below(x)); }
 };
 
-// GELU's approximation by tanh, x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), is x sigmoid(2 u).
+// GELU's approximation by tanh: x / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (x + 0.044715 x^3), which
+// equals x sigmoid(2 u).
 struct GeluTanh {
-  static constexpr float kLinear = 1.5957691216f, kCubic = 0.0713548162f;  // 2 sqrt(2 / pi), and 0.044715 times that
+  // 2 sqrt(2 / pi), and 0.044715 times that
+  static constexpr float kLinear = 1.5957691216f, kCubic = 0.0713548162f;
   static __device__ float Gate(float x) { return Sigmoid(x * fmaf(kCubic, x * x, kLinear)); }
   static __device__ float Value(float x) { return x * Gate(x); }
   static __device__ float Derivative(float x) {
@@ -50,11 +52,11 @@ struct Backward {
   __device__ float operator()(float grad, float x) const { return grad * Function::Derivative(x); }
 };
 
-// A half of rows of 2 `columns` elements, beside an output of `columns`.
+// One half of rows of 2 `columns` elements, next to an output of `columns`.
 template <class T>
 struct HalfRows {
   static constexpr int kWidth = kPackOf<T>;
-  const T* data;  // of the half in the first row
+  const T* data;  // the half of the first row
   int64_t columns;
 
   bool TakesWidth(int) const { return TakesPacks<T>(data, columns); }
@@ -69,7 +71,8 @@ struct SwiGlu {
   __device__ float operator()(float gate, float up) const { return Silu::Value(gate) * up; }
 };
 
-// kWidth columns of a row and both their gradients, all at places that packs of so many elements take.
+// Computes kWidth columns of a row and both their gradients, at places that allow packs of kWidth
+// elements.
 template <class T, int kWidth>
 __global__ void SwiGluBackwardKernel(int64_t count, int64_t columns, const T* grad_output, const T* x, T* grad_input) {
   const int64_t i = (int64_t{blockIdx.x} * kMapThreads + threadIdx.x) * kWidth;

@@ -13,9 +13,9 @@ namespace tandem::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 1 << 20;  // each then takes several rounds
+constexpr int64_t kMaxBlocks = 1 << 20;  // with more packs, blocks take several rounds
 
-// `count` packs of kCount elements.
+// Adds `count` packs of kCount elements.
 template <class T, int kCount>
 __global__ void AddToKernel(T* sum, const T* x, int64_t count) {
   using kernels::cuda::Pack;
@@ -29,7 +29,7 @@ __global__ void AddToKernel(T* sum, const T* x, int64_t count) {
   }
 }
 
-// What one call adds up, and where.
+// The operands of one call.
 struct Sum {
   void* to;
   const void* from;
@@ -67,7 +67,7 @@ absl::Status AddTo(DType dtype, void* sum, const void* x, int64_t count, int dev
   switch (dtype) {
     case DType::F32: return AddAll<float>(all);
     case DType::F64: return AddAll<double>(all);
-    // Summed unsigned, the same bits: overflow wraps and is defined.
+    // Sums unsigned: the bits are the same, and overflow is defined to wrap.
     case DType::I64:
     case DType::U64: return AddAll<uint64_t>(all);
     case DType::U8: return AddAll<uint8_t>(all);

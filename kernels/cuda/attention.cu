@@ -1,21 +1,22 @@
 #include "kernels/cuda/attention/problem.cuh"
 
-// The device's side of kernels/attention.h: arguments, the choice between tensor cores and f32 arithmetic, and what a backward pass
-// sums along rows beforehand.
+// The device side of kernels/attention.h: arguments, the choice between tensor cores and f32
+// arithmetic, and the row sums that a backward pass needs first.
 namespace tandem::kernels::cuda {
 
 namespace {
 
 constexpr int kMaxDepth = 128, kStatisticsThreads = 256;
 
-// statistics[head, token] of rows [token, head]. `lanes` neighbours, a power of two, share a row.
+// Computes statistics[head, token] of rows [token, head]. `lanes` neighbouring lanes, a power of
+// two, share a row.
 template <class S, int kCount>
 __global__ void RowStatisticsKernel(TokenRows<const S> output, TokenRows<const S> grad_output, const float* log_sum_exp,
                                     int64_t num_tokens, int num_heads, int depth, int lanes, RowStatistics* statistics) {
   const int lane = static_cast<int>(threadIdx.x) % lanes, rows_per_block = kStatisticsThreads / lanes;
   const int64_t num_rows = num_tokens * num_heads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * rows_per_block + static_cast<int>(threadIdx.x) / lanes;
-  // All lanes of a warp take as many turns.
+  // All lanes of a warp take the same number of turns.
   for (int64_t block_row = first - first % rows_per_block; block_row < num_rows;
        block_row += static_cast<int64_t>(gridDim.x) * rows_per_block) {
     const int64_t row = block_row + first % rows_per_block, token = row / num_heads;
@@ -49,7 +50,7 @@ TokenRows<S> RowsOf(const ArrayView& view) {
   return {view.as<std::remove_const_t<S>>(), view.shape[0] <= 1 ? view.shape[1] * view.shape[2] : view.strides[0]};
 }
 
-// The [T, H, D] arrays that kernels read and write are as q is.
+// CHECKs that the [T, H, D] arrays of the kernels match q.
 void CheckRows(const ArrayView& q, std::initializer_list<const ArrayView*> views) {
   for (const ArrayView* view : views) {
     const Shape &shape = view->shape, &strides = view->strides;
@@ -70,7 +71,7 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, 
   TANDEM_CHECK_EQ(log_sum_exp.num_elements(), shape[0] * shape[1]);
   TANDEM_CHECK(log_sum_exp.is_dense() && args.offsets.is_dense() && args.row_index.is_dense())
       << log_sum_exp.strides << ", " << args.offsets.strides << ", " << args.row_index.strides;
-  TANDEM_CHECK(args.scale > 0) << args.scale;  // the largest score stays the largest
+  TANDEM_CHECK(args.scale > 0) << args.scale;  // a positive scale keeps the order of scores
   TANDEM_CHECK(args.dropout >= 0 && args.dropout < 1) << args.dropout;
   TANDEM_CHECK(args.dropout == 0 || args.max_length > 0) << args.max_length;
   const uint32_t threshold = DropThreshold(args.dropout);
@@ -81,7 +82,7 @@ AttentionShape ShapeOf(const AttentionArgs& args, const ArrayView& log_sum_exp, 
           static_cast<int>(shape[2]), args.causal, scale, scale * static_cast<float>(kLog2E), mask};
 }
 
-// Whether every row of every head begins at 16 bytes and is whole packs of them.
+// True if every row of every head is aligned to 16 bytes and is whole packs of 16 bytes.
 template <class S>
 bool AllTakePacks(const AttentionShape& shape, std::initializer_list<const ArrayView*> views) {
   bool all = shape.depth % kPackOf<S> == 0;

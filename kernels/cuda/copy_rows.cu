@@ -6,9 +6,9 @@ namespace tandem::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kMaxBlocks = 1 << 20;  // each then takes several rounds
+constexpr int64_t kMaxBlocks = 1 << 20;  // with more rows, blocks take several rounds
 
-// Words of two matrices of `width` words a row, whose rows lie `to_row` and `from_row` words apart.
+// Copies `width` words per row between matrices whose rows lie `to_row` and `from_row` words apart.
 template <class Word>
 __global__ void CopyRowsKernel(Word* to, int64_t to_row, const Word* from, int64_t from_row, int64_t rows, int64_t width) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -27,7 +27,7 @@ void CopyWords(const ArrayView& output, const ArrayView& input, Stream& stream) 
          output.strides[0] * element / word, static_cast<const Word*>(input.data), input.strides[0] * element / word, rows, width);
 }
 
-// Whether rows and their starts are whole words.
+// True if rows and their starts are whole words.
 bool Takes(const ArrayView& view, size_t word) {
   const size_t element = SizeOf(view.dtype), width = static_cast<size_t>(view.shape[1]) * element;
   return reinterpret_cast<uintptr_t>(view.data) % word == 0 && width % word == 0 &&

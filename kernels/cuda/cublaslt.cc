@@ -13,13 +13,16 @@ namespace tandem::kernels::cuda {
 
 namespace {
 
-// The arithmetic of all products: f32 sums, and f32 operands as they are. TF32 would be CUBLAS_COMPUTE_32F_FAST_TF32, here.
+// The arithmetic of all products: f32 sums and unrounded f32 operands. TF32 would be
+// CUBLAS_COMPUTE_32F_FAST_TF32 here.
 constexpr cublasComputeType_t kComputeType = CUBLAS_COMPUTE_32F;
 constexpr cudaDataType_t kScaleType = CUDA_R_32F;
-// Parts of a sum are kept in f32 and added in a step of their own: not in place in the result, nor rounded to its type.
+// Keeps parts of a sum in f32 and adds them in a separate step: neither in place in the result nor
+// rounded to its type.
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-constexpr uint64_t kWorkspaceBytes = 32 << 20;  // what Hopper's algorithms may want
-// Numbers of tokens differ from step to step. A choice that was forgotten is made again, and is the same.
+constexpr uint64_t kWorkspaceBytes = 32 << 20;  // enough for Hopper's algorithms
+// Limits the cache, because numbers of tokens differ from step to step. A choice made again is the
+// same.
 constexpr size_t kMaxAlgorithms = 1 << 14;
 
 cudaDataType_t TypeOf(DType dtype) {
@@ -35,13 +38,13 @@ absl::Status StatusOf(const CublasLtCalls& calls, const char* function, cublasSt
   return absl::Status(code, absl::StrCat(function, ": ", calls.get_status_name(status)));
 }
 
-// Biases and GELU's arguments have the type of the result, which is the default.
+// Bias and GELU argument have the result's type, the library's default.
 cublasLtEpilogue_t EpilogueOf(const GemmPlan& plan) {
   if (plan.before_gelu == nullptr) return plan.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
   return plan.bias == nullptr ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
-// What a library's function made, destroyed by another of its functions.
+// An object that one function of the library made and another destroys.
 template <class T>
 using Owned = std::unique_ptr<T, cublasStatus_t (*)(T*)>;
 
@@ -65,7 +68,7 @@ absl::StatusOr<CublasLtCalls> LoadCublasLt() {
   RETURN_IF_ERROR(library.Find("cublasLtMatmulPreferenceCreate", calls.create_preference));
   RETURN_IF_ERROR(library.Find("cublasLtMatmulPreferenceSetAttribute", calls.set_preference));
   RETURN_IF_ERROR(library.Find("cublasLtMatmulPreferenceDestroy", calls.destroy_preference));
-  // Numbers of attributes and sizes of descriptors are the header's.
+  // The header's attribute numbers and descriptor sizes hold for its major version only.
   const size_t version = calls.get_version();
   if (version / 10000 != CUBLAS_VER_MAJOR) {
     return absl::NotFoundError(
@@ -82,7 +85,8 @@ ProductKind::ProductKind(const GemmPlan& plan)
       transpose_first(plan.transpose_first), transpose_second(plan.transpose_second), bias(plan.bias != nullptr),
       gelu(plan.before_gelu != nullptr) {}
 
-// What a product is to the library. Made for each call: a few small allocations, beside the cost of a launch.
+// The library's description of a product. Made for each call: a few small allocations, small next
+// to a launch.
 class CublasLt::Descriptors {
  public:
   static absl::StatusOr<Descriptors> Of(const CublasLtCalls& calls, const GemmPlan& plan) {
@@ -94,7 +98,8 @@ class CublasLt::Descriptors {
     RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<int32_t>(plan.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N)));
     RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(EpilogueOf(plan))));
     if (plan.before_gelu != nullptr) RETURN_IF_ERROR(made.Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, plan.result.leading));
-    // The choice of an algorithm looks at the alignment of these addresses and at nothing else: all of them shall look alike.
+    // The choice of an algorithm looks only at the alignment of these addresses. Pass one aligned
+    // address for all, so that all look alike.
     void* const aligned = reinterpret_cast<void*>(uintptr_t{16});
     RETURN_IF_ERROR(made.SetPlaces(plan.bias == nullptr ? nullptr : aligned, plan.before_gelu == nullptr ? nullptr : aligned));
     RETURN_IF_ERROR(made.Describe(plan.first, made.first_));
@@ -103,7 +108,8 @@ class CublasLt::Descriptors {
     return made;
   }
 
-  // Where the bias is, and where the arguments of GELU go. REQUIRES: null as in the plan.
+  // Sets the addresses of the bias and of GELU's arguments.
+  // REQUIRES: null exactly if null in the plan.
   absl::Status SetPlaces(const void* bias, void* before_gelu) {
     if (bias != nullptr) RETURN_IF_ERROR(Set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias));
     return before_gelu == nullptr ? absl::OkStatus() : Set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, before_gelu);
@@ -121,7 +127,7 @@ class CublasLt::Descriptors {
       : calls_(&calls), operation_(nullptr, calls.destroy_operation), first_(nullptr, calls.destroy_layout),
         second_(nullptr, calls.destroy_layout), result_(nullptr, calls.destroy_layout) {}
 
-  // T is the attribute's type in cublasLt.h, whose size is checked.
+  // T is the attribute's type in cublasLt.h; the library checks its size.
   template <class T>
   absl::Status Set(cublasLtMatmulDescAttributes_t attribute, T value) {
     return StatusOf(*calls_, "cublasLtMatmulDescSetAttribute",
@@ -149,7 +155,7 @@ absl::StatusOr<CublasLt*> CublasLt::Of(int device) {
   std::unique_ptr<CublasLt>& instance = (*instances)[device];
   if (instance == nullptr) {
     ASSIGN_OR_RETURN(const CublasLtCalls calls, LoadCublasLt());
-    const tandem::cuda::DeviceGuard guard(device);  // a handle belongs to the device on which it is made
+    const tandem::cuda::DeviceGuard guard(device);  // a handle belongs to the current device
     RETURN_IF_ERROR(tandem::cuda::CudaStatus(guard.error(), "choosing CUDA device ", device));
     cublasLtHandle_t handle = nullptr;
     RETURN_IF_ERROR(StatusOf(calls, "cublasLtCreate", calls.create(&handle)));
@@ -218,7 +224,7 @@ absl::StatusOr<void*> CublasLt::WorkspaceOf(void* queue) {
   if (workspace == nullptr) {
     std::shared_ptr<Buffer> memory = Buffer::Allocate(kWorkspaceBytes, {DeviceKind::CUDA, device_});
     if (memory->missing()) return absl::ResourceExhaustedError("the device has no memory for cuBLASLt's workspace");
-    // Kernels of another queue may still use what its owner gave back (block_cache.h).
+    // Kernels of another queue may still use memory that its owner has returned (block_cache.h).
     RETURN_IF_ERROR(tandem::cuda::CudaStatus(cudaDeviceSynchronize(), "earlier work on CUDA device ", device_));
     workspace = std::move(memory);
   }

@@ -1,6 +1,7 @@
-// cuBLASLt on one device: the library is loaded when a product is first asked for, and each product's algorithm is chosen once,
-// by its shapes and types alone, so that equal products have equal bits. No sums by algorithms whose order is not fixed, none
-// rounded to bf16 on the way, no TF32. Thread rule: any thread; one at a time for a queue.
+// cuBLASLt on one device. The library is loaded at the first product. Each product's algorithm is
+// chosen once, by shapes and types alone, so equal products have equal bits. Excludes algorithms
+// that sum in no fixed order, round to bf16 on the way, or use TF32.
+// Thread rule: any thread; one thread at a time per queue.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 
 namespace tandem::kernels::cuda {
 
-// The library's functions that are used here.
+// The functions of the library that this file calls.
 struct CublasLtCalls {
   decltype(&cublasLtGetVersion) get_version;
   decltype(&cublasLtGetStatusName) get_status_name;
@@ -35,10 +36,10 @@ struct CublasLtCalls {
   decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference;
   decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
 };
-// NotFound where the library is not installed or is of another major version.
+// NotFound if the library is not installed or has another major version.
 absl::StatusOr<CublasLtCalls> LoadCublasLt();
 
-// All that the choice of an algorithm depends on.
+// Everything that the choice of an algorithm depends on.
 struct ProductKind {
   int64_t rows, columns, depth;
   int64_t first_leading, second_leading, result_leading;
@@ -58,10 +59,12 @@ struct ProductKind {
 
 class CublasLt {
  public:
-  // The device's, made by the first call. It lives as long as the process: at its end the driver is gone before statics are.
+  // The instance of the device, made by the first call. Never destroyed, because at the process's
+  // end the driver is gone before statics are.
   static absl::StatusOr<CublasLt*> Of(int device);
 
-  // Submits the product. Unimplemented: there is no algorithm for it, nor will there be. REQUIRES: no extent is 0.
+  // Submits the product. Unimplemented: no algorithm exists for it, now or later.
+  // REQUIRES: no dim is 0.
   absl::Status Multiply(const GemmPlan& plan, void* queue);
 
  private:
@@ -81,7 +84,7 @@ class CublasLt {
   const cublasLtHandle_t handle_;
   absl::Mutex mutex_;
   absl::flat_hash_map<ProductKind, absl::StatusOr<Algorithm>> algorithms_ ABSL_GUARDED_BY(mutex_);
-  std::map<void*, std::shared_ptr<Buffer>> workspaces_ ABSL_GUARDED_BY(mutex_);  // of queues
+  std::map<void*, std::shared_ptr<Buffer>> workspaces_ ABSL_GUARDED_BY(mutex_);  // by queue
 };
 
 }  // namespace tandem::kernels::cuda

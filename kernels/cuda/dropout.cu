@@ -12,12 +12,13 @@ struct DropoutShape {
   int64_t rows, columns, blocks_per_row, mask_bytes_per_row;
 };
 
-// What one lane holds of its warp's kWarp blocks: kWidth elements per turn, such that lanes of one turn are neighbours in memory.
-// The element's block is another lane's, unless a lane takes its whole block at once.
+// Maps a warp's kWarp blocks to lanes: kWidth elements per lane and turn, so that the lanes of a
+// turn read neighbouring memory. Another lane draws the element's block, unless a lane takes a
+// whole block at once.
 template <int kWidth>
 struct Turn {
   static constexpr int kTurns = kBlockElements / kWidth;
-  int lane, element;  // of the block that decides
+  int lane, element;  // the lane that draws the block, and the element in it
 
   __device__ Turn(int turn) {
     const int i = (turn * kWarp + static_cast<int>(threadIdx.x) % kWarp) * kWidth;
@@ -31,9 +32,9 @@ struct Turn {
   }
 };
 
-// A lane draws one block of the random stream, each block once per row that looks at it. kWidth 1 takes rows that start anywhere in
-// a block; there a byte of the mask has bits of two blocks, so that the last lane draws only for its neighbour. More elements at a
-// time want rows of whole blocks.
+// A lane draws one block of the random stream, once per row that uses it. kWidth 1 handles rows
+// that start anywhere in a block. A byte of their mask has bits of two blocks, so the last lane
+// draws only for its neighbour. Larger kWidth requires rows of whole blocks.
 template <class T, int kWidth>
 __global__ void DropoutKernel(DropoutShape shape, DropoutStream random, const T* x, const int64_t* row_index, T* out,
                               uint8_t* mask) {
@@ -57,7 +58,7 @@ __global__ void DropoutKernel(DropoutShape shape, DropoutStream random, const T*
     const Turn<kWidth> turn(t);
     places[t] = turn.FromItsLane(place) + turn.element;
     takes[t] = (turn.FromItsLane(inside) >> turn.element & 1) != 0;
-    // Always a load, so that none is waited for before the numbers are drawn.
+    // Always loads, so that the loads are in flight while the numbers are drawn.
     ReadElements<true>(takes[t] ? x + places[t] : x, kWidth, values[t]);
   }
 
@@ -90,7 +91,7 @@ void LaunchDropout(const DropoutArgs& args, const DropoutStream& random, Stream&
          has_mask ? reinterpret_cast<uint8_t*>(args.mask.as<uint64_t>()) : nullptr);
 }
 
-// 1 where a mask says that the forward pass kept the element.
+// 1 where the mask says that the forward pass kept the element, else 0.
 struct MaskElements {
   static constexpr int kWidth = kBlockElements;
   const uint8_t* mask;

@@ -2,8 +2,8 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/device/map.cuh"
 
-// Sums of products are written as fmaf: the compiler would otherwise be free to round them differently in the kernel of packs and
-// in that of single elements.
+// Sums of products are explicit fmaf. Otherwise the compiler could round them differently in the
+// kernel for packs and the kernel for single elements.
 namespace tandem::kernels::cuda {
 
 namespace {
@@ -28,7 +28,7 @@ struct TimesConstant {
   __device__ float operator()(float x) const { return scale * x; }
 };
 
-// 1 where the row's number is the column's, 0 elsewhere.
+// 1 if the row's id equals the column's id, else 0.
 struct Matches {
   static constexpr int kWidth = 8;
   const int64_t *row_id, *column_id;

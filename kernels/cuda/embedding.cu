@@ -11,7 +11,8 @@ namespace tandem::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kGatherWords = 4;  // per thread: loads of the table wait for those of the index
+// Several words per thread, because loads of the table wait for loads of the index.
+constexpr int kGatherWords = 4;
 
 template <class Word>
 __global__ void GatherKernel(Word* output, const Word* table, const int64_t* index, int64_t count, int64_t row_words,
@@ -33,7 +34,7 @@ __global__ void GatherKernel(Word* output, const Word* table, const int64_t* ind
   }
 }
 
-// Calls body(Word{}) with the type of words of 1, 2, 4, 8 or 16 bytes.
+// Calls body(Word{}) with the word type of 1, 2, 4, 8 or 16 bytes.
 template <class Body>
 void WithWord(size_t bytes, const Body& body) {
   switch (bytes) {
@@ -50,7 +51,7 @@ struct Segment {
   uint32_t begin, end;
 };
 
-// Only segments of values that occur are written.
+// Writes only the segments of values that occur.
 __global__ void FindSegmentsKernel(const uint32_t* keys, int64_t count, Segment* segments) {
   const int64_t p = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (p >= count) return;
@@ -80,7 +81,8 @@ __device__ inline void WriteOutput(const Scatter& scatter, uint32_t key, int64_t
   WriteElements<kPacks>(to, left, sum);
 }
 
-// A thread per sorted place and kWidth columns; those of places where a piece starts add up its rows.
+// A thread handles one sorted place and kWidth columns. Threads of places where a piece starts add
+// the piece's rows.
 template <class T, bool kPacks>
 __global__ void SumPiecesKernel(Scatter scatter, const T* rows) {
   constexpr int kWidth = kPackOf<T>;
@@ -102,8 +104,9 @@ __global__ void SumPiecesKernel(Scatter scatter, const T* rows) {
 
 constexpr int kCombineThreads = 512;
 
-// The sum of a segment's partial sums. A block for each window of kPieceRows places: it looks for the segment of several pieces
-// that starts there. Threads are [pieces, columns]; each adds up a run of neighbouring pieces, and the runs are folded in halves.
+// Adds a segment's partial sums. There is one block per window of kPieceRows places; the block
+// looks for the segment of several pieces that starts in its window. Threads form [pieces,
+// columns]. Each thread adds a run of neighbouring pieces, and the runs are folded in halves.
 template <bool kPacks>
 __global__ void CombinePiecesKernel(Scatter scatter, int column_threads) {
   constexpr int kWidth = kPackOf<float>;
@@ -113,7 +116,7 @@ __global__ void CombinePiecesKernel(Scatter scatter, int column_threads) {
   const bool starts = place + kPieceRows < scatter.count && scatter.segments[scatter.keys[place]].begin == place &&
                       scatter.segments[scatter.keys[place]].end > place + kPieceRows;
   const unsigned starting = __ballot_sync(kAllLanes, starts);
-  if (starting == 0) return;  // in every warp alike
+  if (starting == 0) return;  // the same in every warp
   const int64_t head = int64_t{blockIdx.x} * kPieceRows + __ffs(static_cast<int>(starting)) - 1;
   const uint32_t key = scatter.keys[head];
   const int64_t pieces = CeilDiv(int64_t{scatter.segments[key].end} - head, kPieceRows);

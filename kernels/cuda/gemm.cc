@@ -22,7 +22,7 @@ absl::Status Submit(const GemmPlan& plan, Stream& stream) {
   return library.ok() ? (*library)->Multiply(plan, stream.queue()) : library.status();
 }
 
-// K = 0: the bias and the old c alone.
+// K = 0: stores only the bias and the old c.
 void StoreEmptySums(const GemmArgs& args, Stream& stream) {
   if (!args.accumulate) Fill(args.c, 0, stream);
   if (!args.bias.empty()) AddBias(args.c, args.c, args.bias, stream);
@@ -31,7 +31,7 @@ void StoreEmptySums(const GemmArgs& args, Stream& stream) {
 void Multiply(const GemmArgs& args, Stream& stream) {
   GemmPlan plan = PlanGemm(args);
   absl::Status status = Submit(plan, stream);
-  if (absl::IsUnimplemented(status) && plan.bias != nullptr) {  // no algorithm that adds it
+  if (absl::IsUnimplemented(status) && plan.bias != nullptr) {  // no algorithm adds the bias
     plan.bias = nullptr;
     status = Submit(plan, stream);
   }

@@ -1,5 +1,7 @@
-// The operations of kernels/*.h on a CUDA device, which those call for a stream of one. Shapes and types are checked before.
-// Without the CUDA toolkit no_cuda.cc stands in: a forgotten operation is a link error. No types of CUDA here.
+// The operations of kernels/*.h on a CUDA device. The operations call these functions for a CUDA
+// stream, after checking shapes and types. Without the CUDA toolkit no_cuda.cc defines the
+// functions, so a forgotten one is a link error. No CUDA types here.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <vector>
@@ -55,11 +57,12 @@ void LayerNormBackward(const LayerNormBackwardArgs& args, Stream& stream);
 void RmsNormForward(const RmsNormForwardArgs& args, Stream& stream);
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream& stream);
 
-// All runs in as few launches as their number takes.
+// Update all runs in as few launches as possible.
 void SgdUpdate(const std::vector<OptimizerRun>& runs, const SgdArgs& args, Stream& stream);
 void AdagradUpdate(const std::vector<OptimizerRun>& runs, const AdagradArgs& args, Stream& stream);
 void AdamUpdate(const std::vector<OptimizerRun>& runs, const AdamArgs& args, Stream& stream);
-// The sum over all runs of the squares of their gradients, in f64, in an order that depends on the runs' sizes alone.
+// The sum over all runs of their gradients' squares, in f64. The order depends on the runs' sizes
+// alone.
 double GradientSquaredNorm(const std::vector<OptimizerRun>& runs, Stream& stream);
 
 void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Stream& stream);

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int kMaxThreads = 384, kElementThreads = 256;
 
-// Logits are stored as S, their gradients as G, in the same memory if S is G. `grad` is null for losses alone.
+// Logits are stored as S, gradients as G; both share memory if S is G. `grad` is null if only
+// losses are wanted.
 template <class S, class G>
 struct CrossEntropyArrays {
   int64_t rows, columns;
@@ -23,8 +24,9 @@ struct CrossEntropyArrays {
   bool aligned;
 };
 
-// The logits are read once, as far as registers and shared memory go. Two blocks fill a processor's shared memory, so few rows are
-// being read at a time, and what must be read twice comes from the second cache.
+// Reads the logits once, as far as registers and shared memory hold them. Two blocks fill a
+// multiprocessor's shared memory, so few rows are in work at a time. Second reads then come from
+// L2.
 template <class S, class G, int kPack, int kLanes>
 __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, kLanes == 0 ? 2 : 4)
     CrossEntropyKernel(CrossEntropyArrays<S, G> a) {
@@ -36,7 +38,7 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, kLa
     const RowPart part = Row::template Part<kPack>(row < a.rows ? a.columns : 0);
     const S* x = a.logits + row * a.columns;
     const HeldRow<S, kPack> held(x, part, a.aligned, SharedMemory<S>(), a.room_columns);
-    // The thread that has the target's column: nobody else reads or writes that.
+    // The thread that owns the target's column; no other thread reads or writes the column.
     const int64_t target = row < a.rows ? a.target[row] : 0;
     DeviceCheck(target >= 0 && target < a.columns);
     const bool has_target = row < a.rows && target / kPack % Row::Size() == Row::Rank();
@@ -75,14 +77,15 @@ void LaunchCrossEntropy(const char* name, const CrossEntropyArgs& args, Stream& 
   });
 }
 
-// max(x, 0) - x label + log(1 + exp(-|x|)): both logarithms of the sigmoid, without overflow.
+// max(x, 0) - x label + log(1 + exp(-|x|)) combines both logarithms of the sigmoid without
+// overflow.
 __device__ inline void BinaryCrossEntropyOf(float x, float label, float* loss, float* grad) {
   const float e = ExpOf(-fabsf(x));
   *loss = (fmaxf(x, 0.0f) - x * label) + std::log1p(e);
   *grad = (x < 0 ? e : 1.0f) / (1.0f + e) - label;
 }
 
-// A thread per pack, the last of which need not be whole.
+// One thread per pack; the last pack may be incomplete.
 __global__ void __launch_bounds__(kElementThreads)
     BinaryCrossEntropyKernel(const float* logits, const float* label, float* loss, float* grad, int64_t count, bool aligned) {
   constexpr int kPack = kPackOf<float>;
@@ -105,7 +108,7 @@ __global__ void __launch_bounds__(kElementThreads)
   }
 }
 
-// `count` rows of a dense view from `first` on.
+// `count` rows of a dense view, from row `first` on.
 ArrayView Rows(const ArrayView& view, int64_t first, int64_t count) {
   Shape shape = view.shape;
   shape[0] = count;
@@ -113,8 +116,9 @@ ArrayView Rows(const ArrayView& view, int64_t first, int64_t count) {
   return ArrayView(static_cast<char*>(view.data) + static_cast<size_t>(first) * row_bytes, view.dtype, shape);
 }
 
-// Some rows at a time: their logits, in f32; losses, and in place of the logits, or for bf16 beside them, gradients; the products
-// of these. bf16 would hold the logits to 8 bits only, which is not enough for losses.
+// Processes some rows at a time: their logits in f32, losses, gradients, and the products of the
+// gradients. Gradients replace the logits, or for bf16 lie beside them. bf16 logits would have 8
+// bits only, not enough for losses.
 template <class T>
 class LinearCrossEntropyRun {
  public:
@@ -155,7 +159,7 @@ class LinearCrossEntropyRun {
     if (!args_.grad_bias.empty()) ColumnSum(args_.grad_bias, grads, later, stream_);
   }
 
-  // Spans of the names that the CPU's have.
+  // Multiplies in a span with the CPU version's name.
   void Multiply(const GemmArgs& gemm) {
     const int64_t depth = gemm.a.num_elements() / std::max<int64_t>(1, gemm.c.shape[0]);
     const double flops = 2.0 * static_cast<double>(gemm.c.num_elements() * depth);
@@ -172,7 +176,7 @@ class LinearCrossEntropyRun {
   Stream& stream_;
   const int64_t rows_, classes_, chunk_rows_;
   const bool with_gradients_;
-  const std::shared_ptr<Buffer> logits_, grads_;  // of a chunk
+  const std::shared_ptr<Buffer> logits_, grads_;  // for one chunk
 };
 
 }  // namespace
@@ -193,7 +197,7 @@ void BinaryCrossEntropy(const BinaryCrossEntropyArgs& args, Stream& stream) {
 }
 
 void LinearCrossEntropyInChunks(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream) {
-  if (args.hidden.shape[0] == 0) {  // sums of nothing
+  if (args.hidden.shape[0] == 0) {  // sums of nothing are 0
     for (const ArrayView& sum : {args.grad_weight, args.grad_bias}) {
       if (!sum.empty()) Fill(sum, 0, stream);
     }

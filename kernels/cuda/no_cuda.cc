@@ -1,5 +1,5 @@
-// Stand-ins for a build without the CUDA toolkit: a forgotten one is a link error. Nobody has a CUDA device then, so nobody
-// calls them.
+// Definitions for a build without the CUDA toolkit; a forgotten one is a link error. No device
+// exists in such a build, so nobody calls them.
 #include "kernels/base/check.h"
 #include "kernels/memory/cuda_runtime_calls.h"
 #include "kernels/base/device.h"

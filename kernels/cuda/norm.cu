@@ -8,12 +8,14 @@ namespace tandem::kernels::cuda {
 
 namespace {
 
-// A thread of so large a block has at most 128 registers: its packs of a row and, in the backward pass, their columns' sums fit.
-// The kernels ask for one block on a processor lest the compiler save registers for more, and spill.
+// A thread of such a large block has at most 128 registers. Its packs of a row and, in the backward
+// pass, its column sums fit. The kernels ask for one block per multiprocessor: otherwise the
+// compiler would save registers for more blocks, and spill.
 constexpr int kMaxThreads = 512;
 
-// Layer norm and RMS norm are one computation: the second takes the mean as 0 and has no beta. x and its gradient are stored as S,
-// the output and its gradient as O. Null: `mean` of RMS norm, and gamma and beta where there are none.
+// Layer norm and RMS norm are one computation: RMS norm takes the mean as 0 and has no beta. x and
+// its gradient are stored as S, the output and its gradient as O. Null: `mean` for RMS norm, and
+// gamma and beta if absent.
 template <class S, class O>
 struct NormArrays {
   int64_t rows, columns;
@@ -26,7 +28,8 @@ struct NormArrays {
   bool aligned;
 };
 
-// The arrays of ResidualForward and ResidualBackward. Null: row_index where nothing is dropped, and gradients that are none.
+// The arrays of ResidualForward and ResidualBackward. Null: row_index without dropout, and absent
+// gradients.
 template <class S, class O>
 struct ResidualArrays {
   const O* y = nullptr;
@@ -34,15 +37,18 @@ struct ResidualArrays {
   const S* grad_sum = nullptr;
   O* grad_y = nullptr;
   const int64_t* row_index = nullptr;
-  DropoutStream random{.folded_key = 0, .step = nullptr, .threshold = 0, .scale = 1};  // drops nothing
+  // The initial value drops nothing.
+  DropoutStream random{.folded_key = 0, .step = nullptr, .threshold = 0, .scale = 1};
 
-  // The number of a row's first element in the random stream. REQUIRES: something is dropped.
+  // The number of a row's first element in the random stream.
+  // REQUIRES: there is dropout.
   __device__ uint64_t FirstOf(int64_t row, int64_t columns) const {
     return static_cast<uint64_t>(row_index[row]) * static_cast<uint64_t>(columns);
   }
 };
 
-// Which elements of a row a thread keeps. Those of packs in registers are drawn at once, while the packs are on their way.
+// The dropout mask of a thread's elements of a row. Draws the elements of packs in registers at
+// once, while the packs arrive.
 template <int kPack>
 class KeptElements {
  public:
@@ -58,7 +64,8 @@ class KeptElements {
     }
   }
 
-  // Bit i: element i of the pack is kept. As ForEachPack() calls.
+  // Bit i is set if dropout keeps element i of the pack. Takes the arguments of ForEachPack()'s
+  // body.
   __device__ uint32_t Of(int64_t column, int p) const {
     if (p < PacksHeld(kPack)) return held_ >> (p * kPack);
     return drops_ ? Draw(column) : ~uint32_t{0};
@@ -67,7 +74,7 @@ class KeptElements {
  private:
   static constexpr uint32_t kOfPack = (1u << kPack) - 1;
 
-  // Packs divide rows, so one block of numbers has all of a pack.
+  // Packs divide rows, so one Philox block covers a whole pack.
   __device__ uint32_t Draw(int64_t column) const {
     const uint64_t element = first_ + static_cast<uint64_t>(column);
     return KeptBits(random_, element / kBlockElements) >> (element % kBlockElements);
@@ -79,7 +86,7 @@ class KeptElements {
   uint32_t held_ = ~uint32_t{0};
 };
 
-// values[i] = from[column + i], or `absent` if there is no array.
+// values[i] = from[column + i], or `absent` if `from` is null.
 template <int kPack>
 __device__ inline void ReadAffine(const float* from, int64_t column, bool aligned, float absent, float (&values)[kPack]) {
   constexpr int kPart = kPack < 4 ? kPack : 4;
@@ -94,7 +101,8 @@ __device__ inline void ReadAffine(const float* from, int64_t column, bool aligne
   }
 }
 
-// x becomes x + Drop(y), which is also written. All of y is asked for before the first sum is stored.
+// x becomes x + Drop(y), and the sum is also written. Loads all of y before it stores the first
+// sum.
 template <int kPack, class S, class O>
 __device__ inline void AddResidual(const ResidualArrays<S, O>& r, int64_t row, int64_t columns, const RowPart& part, bool aligned,
                                    HeldRow<S, kPack>& x) {
@@ -155,8 +163,9 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
   }
 }
 
-// What a thread adds up over its block's rows: per column grad_output h and, for layer norm, grad_output. Held packs in registers;
-// a wider row's other columns, which are this thread's alone, at once in `block_sums` [kSums, columns].
+// A thread's sums over its block's rows, per column: grad_output h and, for layer norm,
+// grad_output. Packs held in registers are summed in registers. Other columns of a wider row, which
+// this thread owns, are summed directly in `block_sums` [kSums, columns].
 template <int kSums, int kPack>
 struct ColumnSums {
   static constexpr int kPacks = PacksHeld(kPack);
@@ -178,7 +187,7 @@ struct ColumnSums {
   }
 };
 
-// The sums of a block's teams, in order, to block_sums [kSums, columns].
+// Writes the sums of a block's teams, in order, to block_sums [kSums, columns].
 template <int kLanes, int kSums, int kPack>
 __device__ inline void PutBlockSums(const ColumnSums<kSums, kPack>& sums, int64_t columns, float* block_sums) {
   using Row = Team<kLanes>;
@@ -201,9 +210,10 @@ __device__ inline void PutBlockSums(const ColumnSums<kSums, kPack>& sums, int64_
   }
 }
 
-// With h = (x - mean) inverse and g = grad_output gamma: grad_input = inverse (g - mean(g) - h mean(g h)), the middle term if
-// kCentred, and with kResidual plus the sum's gradient from elsewhere. Block b goes through rows_per_block rows and leaves their
-// sums in partials [blocks, kSums, columns], if there are any.
+// With h = (x - mean) inverse and g = grad_output gamma:
+// grad_input = inverse (g - mean(g) - h mean(g h)). The middle term is there if kCentred.
+// kResidual adds the gradient of the sum's other uses. Block b handles rows_per_block rows and
+// writes their sums to partials [blocks, kSums, columns], unless null.
 template <class S, class O, int kPack, int kLanes, bool kCentred, bool kResidual>
 __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
     NormBackwardKernel(NormArrays<S, O> a, ResidualArrays<S, O> residual, int64_t rows_per_block, float* partials) {
@@ -272,8 +282,9 @@ __global__ void __launch_bounds__(kLanes == 0 ? kMaxThreads : kTeamsThreads, 1)
   if (block_sums != nullptr) PutBlockSums<kLanes>(sums, a.columns, block_sums);
 }
 
-// grad_gamma and grad_beta, each unless null: the sums over blocks of partials [blocks, width], whose first `columns` are gamma's.
-// A warp per group of neighbouring blocks, a lane per column.
+// Computes grad_gamma and grad_beta, each unless null: the sums over blocks of partials [blocks,
+// width], whose first `columns` belong to gamma. One warp per group of neighbouring blocks, one
+// lane per column.
 constexpr int kGroups = 16;
 __global__ void __launch_bounds__(kGroups * kWarp)
     AddPartialsKernel(const float* partials, int64_t blocks, int64_t columns, int64_t width, float* grad_gamma, float* grad_beta) {
@@ -305,7 +316,7 @@ T* OrNull(const ArrayView& view, int64_t count) {
   return view.empty() ? nullptr : Required<T>(view, count);
 }
 
-// Calls body(S{}, O{}) with the storage types of x and of the output or its gradient.
+// Calls body(S{}, O{}) with the storage types of x and of the output (or its gradient).
 template <class Body>
 void WithNormTypes(DType x, DType output, const Body& body) {
   if (x == DType::F32 && output == DType::BF16) return body(float{}, BFloat16{});

@@ -4,8 +4,8 @@
 #include "kernels/cuda/plan/optimizer_plan.h"
 #include "kernels/cuda/device/total.cuh"
 
-// Every sum of a product is an fmaf, so that the compiler has no choice: an element's new value does not depend on its place in a
-// run nor on how it is read.
+// Every sum with a product is an explicit fmaf, so that the compiler has no choice. An element's
+// new value depends neither on its place in a run nor on how it is read.
 namespace tandem::kernels::cuda {
 
 namespace {
@@ -13,7 +13,8 @@ namespace {
 constexpr int kThreads = 256, kWidth = kPackOf<float>;
 constexpr int64_t kChunk = 4 * kThreads * kWidth;  // elements per block
 
-// A rule has kSlots slots per element and makes the new weight of (weight, gradient, slots); `keep` is 1 less the weight decay.
+// A rule computes the new weight from (weight, gradient, slots), with kSlots slots per element.
+// `keep` is 1 minus the weight decay of the step.
 struct SgdRule {
   static constexpr int kSlots = 0;
   float rate, scale, keep;
@@ -46,7 +47,7 @@ struct AdamRule {
   }
 };
 
-// The elements from i on, kWidth of them or `left`.
+// Updates the elements from i on: kWidth of them, or `left` if fewer.
 template <bool kPacks, class Rule>
 __device__ inline void UpdateElements(const OptimizerRun& run, const Rule& rule, float keep, int64_t i, int64_t left) {
   float weight[kWidth], gradient[kWidth], slots[2][kWidth] = {};
@@ -80,7 +81,7 @@ __global__ void UpdateKernel(RunBatch batch, Rule rule) {
   }
 }
 
-// partials[first_partial + b] = the sum of the squares of the gradients of block b.
+// partials[first_partial + b] = the sum of the squares of block b's gradients.
 __global__ void SquaredNormKernel(RunBatch batch, int64_t first_partial, double* partials) {
   __shared__ double room[kReduceThreads / kWarp];
   const int r = RunOfBlock(batch.first_block, batch.num_runs, blockIdx.x);
@@ -91,7 +92,7 @@ __global__ void SquaredNormKernel(RunBatch batch, int64_t first_partial, double*
   if (threadIdx.x == 0) partials[first_partial + blockIdx.x] = total;
 }
 
-// A gradient as an operation's array, for messages.
+// The gradient as an array, for error messages.
 ArrayView GradientOf(const OptimizerRun& run) { return DenseView(run.gradient, {run.count}); }
 
 template <class Rule>

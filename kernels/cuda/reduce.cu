@@ -8,8 +8,9 @@ namespace tandem::kernels::cuda {
 
 namespace {
 
-// sums[b, c] = sum of x[r, c] over the rows of block b, plus the old value if `accumulate`. Threads are [rows, columns], and the
-// sums of the rows' threads are folded in halves. REQUIRES: several blocks of rows only without `accumulate`.
+// sums[b, c] = sum of x[r, c] over the rows of block b, plus the old value if `accumulate`. Threads
+// form [rows, columns]; the sums of the rows' threads are folded in halves.
+// REQUIRES: one block of rows if `accumulate`.
 template <class T, bool kPacks>
 __global__ void ColumnSumKernel(const T* x, int64_t rows, int64_t columns, int64_t block_rows, int column_threads,
                                 int64_t num_parts, bool accumulate, float* sums) {
@@ -56,7 +57,8 @@ void SumRowBlocks(const ArrayView& output, const T* x, int64_t rows, bool first_
          ColumnSumRows(first_pass), column_threads, num_parts, accumulate, sums);
 }
 
-// The product of two rows, by `row_threads` neighbouring threads: a part of a warp or the block.
+// The dot product of two rows, by `row_threads` neighbouring threads: a part of a warp, or the
+// block.
 template <class A, class B, bool kPacks>
 __global__ void RowDotKernel(const A* a, const B* b, int64_t rows, int64_t columns, int row_threads, float* out) {
   constexpr int kWidth = kPackOf<A> < kPackOf<B> ? kPackOf<A> : kPackOf<B>;
@@ -101,7 +103,7 @@ __global__ void BlockTotalKernel(const float* x, int64_t count, bool packs, doub
   if (threadIdx.x == 0) partials[blockIdx.x] = total;
 }
 
-// T: what the total is rounded to.
+// T is the type that the total is rounded to.
 template <class T>
 __global__ void SumOfPartialsKernel(const double* partials, int64_t count, T* total) {
   __shared__ double room[kReduceThreads / kWarp];
@@ -111,7 +113,7 @@ __global__ void SumOfPartialsKernel(const double* partials, int64_t count, T* to
   if (threadIdx.x == 0) *total = static_cast<T>(sum);
 }
 
-// The totals of all blocks of x, in memory for them and a last number.
+// The totals of all blocks of x, in memory with room for one more number.
 template <bool kSquares>
 std::shared_ptr<Buffer> BlockTotals(const ArrayView& x, const Operation& operation, Stream& stream) {
   const int64_t num_blocks = CeilDiv(x.num_elements(), kSumBlock);
@@ -141,7 +143,7 @@ void ColumnSum(const ArrayView& output, const ArrayView& x, bool accumulate, Str
     });
   };
   if (num_blocks == 1) return reduce_first(sums, accumulate);
-  // Each pass sums what the one before it left, from one half of the memory into the other.
+  // Each pass sums the results of the pass before, from one half of the memory into the other.
   const auto memory = DeviceScratch(stream, static_cast<size_t>((num_blocks + ColumnSumBlocks(num_blocks, false)) * columns) *
                                                 sizeof(float));
   float* from = static_cast<float*>(memory->data());

@@ -20,7 +20,7 @@ namespace {
 std::string VersionName(int version) { return absl::StrCat(version / 1000, ".", version % 1000 / 10); }
 
 std::string WhyNoDevice(cudaError_t error, int runtime_version) {
-  int driver_version = 0;  // stays 0 where there is no driver
+  int driver_version = 0;  // stays 0 without a driver
   if (cudaDriverGetVersion(&driver_version) != cudaSuccess || driver_version == 0) {
     return "this machine has no NVIDIA driver (or the container was started without --gpus)";
   }
@@ -43,12 +43,12 @@ CudaInfo QueryCuda() {
   const cudaError_t error = cudaGetDeviceCount(&info.num_devices);
   if (error != cudaSuccess) info.num_devices = 0;
   if (info.num_devices == 0) info.why_none = WhyNoDevice(error, info.runtime_version);
-  cudaGetLastError();  // what was just told is not to be met again
+  cudaGetLastError();  // clears the error, so that no later call reports it
   return info;
 }
 
-// NVIDIA's white papers of the architectures: multiplications and additions of a multiprocessor in one cycle, in tensor cores (bf16, dense,
-// with f32 sums) and outside of them (f32).
+// From NVIDIA's white papers of the architectures: multiplications and additions of a
+// multiprocessor per cycle, in tensor cores (bf16, dense, f32 sums) and outside (f32).
 double PeakFlops(Device device, DType dtype) {
   struct Architecture {
     int major, minor;
@@ -75,10 +75,10 @@ namespace cuda {
 
 namespace {
 
-constexpr absl::Duration kLastWait = absl::Seconds(10);    // of a queue's end
+constexpr absl::Duration kLastWait = absl::Seconds(10);    // when a queue ends
 constexpr absl::Duration kShortWait = absl::Milliseconds(2), kPause = absl::Microseconds(50);
 
-// The device of the process's first memory or queue. Calls without a device of their own are made from there.
+// The device of the process's first memory or queue. Calls that name no device use it.
 std::atomic<int> first_device{-1};
 
 DeviceGuard Standing(int device) {
@@ -88,7 +88,7 @@ DeviceGuard Standing(int device) {
 }
 DeviceGuard StandingAnywhere() { return DeviceGuard(std::max(0, first_device.load())); }
 
-// Null where memory has run out, or where earlier work has failed: that error is the next wait's.
+// Null if memory has run out or earlier work has failed. The next wait reports such a failure.
 void* OrNull(void* made, cudaError_t error) {
   if (error == cudaSuccess) return made;
   cudaGetLastError();
@@ -109,7 +109,8 @@ void* AllocateMemory(size_t num_bytes, int device) {
   return OrNull(memory, error);
 }
 
-// Its errors are those of kernels before, which their stream reports, or of a process that ends.
+// Errors of cudaFree come from earlier kernels, whose stream reports them, or from a process that
+// ends.
 void FreeMemory(void* memory, int device) {
   const DeviceGuard guard = Standing(device);
   cudaFree(memory);
@@ -139,7 +140,7 @@ void* MakeQueue(int device) {
   const DeviceGuard guard = Standing(device);
   cudaStream_t queue = nullptr;
   const cudaError_t error = guard.error() == cudaSuccess ? cudaStreamCreateWithFlags(&queue, cudaStreamNonBlocking) : guard.error();
-  // Whoever asked for a queue has no use for anything but one.
+  // A caller cannot go on without its queue.
   TANDEM_CHECK(error == cudaSuccess) << "making a stream on CUDA device " << device << ": " << cudaGetErrorName(error) << ", "
                                      << cudaGetErrorString(error);
   return queue;
@@ -163,7 +164,8 @@ absl::Status SetBytesAsync(void* to, int value, size_t num_bytes, int device, vo
   return CudaStatus(cudaMemsetAsync(to, value, num_bytes, AsStream(queue)), "setting ", num_bytes, " bytes");
 }
 
-// Asked all the time at first, as cudaStreamSynchronize does, which knows no deadline; what takes long leaves the processor to others.
+// Polls at first, like cudaStreamSynchronize, which has no deadline. Long waits pause between polls
+// and leave the core to others.
 absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
   const DeviceGuard guard = StandingAnywhere();
   const int64_t start = MonotonicNanoseconds();
@@ -178,7 +180,7 @@ absl::Status WaitForQueue(void* queue, absl::Duration timeout) {
   }
 }
 
-// Relaxed: a thread may ask for memory while it records, and threads that do not record are not watched at all.
+// Relaxed mode: a thread may allocate memory while it records, and other threads are not affected.
 absl::Status BeginRecording(void* queue) {
   const DeviceGuard guard = StandingAnywhere();
   return CudaStatus(cudaStreamBeginCapture(AsStream(queue), cudaStreamCaptureModeRelaxed), "beginning to record a stream");
@@ -192,7 +194,8 @@ absl::StatusOr<void*> EndRecording(void* queue) {
   const cudaError_t error = cudaGraphInstantiate(&graph, recorded, 0);
   cudaGraphDestroy(recorded);
   RETURN_IF_ERROR(CudaStatus(error, "making a graph of what was recorded"));
-  // Now, so that a device without memory for it says so here and not at the first launch.
+  // Uploads now, so that a device without memory for the graph fails here and not at the first
+  // launch.
   absl::Status uploaded = CudaStatus(cudaGraphUpload(graph, AsStream(queue)), "bringing a graph to its device");
   if (!uploaded.ok()) {
     cudaGraphExecDestroy(graph);

@@ -5,9 +5,10 @@
 #include "kernels/cuda/device/device.cuh"
 #include "kernels/cuda/plan/stable_sort_plan.h"
 
-// Each pass sorts by eight more bits, lowest first, and keeps the order of equal digits. One kernel counts the digits of each span
-// of places. The next turns the counts of all spans into the place where each span's first of each digit goes, and moves the span
-// there. Within a span each warp has consecutive places of its own, so that warps in order and lanes in order are places in order.
+// Each pass sorts by eight more bits, lowest first, and keeps the order of equal digits. One kernel
+// counts the digits of each span of places. From all counts, the next kernel computes each span's
+// first target place per digit, and moves the span there. Within a span each warp has its own
+// consecutive places. So the order of warps and lanes is the order of places.
 namespace tandem::kernels::cuda {
 
 namespace {
@@ -18,7 +19,7 @@ struct Element {
   uint32_t key, place;
 };
 
-// What a pass reads: the index itself, or what the pass before left.
+// The input of a pass: the index itself, or the result of the pass before.
 struct IndexSource {
   const int64_t* index;
   int64_t num_values;
@@ -39,7 +40,8 @@ struct SortedSource {
 
 __device__ inline uint32_t DigitOf(uint32_t key, int shift) { return key >> shift & (kDigits - 1); }
 
-// The lanes among `active` whose digit is this lane's. REQUIRES: all lanes call.
+// The lanes among `active` that have this lane's digit.
+// REQUIRES: all lanes call.
 __device__ inline unsigned PeersOf(uint32_t digit, unsigned active) {
   unsigned peers = active;
   for (int bit = 0; bit < kDigitBits; ++bit) {
@@ -50,7 +52,8 @@ __device__ inline unsigned PeersOf(uint32_t digit, unsigned active) {
   return peers;
 }
 
-// Calls body(place, exists) in every lane for the places of this thread's warp: a part of the span that starts at `begin`.
+// Calls body(place, exists) in every lane for the places of this thread's warp. They are a part of
+// the span that starts at `begin`.
 template <class Body>
 __device__ inline void ForEachPlace(int64_t begin, int64_t span, int64_t count, const Body& body) {
   const int64_t part = span / kWarps;
@@ -62,7 +65,7 @@ __device__ inline void ForEachPlace(int64_t begin, int64_t span, int64_t count, 
   }
 }
 
-// counts[w][d] = how often digit d is at the places of warp w.
+// counts[w][d] = the number of digits d at the places of warp w.
 template <class Source>
 __device__ inline void CountOfWarps(const Source& source, int64_t begin, int64_t span, int64_t count, int shift,
                                     uint32_t (&counts)[kWarps][kDigits]) {
@@ -80,7 +83,7 @@ __device__ inline void CountOfWarps(const Source& source, int64_t begin, int64_t
   __syncthreads();
 }
 
-// In each thread the sum of the values of the threads before it.
+// Returns to each thread the sum of the values of the threads before it.
 __device__ inline uint32_t SumBefore(uint32_t value, uint32_t (&room)[kWarps]) {
   uint32_t sum = value;
   for (int distance = 1; distance < kWarp; distance *= 2) {
@@ -94,7 +97,7 @@ __device__ inline uint32_t SumBefore(uint32_t value, uint32_t (&room)[kWarps]) {
   return sum - value;
 }
 
-// span_counts [blocks, kDigits]
+// span_counts is [blocks, kDigits].
 template <class Source>
 __global__ void CountDigitsKernel(Source source, int64_t count, int64_t span, int shift, uint32_t* span_counts) {
   __shared__ uint32_t counts[kWarps][kDigits];
@@ -107,7 +110,7 @@ __global__ void CountDigitsKernel(Source source, int64_t count, int64_t span, in
 template <class Source>
 __global__ void MoveKernel(Source source, int64_t count, int64_t span, int shift, const uint32_t* span_counts, uint32_t* keys,
                            uint32_t* places) {
-  __shared__ uint32_t next[kWarps][kDigits];  // where the warp's next element of a digit goes
+  __shared__ uint32_t next[kWarps][kDigits];  // target of the warp's next element of a digit
   __shared__ uint32_t room[kWarps];
   const int64_t begin = int64_t{blockIdx.x} * span;
   CountOfWarps(source, begin, span, count, shift, next);
@@ -165,7 +168,7 @@ SortedIndex StableSort(const ArrayView& index, int64_t num_values, Stream& strea
   uint32_t* other = static_cast<uint32_t*>(other_memory->data());
   uint32_t* span_counts = other + 2 * count;
   const int passes = SortPasses(num_values);
-  if (passes % 2 == 0) std::swap(to, other);  // the last pass writes to sorted.memory
+  if (passes % 2 == 0) std::swap(to, other);  // the last pass must write to sorted.memory
   SortByDigit(operation, stream, IndexSource{index.as<int64_t>(), num_values}, count, 0, span_counts, to, to + count);
   for (int pass = 1; pass < passes; ++pass) {
     std::swap(to, other);

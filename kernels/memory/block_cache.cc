@@ -18,10 +18,11 @@ namespace tandem {
 namespace {
 
 constexpr size_t kUnit = kCacheLine;
-// A request takes an idle block of up to twice its size before it asks the system: steps differ in their numbers of tokens.
+// A request takes an idle block of up to twice its size before it asks the system. Steps differ in
+// their numbers of tokens, so sizes vary.
 constexpr int kClassesPerDoubling = 4;
 
-// Under a sanitizer every block comes from the system and goes back to it, so that a use after the end is found.
+// Under a sanitizer the cache keeps no idle blocks, so that the sanitizer finds uses after the end.
 #ifdef TANDEM_SANITIZED
 constexpr bool kKeepIdle = false;
 #else
@@ -38,7 +39,7 @@ std::atomic<uint64_t>& SystemBlocks() {
 int BlockCache::ClassOf(size_t num_bytes) {
   const size_t units = std::max<size_t>(1, num_bytes / kUnit + (num_bytes % kUnit != 0));
   if (units <= kClassesPerDoubling) return static_cast<int>(units) - 1;
-  const int doublings = std::bit_width(units - 1) - 3;  // steps of 1 << doublings units
+  const int doublings = std::bit_width(units - 1) - 3;  // sizes grow by 1 << doublings units
   return kClassesPerDoubling * doublings + static_cast<int>((units - 1) >> doublings);
 }
 

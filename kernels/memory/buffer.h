@@ -1,6 +1,7 @@
-// A block of memory, 64-byte aligned, freed with its last owner; `Allocate` makes private memory and `Adopt` wraps
-// memory that somebody else frees (a shared-memory bucket, a receive slice). Private memory goes back to the cache of the thread
-// that allocated it, of its device (block_cache.h). Thread rule: the handle is shared freely; the bytes follow their user's rule.
+// A block of memory, 64-byte aligned, freed with its last owner. `Allocate` makes private memory.
+// `Adopt` wraps memory that somebody else frees (a shared-memory bucket, a receive slice). Private
+// memory returns to the cache of the thread that allocated it (block_cache.h).
+// Thread rule: the handle is shared freely; the bytes follow their user's rule.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,10 @@ namespace tandem {
 
 class Buffer {
  public:
-  // Uninitialised memory. CHECKs that the system gives it; BlockCache::Nowhere() where a device has no more, which its stream reports.
+  // Uninitialised memory. A CPU without memory ends the process (OutOfMemory). On a device without
+  // memory the data is BlockCache::Nowhere(), and the stream reports the shortage.
   static std::shared_ptr<Buffer> Allocate(size_t num_bytes, Device device = {});
-  // `release` is called once, when the last owner goes.
+  // Calls `release` once, when the last owner is gone.
   static std::shared_ptr<Buffer> Adopt(void* data, size_t num_bytes, std::function<void()> release, Device device = {});
 
   Buffer(const Buffer&) = delete;

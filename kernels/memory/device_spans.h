@@ -1,5 +1,6 @@
-// Spans of what a device's queue ran, on the device's own clock, beside the host's spans of a trace: a pair of events around each piece of
-// work, read when all of it is over. Thread rule: the queue's thread.
+// Records spans of a device queue's work on the device's clock, next to the host's spans of a
+// trace. Each span is a pair of events; the times are read when all work is over.
+// Thread rule: the queue's thread.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +15,15 @@ namespace tandem {
 
 class DeviceSpans {
  public:
-  // Waits until the queue is idle: there the two clocks meet. Everything outlives the spans.
+  // Waits until the queue is idle, to match the device's clock with the host's. `queue` and
+  // `tracer` outlive the spans.
   DeviceSpans(Device device, void* queue, Tracer* tracer);
-  // Waits again, and hands the spans over. Those of a device that failed are dropped.
+  // Waits for the queue and gives the spans to the tracer. Drops the spans of a failed device.
   ~DeviceSpans();
   DeviceSpans(const DeviceSpans&) = delete;
   DeviceSpans& operator=(const DeviceSpans&) = delete;
 
-  // A span of what is submitted from now until End with the number that this returns.
+  // Begins a span of the work submitted from now until End(the returned number).
   size_t Begin(const Span& what);
   void End(size_t number);
 
@@ -35,8 +37,8 @@ class DeviceSpans {
   const Device device_;
   void* const queue_;
   Tracer* const tracer_;
-  std::unique_ptr<Event> zero_;  // null: the device had failed by then
-  int64_t zero_ns_ = 0;          // the host's clock there
+  std::unique_ptr<Event> zero_;  // null if the device had already failed
+  int64_t zero_ns_ = 0;          // the host's clock at zero_
   std::vector<Timed> spans_;
 };
 

@@ -1,5 +1,6 @@
-// A point in a device's queue: other queues can be held up until it is reached, and the host can ask. Works on CUDA devices only;
-// what a CPU is given has been done when the call returns. Thread rule: one thread at a time.
+// A point in a device's queue. Other queues can wait for it, and the host can ask whether it is
+// reached. CUDA devices only: on a CPU, work is done when the call returns.
+// Thread rule: one thread at a time.
 #pragma once
 
 #include "absl/status/status.h"
@@ -17,13 +18,15 @@ class Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
 
-  // The point behind all that `queue` has been given so far. Until the first call the event counts as reached.
+  // Marks the point after all work submitted to `queue` so far. An event that was never recorded
+  // counts as reached.
   absl::Status Record(void* queue);
-  // What `queue` is given from now on runs after the point.
+  // Lets later work of `queue` wait for the point.
   absl::Status HoldUp(void* queue) const;
-  // An error is that of the device's earlier work.
+  // Returns an error if the device's earlier work failed.
   absl::StatusOr<bool> Reached() const;
-  // The device's time from here to `later`. REQUIRES: both are TIMED and reached.
+  // The device's time from this event to `later`.
+  // REQUIRES: both are TIMED and reached.
   absl::StatusOr<double> SecondsUntil(const Event& later) const;
 
  private:

@@ -9,7 +9,7 @@ namespace tandem {
 
 absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::function<void(Recording&)>& submit) {
   const Device device = stream.device();
-  // The same work ran before, in blocks that rest now: the graph takes as much.
+  // Frees the idle blocks of the work's earlier run, because the graph takes as much memory.
   BlockCache::Of(device)->FreeIdle();
   auto memory = std::make_shared<BlockCache>(device, BlockCache::Keep::ALL);
   std::unique_ptr<Graph> graph(new Graph(stream, memory));
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<Graph>> Graph::Record(Stream& stream, const std::
 
 void Graph::Recording::DoOnHost(std::function<void()> work) {
   End(std::move(work));
-  Begin();  // also after an error: the rest is not to run
+  Begin();  // Begins again even after an error, so that later work does not run.
   if (!is_open_) graph_.stream_.Fail(status_);
 }
 
@@ -45,8 +45,8 @@ void Graph::Recording::End(std::function<void()> host_work) {
 }
 
 Graph::~Graph() {
-  stream_.Wait().IgnoreError();  // the stream keeps it
-  if (stream_.is_late()) {  // the device may still run it
+  stream_.Wait().IgnoreError();  // the stream keeps the error
+  if (stream_.is_late()) {  // the device may still run the graph
     Stream::Abandon(memory_);
     return;
   }

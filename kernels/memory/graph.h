@@ -1,8 +1,11 @@
-// Work of a CUDA stream, recorded once and submitted again as a whole: kernels with the arguments that they had, for the price of one
-// launch. What changes between launches is read from memory that somebody fills before (Stream::StepOnDevice, input arrays), so a launch
-// has the bits that submitting the same work again would have. The memory that the thread takes while it records belongs to the graph:
-// nobody else gets it before the graph is gone.
-// What the host has to do in the middle, such as to start a collective, parts a graph in several, launched one after another.
+// A CUDA graph: work of a stream, recorded once and launched again as a whole, for the price of one
+// launch. Kernels keep their arguments. Values that change between launches are read from memory
+// (Stream::StepOnDevice, input arrays). So a launch gives the same bits as submitting the work
+// again.
+// Memory allocated while recording belongs to the graph; nobody else gets it before the graph is
+// gone.
+// Host work in the middle (starting a collective) splits a graph into parts, launched one after
+// another.
 // Thread rule: the stream's thread. The stream outlives the graph.
 #pragma once
 
@@ -19,23 +22,27 @@ namespace tandem {
 class Graph {
  public:
   class Recording;
-  // Records what `submit` gives to the stream, none of which runs. An error says what cannot be recorded, and the stream is as it was
-  // before. Tensors made by `submit` may be kept; each launch fills them. REQUIRES: stream.on_cuda(), stream.status().ok().
+  // Records what `submit` submits to the stream; none of the work runs. An error says what cannot
+  // be recorded, and leaves the stream unchanged. Tensors made by `submit` may be kept; each launch
+  // fills them.
+  // REQUIRES: stream.on_cuda(), stream.status().ok().
   static absl::StatusOr<std::unique_ptr<Graph>> Record(Stream& stream, const std::function<void(Recording&)>& submit);
   // Waits for the stream.
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Submits what was recorded, and does the host's work in between, also after an error, which stays with the stream.
+  // Submits the recorded parts and does the host work between them, even after an error. The error
+  // stays with the stream.
   void Launch();
-  // Whether the device has as much memory left as the graph keeps to itself: enough for the same work done without it.
+  // True if the device has at least as much free memory as the graph keeps: enough for the same
+  // work without the graph.
   bool LeavesRoom() const;
 
  private:
   struct Part {
     void* graph;                       // a cudaGraphExec_t
-    std::function<void()> host_work;  // behind it; null behind the last
+    std::function<void()> host_work;  // after the part; null after the last part
   };
   Graph(Stream& stream, std::shared_ptr<BlockCache> memory) : stream_(stream), memory_(std::move(memory)) {}
 
@@ -44,11 +51,11 @@ class Graph {
   std::vector<Part> parts_;
 };
 
-// While a graph is recorded.
+// A recording in progress.
 class Graph::Recording {
  public:
-  // What the host does with every launch when it has submitted what was recorded before, and not what comes after. The work finds the
-  // stream as if nothing had been recorded: it may mark the place with an event.
+  // Runs `work` on the host at every launch, between the work recorded before and the work recorded
+  // after. `work` may submit to the stream as usual, for example to record an event.
   void DoOnHost(std::function<void()> work);
 
  private:

@@ -12,12 +12,13 @@ namespace tandem {
 namespace {
 
 constexpr size_t kPage = 4096;
-// Below it whole huge pages would waste too much: a job may have many small tables.
+// The capacity from which huge pages pay. Below, whole huge pages would waste too much: a job may
+// have many small tables.
 constexpr size_t kHugeFrom = 4 * kHugePage;
 
 size_t RoundUp(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Address space without memory, on a huge page's boundary.
+// Reserves address space without memory, aligned to a huge page.
 char* Reserve(size_t num_bytes) {
   void* const place = mmap(nullptr, num_bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (place == MAP_FAILED) OutOfMemory(num_bytes);
@@ -36,7 +37,8 @@ GrowingMemory::~GrowingMemory() {
 
 void GrowingMemory::Grow(size_t num_bytes) {
   if (num_bytes <= capacity_) return;
-  // A quarter ahead, so that a growing array moves a few times only. Pages beyond its end are not touched.
+  // Grows a quarter ahead, so that a growing array moves only a few times. Untouched pages take no
+  // memory.
   const size_t wanted = num_bytes + num_bytes / 4;
   const size_t capacity = RoundUp(wanted, wanted < kHugeFrom ? kPage : kHugePage);
   char* const place = Reserve(capacity);
@@ -49,7 +51,8 @@ void GrowingMemory::Grow(size_t num_bytes) {
   if (moved != place) OutOfMemory(capacity);
   data_ = place;
   capacity_ = capacity;
-  if (capacity_ >= kHugeFrom) madvise(data_, capacity_, MADV_HUGEPAGE);  // a wish: where it is not granted, small pages do
+  // Only a request: small pages also work.
+  if (capacity_ >= kHugeFrom) madvise(data_, capacity_, MADV_HUGEPAGE);
 }
 
 }  // namespace tandem

@@ -16,7 +16,7 @@ void KernelSpan::Begin() {
   if (device_spans_ != nullptr) number_ = device_spans_->Begin(span_);
 }
 
-// A stream's tracer may end inside a span, which is lost then.
+// The stream's tracer may end inside a span; the span is then lost.
 void KernelSpan::End() {
   if (!stream_.on_cuda()) {
     span_.end_ns = MonotonicNanoseconds();

@@ -1,5 +1,6 @@
-// What a stream does between a span's construction and its destruction, in its tracer if it has one: on a CPU the time of the call, on a
-// CUDA device that of the work submitted meanwhile, which NVIDIA's tools see too, as an NVTX range. Spans nest.
+// A trace span of a stream's work between construction and destruction. On a CPU the span is the
+// time of the call. On a CUDA device the span covers the work submitted meanwhile, and NVIDIA's
+// tools see it as an NVTX range. Spans nest.
 // Thread rule: the stream's thread.
 #pragma once
 
@@ -32,7 +33,8 @@ class KernelSpan {
 
   Stream& stream_;
   Span span_;
-  size_t number_ = kNone;  // kNone: not recorded; of a CPU 0, of a device among its spans
+  // kNone: not recorded; CPU: 0; device: the span's number in device_spans_
+  size_t number_ = kNone;
   DeviceSpans* device_spans_ = nullptr;
 };
 

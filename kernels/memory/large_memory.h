@@ -1,5 +1,6 @@
-// Memory for arrays. Large ones lie in huge pages where the system gives them to those who ask (Linux's transparent_hugepage
-// "madvise"): a matrix product walks over more small pages than a processor keeps the places of.
+// Memory for arrays. Large arrays lie in huge pages if the system gives them on request (Linux's
+// transparent_hugepage "madvise"). A matrix product would touch more small pages than the TLB
+// holds.
 // Thread rule: any thread.
 #pragma once
 
@@ -9,8 +10,8 @@ namespace tandem {
 
 inline constexpr size_t kCacheLine = 64, kHugePage = size_t{2} << 20;
 
-// At least num_bytes, uninitialised, on a cache line of its own; null if there is no memory. From half a huge page on it takes whole
-// ones. Given back by std::free.
+// At least num_bytes, uninitialised, aligned to a cache line; null if there is no memory. From half
+// a huge page on, takes whole huge pages. Free with std::free.
 void* AllocateArray(size_t num_bytes);
 
 }  // namespace tandem

@@ -11,8 +11,10 @@ namespace tandem {
 
 namespace {
 
-constexpr size_t kMaxBlocks = 128, kSmallest = 64 << 10;  // more copies than a step makes
-constexpr size_t kPiece = 4 << 20;                       // of large copies: one is filled while another travels
+// kMaxBlocks: more copies than a step makes
+constexpr size_t kMaxBlocks = 128, kSmallest = 64 << 10;
+// Splits large copies: one piece is filled while another is copied.
+constexpr size_t kPiece = 4 << 20;
 
 }  // namespace
 
@@ -26,8 +28,8 @@ absl::Status Staging::Copy(void* to, const void* from, size_t num_bytes) {
     char* const target = static_cast<char*>(to) + done;
     const char* source = static_cast<const char*>(from) + done;
     ASSIGN_OR_RETURN(Block* const block, Find(piece));
-    if (block == nullptr) {  // the runtime's own way, which waits
-      RETURN_IF_ERROR(cuda::WaitForQueue(queue_));  // the copy has no deadline
+    if (block == nullptr) {  // the runtime's own copy, which waits
+      RETURN_IF_ERROR(cuda::WaitForQueue(queue_));  // because the copy itself has no deadline
       RETURN_IF_ERROR(cuda::CopyAsync(target, source, piece, queue_));
       RETURN_IF_ERROR(cuda::WaitForQueue(queue_));
       continue;
@@ -53,7 +55,8 @@ absl::StatusOr<Staging::Block*> Staging::Find(size_t num_bytes) {
     for (Block& block : blocks_) {
       if (block.num_bytes >= num_bytes) return &block;
     }
-    cuda::FreePinnedMemory(blocks_.front().memory);  // all are too small: the place is worth more than the block
+    // All blocks are too small; a larger one takes the place.
+    cuda::FreePinnedMemory(blocks_.front().memory);
     blocks_.erase(blocks_.begin());
   }
   const size_t room = std::max(kSmallest, std::bit_ceil(num_bytes));

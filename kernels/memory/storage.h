@@ -1,4 +1,6 @@
-// Kernels read and write f32, f64 or bf16 and compute in f32 or f64. Inline bodies for Vectorised() and for CUDA kernels.
+// Storage and compute types: kernels store f32, f64 or bf16 and compute in f32 or f64. Inline
+// bodies for Vectorised() and for CUDA kernels.
+// Thread rule: pure functions.
 #pragma once
 
 #include <bit>
@@ -11,7 +13,7 @@
 
 namespace tandem::kernels {
 
-// What elements of storage type T are computed in.
+// The type that elements of storage type T are computed in.
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
@@ -27,8 +29,8 @@ constexpr T Store(Compute<T> x) {
   else return x;
 }
 
-// Two neighbouring bf16 elements in one 32-bit lane. A loop over pairs has 32-bit lanes only: no vector is unpacked or packed, and
-// each half becomes an f32 by one shift or mask.
+// Two neighbouring bf16 elements in one 32-bit lane. A loop over pairs needs 32-bit lanes only, so
+// no vector is unpacked or packed. One shift or mask turns each half into an f32.
 struct BFloat16Pair {
   uint32_t bits;
 

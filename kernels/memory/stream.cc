@@ -23,7 +23,8 @@ absl::Status NotWhileRecording(const char* what) {
 Stream::Stream(ThreadPool* pool, Device device)
     : pool_(pool), device_(device), queue_(device.is_cuda() ? cuda::MakeQueue(device.index) : nullptr),
       staging_(device.is_cuda() ? std::make_unique<Staging>(device, queue_) : nullptr) {
-  if (on_cuda()) BlockCache::Of(device)->TakeShortage().IgnoreError();  // an older stream's
+  // Drops a previous stream's shortage.
+  if (on_cuda()) BlockCache::Of(device)->TakeShortage().IgnoreError();
 }
 
 Stream::~Stream() {
@@ -50,7 +51,8 @@ const absl::Status& Stream::status() const {
   if (!on_cuda() || !status_.ok()) return status_;
   absl::Status shortage = BlockCache::Of(device_)->TakeShortage();
   if (shortage.ok()) return status_;
-  if (!recording_) status_.Update(cuda::WaitForQueue(queue_, timeout_));  // a device that failed gives no memory either, and says more
+  // A failed device also gives no memory, and its own error says more.
+  if (!recording_) status_.Update(cuda::WaitForQueue(queue_, timeout_));
   status_.Update(shortage);
   return status_;
 }
@@ -77,7 +79,8 @@ void Stream::CopyToDevice(void* to, const void* from, size_t num_bytes) {
 absl::Status Stream::CopyToHost(void* to, const void* from, size_t num_bytes) {
   TANDEM_CHECK(on_cuda());
   if (recording_) Fail(NotWhileRecording("a copy to the host"));
-  else if (Wait().ok()) Fail(cuda::CopyAsync(to, from, num_bytes, queue_));  // which waits by itself, and without a deadline
+  // The copy itself waits, without a deadline, so wait with a deadline first.
+  else if (Wait().ok()) Fail(cuda::CopyAsync(to, from, num_bytes, queue_));
   return Wait();
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kSmallest = 64 << 10;
 
-// Of four sizes per doubling: batches differ in their numbers of rows.
+// Rounds up to one of four sizes per doubling, because batches differ in their numbers of rows.
 size_t BlockBytes(size_t num_bytes) {
   const size_t least = std::max(num_bytes, kSmallest), quarter = std::bit_floor(least) / 4;
   return (least + quarter - 1) / quarter * quarter;
@@ -22,7 +22,7 @@ size_t BlockBytes(size_t num_bytes) {
 
 }  // namespace
 
-// Memory at both ends of the way.
+// The memory of one array on the host and on the device.
 struct Upload::Block {
   Block(Device device, size_t num_bytes)
       : num_bytes(num_bytes), pinned(cuda::AllocatePinnedMemory(num_bytes)), host(pinned != nullptr ? pinned : std::malloc(num_bytes)),
@@ -35,10 +35,10 @@ struct Upload::Block {
   }
 
   const size_t num_bytes;
-  void* const pinned;  // null where no memory can be locked; a copy from `host` may hold its sender up then
+  void* const pinned;  // null: no memory can be locked; a copy from `host` may then block Send
   void* const host;
   const std::shared_ptr<Buffer> device;
-  Event landed, used;  // the copy; the last kernels that read it
+  Event landed, used;  // landed: after the copy; used: after the last kernels that read it
   bool taken = false;
 };
 
@@ -47,7 +47,8 @@ Uploads::Uploads(Stream* stream) : stream_(stream), queue_(cuda::MakeQueue(strea
 }
 
 Uploads::~Uploads() {
-  cuda::WaitForQueue(queue_).IgnoreError();  // the kernels that read the copies ran on the stream, to which the memory returns
+  // The kernels that read the copies run on the stream, whose cache gets the memory back.
+  cuda::WaitForQueue(queue_).IgnoreError();
   cuda::DestroyQueue(queue_);
   for (const auto& block : blocks_) TANDEM_CHECK(!block->taken) << "an array outlives what brought it";
 }
@@ -55,9 +56,11 @@ Uploads::~Uploads() {
 std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
   last_sizes_[num_begun_++ % last_sizes_.size()] = num_bytes;
   const size_t largest = *std::max_element(last_sizes_.begin(), last_sizes_.end());
-  // The host may write only where the last copy is over. A failed device never says so; the stream reports it.
+  // The host may write only after the last copy is over. A failed device never reports that; the
+  // stream reports the failure.
   const auto idle = [](const auto& block) { return !block->taken && block->landed.Reached().value_or(false); };
-  // An evaluation may want all rows at once, a step a few.
+  // Frees blocks that are much too large: an evaluation may need all rows at once, a step only a
+  // few.
   std::erase_if(blocks_, [&](const auto& block) { return idle(block) && block->num_bytes > std::max(kSmallest, 2 * largest); });
   std::shared_ptr<Upload::Block> free;
   for (const auto& block : blocks_) {
@@ -65,9 +68,10 @@ std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
     if (free == nullptr || block->num_bytes < free->num_bytes) free = block;
   }
   if (free == nullptr) {
-    std::erase_if(blocks_, [&](const auto& block) { return block->num_bytes < num_bytes && idle(block); });  // grown out of
+    // Frees blocks that are too small.
+    std::erase_if(blocks_, [&](const auto& block) { return block->num_bytes < num_bytes && idle(block); });
     free = std::make_shared<Upload::Block>(stream_->device(), BlockBytes(num_bytes));
-    // The device's block may still be read by what its last owner submitted.
+    // Kernels of the memory's last owner may still read the device's block.
     stream_->Fail(free->used.Record(stream_->queue()));
     blocks_.push_back(free);
   }
@@ -77,13 +81,13 @@ std::unique_ptr<Upload> Uploads::Begin(size_t num_bytes) {
 }
 
 Upload::~Upload() {
-  if (block_ != nullptr) block_->taken = false;  // nobody received it
+  if (block_ != nullptr) block_->taken = false;  // nobody received the array
 }
 
 void* Upload::host() const { return block_->host; }
 
 void Upload::Send() {
-  if (block_->device->missing()) return;  // the stream knows that the device has no more memory
+  if (block_->device->missing()) return;  // the stream reports the shortage of device memory
   sent_ = cuda::CopyAsync(block_->device->data(), block_->host, num_bytes_, uploads_->queue_);
   sent_.Update(block_->landed.Record(uploads_->queue_));
 }
@@ -95,7 +99,7 @@ std::shared_ptr<Buffer> Upload::Receive() {
   void* const data = block_->device->data();
   const Device device = block_->device->device();
   const auto release = [stream, block = std::move(block_)] {
-    stream->Fail(block->used.Record(stream->queue()));  // what was given to the stream so far may read it
+    stream->Fail(block->used.Record(stream->queue()));  // work submitted so far may read it
     block->taken = false;
   };
   return Buffer::Adopt(data, num_bytes_, release, device);

@@ -1,7 +1,8 @@
-// Arrays that come to a device beside what it computes: whoever has the elements writes them into page-locked memory, from any thread;
-// the copy starts at once, on a queue of its own; and the computing stream waits for it, on the device, when it takes the array.
-// Memory is used again, by turns, so that a copy never waits for what was submitted meanwhile.
-// Thread rule: the stream's thread, which is also where an array's last owner goes; Upload::Send from any.
+// Copies arrays to a device while the device computes. Any thread writes the elements into
+// page-locked memory. The copy starts at once, on a queue of its own. The computing stream waits
+// for the copy, on the device, when it receives the array. Blocks are reused in turn, so a copy
+// never waits for work submitted meanwhile.
+// Thread rule: the stream's thread, which also destroys the arrays; Upload::Send from any thread.
 #pragma once
 
 #include <array>
@@ -18,19 +19,20 @@ namespace tandem {
 
 class Uploads;
 
-// One array on its way. Outlives neither its Uploads nor a Send that is under way.
+// One array in transit. Its Uploads outlive it, and it outlives every Send in progress.
 class Upload {
  public:
   ~Upload();
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
 
-  // Memory of the host for the elements.
+  // Host memory for the elements.
   void* host() const;
-  // Once, when they are there; any thread.
+  // Starts the copy. Call once, when the elements are written, from any thread.
   void Send();
-  // The device's memory, for the stream's next kernels; it is free again when the last owner is gone. An error fails the stream.
-  // Once. REQUIRES: Send has returned.
+  // The device's memory, for the stream's next kernels. The memory is reused when the last owner is
+  // gone. An error fails the stream. Call once.
+  // REQUIRES: Send has returned.
   std::shared_ptr<Buffer> Receive();
 
  private:
@@ -40,16 +42,18 @@ class Upload {
       : uploads_(uploads), block_(std::move(block)), num_bytes_(num_bytes) {}
 
   Uploads* const uploads_;
-  std::shared_ptr<Block> block_;  // null once it was received
+  std::shared_ptr<Block> block_;  // null after Receive
   const size_t num_bytes_;
   absl::Status sent_;
 };
 
 class Uploads {
  public:
-  // REQUIRES: `stream`, which outlives this, is of a CUDA device.
+  // `stream` outlives this.
+  // REQUIRES: stream->on_cuda().
   explicit Uploads(Stream* stream);
-  // Waits for what is on its way. REQUIRES: no array is left.
+  // Waits for copies in progress.
+  // REQUIRES: no Upload is left.
   ~Uploads();
   Uploads(const Uploads&) = delete;
   Uploads& operator=(const Uploads&) = delete;
@@ -63,7 +67,8 @@ class Uploads {
   Stream* const stream_;
   void* const queue_;
   std::vector<std::shared_ptr<Upload::Block>> blocks_;
-  std::array<size_t, 16> last_sizes_ = {};  // of arrays begun; a block much larger than all of them goes
+  // Sizes of the last arrays; a much larger block is freed.
+  std::array<size_t, 16> last_sizes_ = {};
   size_t num_begun_ = 0;
 };
 

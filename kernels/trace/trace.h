@@ -1,7 +1,8 @@
-// What ran when: spans of time with the work done in them, on the machine's monotonic clock. A tracer belongs to one process or
-// replica and reaches kernels through their Stream (kernel_span.h); a null tracer costs one branch. trace.json and the time split of
-// `tandem bench step` are made of its spans.
-// Thread rule: any thread adds; one takes.
+// A trace: spans of time with the work done in them, on the machine's monotonic clock. A tracer
+// belongs to one process or replica and reaches kernels through their Stream (kernel_span.h). A
+// null tracer costs one branch. trace.json and the time split of `tandem bench step` are made from
+// its spans.
+// Thread rule: any thread adds; one thread takes.
 #pragma once
 
 #include <atomic>
@@ -17,9 +18,10 @@
 
 namespace tandem {
 
-// What a span spends its time on: the rows of a time split.
+// The kind of work of a span: one row of a time split.
 enum class SpanKind : uint8_t {
-  GEMM, ATTENTION, NORM, ACTIVATION, DROPOUT, ELEMENTWISE, REDUCE, LOSS, EMBEDDING, OPTIMIZER,  // kernels
+  // The first row: kernels.
+  GEMM, ATTENTION, NORM, ACTIVATION, DROPOUT, ELEMENTWISE, REDUCE, LOSS, EMBEDDING, OPTIMIZER,
   COLLECTIVE, PULL, PUSH, COMMIT, CHECKPOINT, STEP, PHASE /* of a step */, OTHER,
 };
 const char* NameOf(SpanKind kind);
@@ -27,42 +29,46 @@ const char* NameOf(SpanKind kind);
 struct Span {
   const char* name = "";  // a string literal
   SpanKind kind = SpanKind::OTHER;
-  uint32_t thread = 0;    // small numbers, in the order in which threads first added a span
+  uint32_t thread = 0;    // a small number, in the order in which threads first added a span
   int64_t begin_ns = 0, end_ns = 0;
-  double flops = 0, bytes = 0;  // the work, if it has such a measure: floating point operations; bytes read and written at least once
-  uint64_t trace_id = 0;  // of the request that it is part of, at the caller's and at the server's side; 0: none
-  uint64_t step = 0;      // 0: not said
-  double other_flops = 0; // of work in `flops` that is products: the vector instructions besides, each as the multiply-add in whose
-                          // place it runs (exponentials, random numbers)
+  // The work, 0 if not counted: FLOPs; bytes read and written at least once.
+  double flops = 0, bytes = 0;
+  uint64_t trace_id = 0;  // the request of the span, the same at caller and server; 0: none
+  uint64_t step = 0;      // 0: unknown
+  // Vector instructions besides the products that `flops` counts (exponentials, random numbers).
+  // Each counts as the multiply-add whose place it takes.
+  double other_flops = 0;
 };
-// The thread of a span that overlaps others of its thread: a call on its way, a wait for a peer.
+// The thread number of a span that overlaps others of its thread: a call in flight, a wait for a
+// peer.
 inline constexpr uint32_t kNoThread = ~uint32_t{0};
 
-// How the calling thread is called in traces.
+// Sets the calling thread's name in traces.
 void NameThisThread(std::string name);
 
-// Nanoseconds of the monotonic clock: one clock for all processes of a machine.
+// Nanoseconds of the monotonic clock, which all processes of a machine share.
 int64_t MonotonicNanoseconds();
 
 class Tracer {
  public:
   explicit Tracer(size_t max_spans = size_t{1} << 20) : max_spans_(max_spans) {}
 
-  // Sets the span's thread. A full tracer drops it.
+  // Adds a span and sets its thread. A full tracer drops the span.
   void Add(Span span);
-  // The same for a span without a thread.
+  // Like Add, for a span without a thread.
   void AddConcurrent(Span span);
-  // A row beside those of threads, numbered like them, for what runs elsewhere; and a span on it.
+  // Makes a trace row for work that runs elsewhere, numbered like threads. AddToRow adds a span to
+  // the row.
   uint32_t MakeRow(std::string name);
   void AddToRow(uint32_t row, Span span);
-  // What was added since the last call.
+  // Takes the spans added since the last call.
   std::vector<Span> Take();
 
   // Spans dropped so far.
   uint64_t num_dropped() const;
-  // Names by thread or row number, of those that added a span; empty: it has none.
+  // Names by thread or row number, of those that added a span. Empty: the thread has no name.
   std::vector<std::string> ThreadNames() const;
-  // 1, 2, ...: numbers for calls that others trace too.
+  // Returns 1, 2, ...: a number for a call that another process traces too.
   uint64_t NextCall() { return ++num_calls_; }
 
  private:
@@ -85,7 +91,7 @@ class TraceSpan {
     span_ = {name, kind, 0, MonotonicNanoseconds(), 0, flops, bytes};
     span_.other_flops = other_flops;
   }
-  // `what` says all but the times. On a row of the tracer's (MakeRow) instead of the thread's.
+  // `what` holds all but the times. Adds the span to `row` (MakeRow) instead of the thread.
   TraceSpan(Tracer* tracer, const Span& what, uint32_t row) : tracer_(tracer), row_(row) {
     if (tracer_ == nullptr) return;
     span_ = what;
@@ -108,15 +114,16 @@ class TraceSpan {
   Span span_;
 };
 
-// A span that one thread begins and another may end, with the tracer kept alive meanwhile. Without a tracer it does nothing.
+// A span that one thread begins and another thread may end. Keeps the tracer alive. Does nothing
+// without a tracer.
 class ConcurrentSpan {
  public:
   ConcurrentSpan() = default;
-  // Begins now. `what` says all but the times.
+  // Begins now. `what` holds all but the times.
   ConcurrentSpan(std::shared_ptr<Tracer> tracer, Span what) : tracer_(std::move(tracer)), span_(what) {
     if (tracer_ != nullptr) span_.begin_ns = MonotonicNanoseconds();
   }
-  // Once, of all copies.
+  // Call once, on one of all copies.
   void End() const {
     if (tracer_ == nullptr) return;
     Span ended = span_;

@@ -18,15 +18,15 @@
 namespace tandem::rpc {
 namespace {
 
-// Of what a member tells the master of its end: a part of the largest request.
+// The most bytes of a member's reason for leaving: a part of the largest request.
 constexpr size_t kMaxReasonBytes = 16384;
 
-constexpr absl::Duration kRegisterCall = absl::Seconds(4);  // the master holds one for 2 s
-constexpr absl::Duration kHold = absl::Seconds(10);   // of one store wait; longer ones call again
-constexpr absl::Duration kMargin = absl::Seconds(5);  // for a held call's answer to travel
+constexpr absl::Duration kRegisterCall = absl::Seconds(4);  // the master holds a Register for 2 s
+constexpr absl::Duration kHold = absl::Seconds(10);   // limit of one store wait; longer: call again
+constexpr absl::Duration kMargin = absl::Seconds(5);  // travel time for the answer of a held call
 constexpr int kFailedBeatsOfALostMaster = 3;
 
-// 256 bits that nobody can guess: who knows them speaks for this member.
+// 256 random bits. Whoever knows the key speaks for this member.
 std::string DrawMemberKey() {
   std::random_device device;
   std::string key;
@@ -34,7 +34,7 @@ std::string DrawMemberKey() {
   return key;
 }
 
-// One blocking call of MasterService.
+// Makes one blocking call of MasterService.
 template <class Reply, class Request>
 absl::StatusOr<Reply> Call(Channel& channel, const char* method, const Request& request, CallOptions options) {
   auto future = channel.Call(absl::StrCat("/tandem.MasterService/", method), Payload(request.SerializeAsString()), options);
@@ -78,7 +78,8 @@ absl::Status OfAnotherJob(const std::string& master_address, const absl::Status&
                                                  std::string(why.message())));
 }
 
-// Registers until the job runs. Every answer counts as a sign of life, since the master holds a call for 2 s only.
+// Registers until the job runs. The master holds a call for only 2 s, so every answer is a sign of
+// life.
 absl::StatusOr<Assignment> Register(Channel& channel, const MemberSelf& self, const std::string& member_key,
                                     const MasterClientOptions& options) {
   RegisterRequest request;
@@ -139,7 +140,8 @@ struct MasterClient::State {
     absl::MutexLock lock(&mutex);
     return failure;
   }
-  // A call of this member that begins now; its header gets the number. Does nothing unless calls are traced.
+  // Begins the span of a call of this member; its header gets the call's number. Does nothing
+  // unless calls are traced.
   ConcurrentSpan TraceCall(const char* method, RequestHeader* header);
   void BeatUntilTheEnd();
   bool Beat(absl::Time* last_answer, int* failed_beats);
@@ -173,7 +175,7 @@ struct MasterClient::State {
   bool completed ABSL_GUARDED_BY(mutex) = false;
   bool stopping ABSL_GUARDED_BY(mutex) = false;
   std::shared_ptr<Tracer> tracer ABSL_GUARDED_BY(mutex);
-  bool wants_beat ABSL_GUARDED_BY(mutex) = false;  // without waiting for the period's end
+  bool wants_beat ABSL_GUARDED_BY(mutex) = false;  // beat now, before the period ends
 };
 
 ConcurrentSpan MasterClient::State::TraceCall(const char* method, RequestHeader* header) {
@@ -182,8 +184,6 @@ ConcurrentSpan MasterClient::State::TraceCall(const char* method, RequestHeader*
   header->set_trace_id(uint64_t{assignment.rank + 1} << 40 | tracer->NextCall());
   return {tracer, CallSpan(method, header->trace_id())};
 }
-
-// ---- Heartbeat
 
 void MasterClient::State::BeatUntilTheEnd() {
   absl::Time last_answer = absl::Now();
@@ -203,7 +203,7 @@ void MasterClient::State::BeatUntilTheEnd() {
   }
 }
 
-// One heartbeat; false when no more are needed.
+// Sends one heartbeat. Returns false when no more are needed.
 bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
   HeartbeatRequest request;
   *request.mutable_header() = Header();
@@ -222,11 +222,13 @@ bool MasterClient::State::Beat(absl::Time* last_answer, int* failed_beats) {
     completed = reply->job().phase() == COMPLETED;
     return true;
   }
-  if (absl::IsFailedPrecondition(reply.status()) || absl::IsUnauthenticated(reply.status())) {  // another master has taken the address: this job is gone
+  // Another master has taken the address, so this job is gone.
+  if (absl::IsFailedPrecondition(reply.status()) || absl::IsUnauthenticated(reply.status())) {
     JobFailed(absl::UnavailableError(std::string(reply.status().message().data(), reply.status().message().size())));
     return false;
   }
-  // Time alone does not prove the master dead: this process may have been stopped itself.
+  // Silence alone does not prove the master dead, because this process may have been stopped. So
+  // also count failed heartbeats.
   ++*failed_beats;
   const absl::Duration silence = absl::Now() - *last_answer;
   if (silence < options.master_timeout || *failed_beats < kFailedBeatsOfALostMaster) return true;
@@ -247,8 +249,6 @@ void MasterClient::State::JobFailed(absl::Status reason) {
   if (on_failure) on_failure(std::move(reason));
 }
 
-// ---- Store
-
 template <class Reply, class Request>
 absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, Request request, bool idempotent) {
   RETURN_IF_ERROR(state_.Failure());
@@ -258,7 +258,7 @@ absl::StatusOr<Reply> MasterClient::State::MasterStore::Now(const char* method, 
   return reply;
 }
 
-// A wait that may be longer than the master holds one call.
+// Waits possibly longer than the master holds one call, by repeated calls.
 template <class Reply, class Request>
 absl::StatusOr<Reply> MasterClient::State::MasterStore::Held(const char* method, Request request, absl::Time deadline) {
   while (true) {
@@ -307,8 +307,6 @@ absl::Status MasterClient::State::MasterStore::Wait(const std::string& key, int6
   return Held<StoreWaitReply>("WaitCounter", std::move(request), deadline).status();
 }
 
-// ---- The client
-
 std::vector<Member> Assignment::MembersOf(Role wanted) const {
   std::vector<Member> found;
   for (const Member& member : members) {
@@ -351,7 +349,7 @@ void MasterClient::TraceCalls(std::shared_ptr<Tracer> tracer) {
 
 absl::StatusOr<RoleTrace> MasterClient::TakeTrace(absl::Time deadline) {
   {
-    // The heartbeat that TraceCalls asked for comes first.
+    // Waits for the heartbeat that TraceCalls asked for.
     absl::MutexLock lock(&state_->mutex);
     auto beaten = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !state_->wants_beat; };
     state_->mutex.AwaitWithDeadline(absl::Condition(&beaten), std::min(deadline, absl::Now() + state_->options.heartbeat_deadline));

@@ -1,6 +1,9 @@
-// A member's link to the master: registers, beats every second, hears when the job ends, and gives the rendezvous store.
-// Thread rule: all methods from any thread; `on_failure` runs on the client's own thread and must not destroy it.
-// Invariant: on_failure is called at most once, and never after Leave; a wait ends when the job does.
+// A member's link to the master. Registers, sends a heartbeat every second, hears when the job
+// ends, and gives access to the rendezvous store.
+// Thread rule: all methods from any thread. `on_failure` runs on the client's own thread and must
+// not destroy the client.
+// Invariant: on_failure is called at most once, and never after Leave. Every wait ends when the job
+// ends.
 #pragma once
 
 #include <functional>
@@ -22,25 +25,25 @@
 namespace tandem::rpc {
 
 struct MasterClientOptions {
-  absl::Duration connect_timeout = absl::Seconds(30);   // without any answer while registering
+  absl::Duration connect_timeout = absl::Seconds(30);   // without any answer, while registering
   absl::Duration heartbeat_period = absl::Seconds(1);
   absl::Duration heartbeat_deadline = absl::Seconds(2);
-  absl::Duration master_timeout = absl::Seconds(8);     // without any answer afterwards
+  absl::Duration master_timeout = absl::Seconds(8);     // without any answer, later
   Credentials credentials = {};  // the job's
 };
 
-// Who this process is.
+// The identity of this process.
 struct MemberSelf {
   Role role = TRAINER;
   std::string host;
   int64_t pid = 0;
   std::string address;          // host:port where other members reach it
-  int preferred_index = -1;     // the rank wanted; -1: any
+  int preferred_index = -1;     // the wanted rank; -1: any
   uint32_t incarnation = 1;
   uint64_t job_fingerprint = 0;  // a hash of the resolved job
 };
 
-// What the master decided.
+// The master's decisions about this member and the job.
 struct Assignment {
   Role role = TRAINER;
   uint32_t rank = 0;
@@ -56,35 +59,40 @@ struct Assignment {
 
 class MasterClient {
  public:
-  // Blocks until all members have registered. Unavailable "master HOST:PORT unreachable for 30 s"; FailedPrecondition
-  // when the master refuses this process, Unauthenticated when the master belongs to a job with another secret; the job's failure if it
-  // fails first.
+  // Blocks until all members have registered. Errors:
+  // - Unavailable "master HOST:PORT unreachable for 30 s";
+  // - FailedPrecondition if the master refuses this process;
+  // - Unauthenticated if the master belongs to a job with another secret;
+  // - the job's failure, if the job fails first.
   static absl::StatusOr<std::unique_ptr<MasterClient>> Connect(const std::string& master_address, const MemberSelf& self,
                                                                std::function<void(absl::Status)> on_failure,
                                                                const MasterClientOptions& options = {});
-  // Says nothing to the master: without Leave it takes this member for dead.
+  // Does not tell the master. Without Leave the master takes this member for dead.
   ~MasterClient();
   MasterClient(const MasterClient&) = delete;
   MasterClient& operator=(const MasterClient&) = delete;
 
   const Assignment& assignment() const;
   RequestHeader MakeHeader() const;
-  // The job's, for connections to other members.
+  // The job's credentials, for connections to other members.
   const Credentials& credentials() const;
-  // The master's store. Its waits end when the job fails.
+  // The master's rendezvous store. Waits end when the job fails.
   Store& store();
 
-  // Records this member's calls and makes the master record its side of them; there is a heartbeat at once, to be seen. Null:
-  // no more.
+  // Records this member's calls, and makes the master record its side of them. Sends a heartbeat at
+  // once, so that the trace shows one. Null stops recording.
   void TraceCalls(std::shared_ptr<Tracer> tracer);
-  // What the master has recorded since the last call, for all members: role "master". Blocks.
+  // The spans that the master has recorded since the last call, for all members; role "master".
+  // Blocks.
   absl::StatusOr<RoleTrace> TakeTrace(absl::Time deadline);
 
-  // Ok while nothing has failed; otherwise the job's first failure, or that the master is lost.
+  // Ok while nothing has failed. Otherwise the job's first failure, or an error that the master is
+  // lost.
   absl::Status failure() const;
-  // Returns Ok when every trainer has left well, otherwise the failure.
+  // Returns Ok when every trainer has left without error, otherwise the failure.
   absl::Status WaitForCompletion();
-  // Tells the master that this member has ended, and stops beating. The answer only says whether the master heard it.
+  // Tells the master that this member has ended, and stops heartbeats. The result only says whether
+  // the master heard it.
   absl::Status Leave(const absl::Status& status);
 
  private:

@@ -1,4 +1,5 @@
-// One process of a job, as its master and the other members know it.
+// One process of a job, as the master and the other members know it.
+// Thread rule: a value.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,10 @@ struct Member {
   uint32_t rank = 0;  // within the role
   std::string host;   // host name
   int64_t pid = 0;
-  std::string address;  // host:port it listens on
+  std::string address;  // host:port that the member listens on
 };
 
-// "trainer-1", "ps-0": the name of a place in errors and logs.
+// The member's name in errors and logs: "trainer-1", "ps-0".
 std::string MemberName(Role role, uint32_t rank);
 
 }  // namespace tandem::rpc

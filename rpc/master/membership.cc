@@ -46,8 +46,6 @@ std::vector<Member> Membership::members() const {
   return members;
 }
 
-// ---- Registration
-
 void Membership::On(const RegisterEvent& event) {
   Entry* entry = Find(event);
   if (entry != nullptr) {
@@ -62,11 +60,12 @@ void Membership::On(const RegisterEvent& event) {
       entry->key = event.key;
     }
   }
-  if (entry == nullptr) {  // too late for a job that has failed: its state is the answer
+  if (entry == nullptr) {  // Too late to join a failed job; the answer is the job's state.
     actions_.push_back({event.call, absl::OkStatus(), std::nullopt});
     return;
   }
-  if (entry->held_call.has_value()) AnswerHeld(*entry, std::nullopt);  // it calls again: the older call is dead
+  // The caller calls again, so its older call is dead.
+  if (entry->held_call.has_value()) AnswerHeld(*entry, std::nullopt);
   entry->held_call = event.call;
   entry->held_since = entry->last_seen = now_;
   if (phase_ == Phase::REGISTERING) {
@@ -116,7 +115,7 @@ Membership::Entry* Membership::Find(const RegisterEvent& event) {
   return nullptr;
 }
 
-// A process that was started again in the place of a dead one may come before the dead one's place is free.
+// A restarted process may register before the place of its dead predecessor is free.
 absl::Status Membership::CheckRepeated(const Entry& entry, const RegisterEvent& event) const {
   if (EqualInConstantTime(entry.key, event.key)) return absl::OkStatus();
   const std::string text = absl::StrCat("another process has registered as ", RoleName(event.self.role), " of ", HostPid(event.self), " at ",
@@ -131,7 +130,8 @@ uint32_t Membership::Registered(Role role) const {
       std::count_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.member.role == role; }));
 }
 
-// Wanted ranks first; the others fill what is free, grouped by host so that neighbours share a machine.
+// Assigns wanted ranks first. Other processes fill the free ranks, grouped by host so that
+// neighbours share a machine.
 void Membership::AssignRanks(Role role) {
   std::vector<bool> taken(Expected(role), false);
   std::vector<Entry*> others;
@@ -189,11 +189,10 @@ void Membership::AnswerHeld(Entry& entry, std::optional<uint32_t> rank) {
   if (!entry.held_call.has_value()) return;
   actions_.push_back({*entry.held_call, absl::OkStatus(), rank});
   entry.held_call.reset();
-  // Who learns of a failure before the job ran was never a member, and has nothing to leave.
+  // A process that learns of a failure before the job ran was never a member. It has nothing to
+  // leave.
   if (phase_ == Phase::FAILED && !ranked_) entry.left = true;
 }
-
-// ---- A started job
 
 Membership::Entry* Membership::Find(Role role, uint32_t rank) {
   if (!ranked_) return nullptr;
@@ -246,10 +245,9 @@ void Membership::Fail(absl::Status reason) {
   for (Entry& entry : entries_) AnswerHeld(entry, std::nullopt);
 }
 
-// ---- Time
-
 void Membership::On(const TickEvent&) {
-  // This process was stopped or starved for a while: members could not be heard, so they get that time back.
+  // A long gap between ticks means that this process was stopped or starved. It could not hear
+  // members, so they get the time back.
   const double gap = now_ - last_tick_;
   last_tick_ = now_;
   if (gap > options_.heartbeat_timeout_seconds / 3) {
@@ -269,7 +267,7 @@ void Membership::TickRegistering() {
       if (now_ - entry.held_since >= options_.register_hold_seconds) AnswerHeld(entry, std::nullopt);
     }
   }
-  // A process that does not call again died before the start: its place is free.
+  // A process that does not call again died before the start, so its place is free.
   entries_.erase(std::remove_if(entries_.begin(), entries_.end(),
                                 [&](const Entry& e) { return now_ - e.last_seen >= options_.heartbeat_timeout_seconds; }),
                  entries_.end());
@@ -277,7 +275,8 @@ void Membership::TickRegistering() {
 }
 
 void Membership::TickStarted() {
-  Entry* silent = nullptr;  // the one not heard of for longest: the others may only be waiting for it
+  // The member silent for longest; other silent ones may only be waiting for it.
+  Entry* silent = nullptr;
   for (Entry& entry : entries_) {
     const bool lost = !entry.left && now_ - entry.last_seen >= options_.heartbeat_timeout_seconds;
     if (lost && (silent == nullptr || entry.last_seen < silent->last_seen)) silent = &entry;

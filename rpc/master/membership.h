@@ -1,6 +1,8 @@
-// Who is in the job and how it stands: the master's core. Pure: no clock, socket or gRPC. Events and the time go in,
-// answers for waiting callers come out; the service shell (service.h) carries them. The first failure is the job's.
-// Thread rule: one thread at a time. Invariant: every event that carries a call is answered exactly once.
+// The master's core: who is in the job, and the job's phase. Pure: no clock, socket or gRPC. Events
+// and the time go in; answers for waiting callers come out. The service shell (service.h) carries
+// both. The first failure is the job's failure.
+// Thread rule: one thread at a time. Invariant: every event that carries a call is answered exactly
+// once.
 #pragma once
 
 #include <cstdint>
@@ -21,40 +23,40 @@ struct MembershipOptions {
   uint64_t job_fingerprint = 0;
   double register_timeout_seconds = 60;
   double heartbeat_timeout_seconds = 6;
-  double register_hold_seconds = 2;  // how long Register is held before it is told to call again
-  double linger_seconds = 5;         // how long a job that has ended waits for its members to leave
+  double register_hold_seconds = 2;  // how long Register waits before the caller must call again
+  double linger_seconds = 5;         // how long an ended job waits for its members to leave
 };
 
-// `call` numbers the caller that waits for the answer.
+// `call` is the number of the caller that waits for the answer.
 struct RegisterEvent {
   uint64_t call = 0;
   Member self;               // rank unset
   uint32_t incarnation = 1;
   int preferred_index = -1;  // -1: any
   uint64_t job_fingerprint = 0;
-  std::string key;           // known to this process and the master alone
+  std::string key;           // known to this process and the master only
 };
 struct HeartbeatEvent {
   uint64_t call = 0;
   Role role = TRAINER;
   uint32_t rank = 0;
-  std::string key;  // the one it registered with
+  std::string key;  // the key of the member's RegisterEvent
 };
 struct LeaveEvent {
   uint64_t call = 0;
   Role role = TRAINER;
   uint32_t rank = 0;
   absl::Status status;
-  std::string key;  // the one it registered with
+  std::string key;  // the key of the member's RegisterEvent
 };
-struct FailEvent {  // the master's own process has a reason
+struct FailEvent {  // a failure in the master's own process
   absl::Status reason;
 };
 struct TickEvent {};  // about every 100 ms
 using Event = std::variant<RegisterEvent, HeartbeatEvent, LeaveEvent, FailEvent, TickEvent>;
 
-// Answer `call`: with `refusal` if not ok, otherwise with the state of the job as it is after the step and, for a
-// Register, with the rank, which is set when the job runs.
+// The answer to `call`: `refusal` if not ok, otherwise the job's state after the step. An answer to
+// Register also holds the rank, which is set once the job runs.
 struct Action {
   uint64_t call = 0;
   absl::Status refusal;
@@ -71,19 +73,20 @@ class Membership {
 
   Phase phase() const { return phase_; }
   const absl::Status& failure() const { return failure_; }  // REQUIRES: phase FAILED
-  // Parameter servers by rank, then trainers by rank, then workers by rank. REQUIRES: all have registered once.
+  // Parameter servers by rank, then trainers by rank, then workers by rank.
+  // REQUIRES: all have registered once.
   std::vector<Member> members() const;
-  // The job has ended and every member has left, or has had the time to. If the job failed before it ran: everybody who had registered has
-  // been told, or has had the time to call again.
+  // True if the job has ended and every member has left or had time to leave. If the job failed
+  // before it ran: true if every registered process has been told, or had time to call again.
   bool ended() const { return ended_; }
 
  private:
   struct Entry {
-    Member member;  // its rank is set when the job starts
+    Member member;  // rank set when the job starts
     uint32_t incarnation = 1;
     int preferred_index = -1;
     std::string key;
-    std::optional<uint64_t> held_call;  // Register
+    std::optional<uint64_t> held_call;  // a waiting Register
     double held_since = 0;
     double last_seen = 0;
     bool left = false;  // or was told of a failure before the job ran
@@ -98,7 +101,8 @@ class Membership {
   absl::Status CheckRegistration(const RegisterEvent& event) const;
   Entry* Find(const RegisterEvent& event);
   Entry* Find(Role role, uint32_t rank);
-  // For one who says that he is the member `entry` (null: no member). `what` begins the error.
+  // Checks a caller that claims to be the member `entry` (null: no such member). `what` begins the
+  // error.
   absl::Status CheckMember(const Entry* entry, const std::string& key, const char* what) const;
   absl::Status CheckRepeated(const Entry& entry, const RegisterEvent& event) const;
   uint32_t Expected(Role role) const {

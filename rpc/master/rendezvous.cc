@@ -8,7 +8,8 @@
 namespace tandem::rpc {
 namespace {
 
-// Takes the waiters that `done` picks out of every list of `waiting` and answers each with `status(key)`.
+// Removes the waiters that `done` picks from every list of `waiting`, and answers each with
+// `status(key)`.
 template <class Map, class Done, class Status>
 void AnswerWhere(Map& waiting, const Done& done, const Status& status, std::vector<Rendezvous::Answer>* answers) {
   for (auto it = waiting.begin(); it != waiting.end();) {

@@ -1,6 +1,7 @@
-// The master's side of the rendezvous store: values, counters and the calls that wait for them. Pure, like Membership:
-// calls are numbers, the time is an argument, answers come out. Thread rule: one thread at a time. Invariant: every
-// waiting call is answered exactly once: satisfied, expired or failed.
+// The master's side of the rendezvous store: values, counters and the calls that wait for them.
+// Pure, like Membership: calls are numbers, the time is an argument, answers come out.
+// Thread rule: one thread at a time. Invariant: every waiting call is answered exactly once:
+// satisfied, expired or failed.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +20,22 @@ class Rendezvous {
   struct Answer {
     uint64_t call = 0;
     absl::Status status;
-    std::string value;  // of a Get
+    std::string value;  // for a Get
   };
 
-  // Calls that may wait at a time.
+  // The most calls that may wait at a time.
   static constexpr size_t kMaxWaiting = 4096;
 
-  // Set and Add return the answers to calls that waited, or the error of StoreContents.
+  // Set and Add return the answers to waiting calls, or the error of StoreContents.
   absl::StatusOr<std::vector<Answer>> Set(const std::string& key, const std::string& value);
-  // `sum` receives the counter after adding.
+  // `sum` receives the counter after the addition.
   absl::StatusOr<std::vector<Answer>> Add(const std::string& key, int64_t amount, int64_t* sum);
-  // Get and WaitCounter answer InvalidArgument to a key that is too long, ResourceExhausted if too many calls wait.
+  // Get and WaitCounter answer InvalidArgument if the key is too long, ResourceExhausted if too
+  // many calls wait.
   std::vector<Answer> Get(uint64_t call, const std::string& key, double deadline_seconds);
   std::vector<Answer> WaitCounter(uint64_t call, const std::string& key, int64_t value, double deadline_seconds);
 
-  // Answers DeadlineExceeded to what has waited until its deadline.
+  // Answers DeadlineExceeded to every call whose deadline has passed.
   std::vector<Answer> Expire(double now_seconds);
   std::vector<Answer> FailAll(const absl::Status& reason);
 
@@ -41,9 +43,9 @@ class Rendezvous {
   struct Waiter {
     uint64_t call = 0;
     double deadline = 0;
-    int64_t value = 0;  // of a counter
+    int64_t value = 0;  // for a counter
   };
-  // Whether another call may wait for the key.
+  // Ok if another call may wait for the key.
   absl::Status CheckWaiter(const std::string& key) const;
 
   StoreContents contents_;

@@ -37,7 +37,8 @@ uint64_t RandomNumber() {
   return uint64_t{device()} << 32 | device();
 }
 
-// A request's fields at its top level. The bytes of one: a value of the store, which is the largest thing that members tell each other here, and more.
+// Limits of a request: its top-level fields, and its bytes. The largest content is a value of the
+// store; the limit leaves room for more.
 constexpr size_t kMaxRequestFields = 64;
 constexpr size_t kMaxRequestBytes = 2 * kMaxStoreValueBytes;
 
@@ -52,7 +53,7 @@ absl::Status CheckVersion(const RequestHeader& header) {
                                                     " is not known here: the master speaks version ", kProtocolVersion));
 }
 
-// The span ends with the answer.
+// Ends the span with the answer.
 Reply Traced(ConcurrentSpan span, Reply reply) {
   return [span = std::move(span), reply = std::move(reply)](absl::StatusOr<Payload> answer) {
     span.End();
@@ -62,7 +63,7 @@ Reply Traced(ConcurrentSpan span, Reply reply) {
 
 }  // namespace
 
-// Replies are given outside the mutex: `Deliveries` collects them inside.
+// `Deliveries` collects replies under the mutex; they are given after its release.
 struct MasterService::State {
   using Deliveries = std::vector<std::function<void()>>;
   enum class Kind { REGISTER, HEARTBEAT, LEAVE, GET, WAIT };
@@ -80,7 +81,7 @@ struct MasterService::State {
 
   void Step(const Event& event, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Deliver(const std::vector<Rendezvous::Answer>& answers, Deliveries* deliveries) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // Numbers a caller whose answer comes later.
+  // Registers a caller whose answer comes later, and returns its number.
   uint64_t Hold(Kind kind, Reply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     callers.emplace(++last_call, Caller{kind, std::move(reply)});
     return last_call;
@@ -116,8 +117,6 @@ struct MasterService::State {
   bool stopping ABSL_GUARDED_BY(mutex) = false;
 };
 
-// ---- From answers to replies
-
 void MasterService::State::Step(const Event& event, Deliveries* deliveries) {
   const bool had_failed = membership.phase() == Phase::FAILED;
   for (const Action& action : membership.Step(event, MonotonicSeconds())) {
@@ -133,7 +132,7 @@ void MasterService::State::Deliver(const std::vector<Rendezvous::Answer>& answer
   for (const Rendezvous::Answer& found : answers) {
     auto caller = callers.extract(found.call);
     TANDEM_CHECK(!caller.empty()) << "call " << found.call << " was answered twice";
-    StoreGetReply reply;  // a counter's reply is empty, as this one without its value
+    StoreGetReply reply;  // A counter's reply is empty, like this reply without its value.
     reply.set_value(found.value);
     auto answer = found.status.ok() ? absl::StatusOr<Payload>(ToPayload(reply)) : found.status;
     deliveries->push_back([reply = std::move(caller.mapped().reply), answer = std::move(answer)] { reply(answer); });
@@ -194,8 +193,6 @@ absl::Status MasterService::State::CheckHeader(const RequestHeader& header) cons
       "the request belongs to job epoch %016x generation %u, the master's is %016x generation %u: it has been restarted",
       header.job_epoch(), header.generation(), job_epoch, kGeneration));
 }
-
-// ---- Requests
 
 void MasterService::State::Register(const RegisterRequest& request, Reply reply, Deliveries* deliveries) {
   if (request.member_key().size() > kMaxMemberKeyBytes) {
@@ -268,8 +265,6 @@ void MasterService::State::TakeTrace(const TakeTraceRequest&, Reply reply, Deliv
   deliveries->push_back([reply = std::move(reply), bytes = ToPayload(AnswerTakeTrace(*tracer))] { reply(bytes); });
 }
 
-// ---- The shell
-
 MasterService::MasterService(const MembershipOptions& options, double tick_seconds)
     : state_(std::make_shared<State>(options)), timer_([this, tick_seconds] { Tick(tick_seconds); }) {}
 
@@ -279,7 +274,8 @@ MasterService::~MasterService() {
     state_->stopping = true;
   }
   timer_.join();
-  std::map<uint64_t, State::Caller> abandoned;  // their replies go outside the mutex
+  // Destroyed outside the mutex, because destruction answers the callers.
+  std::map<uint64_t, State::Caller> abandoned;
   absl::MutexLock lock(&state_->mutex);
   abandoned.swap(state_->callers);
 }
@@ -299,13 +295,14 @@ void MasterService::Tick(double tick_seconds) {
 
 void MasterService::RegisterHandlers(Server& server) {
   state_->secret_proof = server.credentials().proof();
-  // Checks the header, parses the rest, runs the method under the mutex and gives out what it answered.
+  // Checks the header, parses the rest, runs the method under the mutex, and delivers the answers
+  // after.
   auto handle = [&](const char* method, auto request_type, auto run) {
     using Request = decltype(request_type);
     server.Handle(kServiceName, method, MethodKind::UNARY, [state = state_, method, run](Payload bytes, Reply reply) {
       RequestHeader header;
       absl::Status status = ReadFirstField(bytes, &header);
-      // Who registers is about to learn the epoch.
+      // A caller that registers does not know the epoch yet.
       constexpr bool knows_epoch = !std::is_same_v<Request, RegisterRequest>;
       if (status.ok()) status = knows_epoch ? state->CheckHeader(header) : CheckVersion(header);
       if (status.ok()) status = CheckSize(bytes);

@@ -1,5 +1,7 @@
-// The master as a service: carries calls of proto/master.proto to the pure cores (membership.h, rendezvous.h) and
-// gives them the time. Thread rule: all methods from any thread. The service and its server may go in either order.
+// The master as a service: carries calls of proto/master.proto and the time to the pure cores
+// (membership.h, rendezvous.h).
+// Thread rule: all methods from any thread. The service and its server may be destroyed in either
+// order.
 #pragma once
 
 #include <memory>
@@ -14,18 +16,20 @@ namespace tandem::rpc {
 class MasterService {
  public:
   explicit MasterService(const MembershipOptions& options, double tick_seconds = 0.1);
-  ~MasterService();  // calls that still wait are answered Cancelled
+  ~MasterService();  // answers Cancelled to calls that still wait
   MasterService(const MasterService&) = delete;
   MasterService& operator=(const MasterService&) = delete;
 
-  // REQUIRES: the server is not started. The time to register starts now.
+  // The registration timeout starts now.
+  // REQUIRES: the server is not started.
   void RegisterHandlers(Server& server);
-  // Fails the job for a reason of this process (a signal). No effect on a job that has ended.
+  // Fails the job for a reason in this process (a signal). No effect on a job that has ended.
   void Fail(absl::Status reason);
 
   Phase phase() const;
-  // Returns when the job has ended and its members have left or had the time to: Ok if it completed, otherwise its
-  // first failure. Ends by itself: silent members and missing ones fail the job.
+  // Returns when the job has ended and its members have left or had time to leave. Ok if the job
+  // completed, otherwise its first failure. Always returns in the end, because silent and missing
+  // members fail the job.
   absl::Status WaitForEnd();
 
  private:

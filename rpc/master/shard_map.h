@@ -1,5 +1,7 @@
-// Where rows live: an id belongs to one of 1,024 virtual shards, and the map, handed out by the master, says which
-// parameter server owns each. Pure and a value: no clock, no socket. Invariant: every shard has exactly one owner.
+// The placement of rows: an id belongs to one of 1,024 virtual shards, and the master's map gives
+// the parameter server of each shard. A pure value: no clock, no socket. Invariant: every shard has
+// exactly one owner.
+// Thread rule: a value.
 #pragma once
 
 #include <cstdint>
@@ -12,28 +14,30 @@ namespace tandem::rpc {
 
 constexpr uint32_t kNumVirtualShards = 1024;
 
-// `table` is the table's number, 1, 2, ... The routing of proto/embedding.proto.
+// The routing of proto/embedding.proto. `table` is the table's number, 1, 2, ...
 constexpr uint32_t VirtualShard(uint32_t table, uint64_t id) {
   return static_cast<uint32_t>(Fmix64(id ^ Fmix64(table)) >> 54);
 }
 
 class ShardMap {
  public:
-  // Consecutive shards with one owner: how the map travels.
+  // Consecutive shards with one owner; the wire format of the map.
   struct Run {
     uint32_t num_shards = 0;
     uint32_t ps = 0;
   };
 
-  ShardMap() = default;  // of a job without parameter servers
-  // Contiguous ranges whose sizes differ by at most one. REQUIRES: 0 <= num_ps <= 1024.
+  ShardMap() = default;  // for a job without parameter servers
+  // Contiguous ranges whose sizes differ by at most one.
+  // REQUIRES: 0 <= num_ps <= 1024.
   static ShardMap Even(uint32_t num_ps);
   // InvalidArgument unless the runs cover all shards and name servers below `num_ps`.
   static absl::StatusOr<ShardMap> FromRuns(uint32_t version, uint32_t num_ps, const std::vector<Run>& runs);
 
   uint32_t version() const { return version_; }
   uint32_t num_ps() const { return num_ps_; }
-  // The rank of the server that owns the shard. REQUIRES: num_ps() > 0.
+  // The rank of the parameter server that owns the shard.
+  // REQUIRES: num_ps() > 0.
   uint32_t Owner(uint32_t virtual_shard) const { return owners_[virtual_shard]; }
   uint32_t OwnerOf(uint32_t table, uint64_t id) const { return owners_[VirtualShard(table, id)]; }
   std::vector<Run> Runs() const;

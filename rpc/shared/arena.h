@@ -1,5 +1,6 @@
-// One sender's part of a shared segment: the memory that its messages lie in. Who has which part is known to this process alone,
-// so the peer cannot confuse it. A buffer that is filled here is sent without being copied.
+// One sender's part of a shared segment: the memory of its messages. Only this process knows which
+// parts are taken, so the peer cannot corrupt the allocation. A buffer filled here is sent without
+// a copy.
 // Thread rule: any thread. Buffers may outlive everything else; they keep the segment mapped.
 #pragma once
 
@@ -18,14 +19,16 @@ namespace tandem::rpc {
 
 class SharedArena : public std::enable_shared_from_this<SharedArena> {
  public:
-  // The bytes [offset, offset + num_bytes) of the segment. REQUIRES: num_bytes is a multiple of Extents::kUnit.
+  // Manages the bytes [offset, offset + num_bytes) of the segment.
+  // REQUIRES: num_bytes is a multiple of Extents::kUnit.
   SharedArena(std::shared_ptr<SharedMemory> memory, size_t offset, size_t num_bytes)
       : memory_(std::move(memory)), base_(memory_->data() + offset), num_bytes_(num_bytes), extents_(num_bytes) {}
 
-  // For whoever makes a message; null when half of the arena is taken: messages that cannot be sent yet must leave room for those
-  // before them, which have to be copied.
+  // Memory for writing a message in place. Null if half of the arena is taken: messages that wait
+  // in the queue must leave room for copies of the messages before them.
   std::shared_ptr<Buffer> Allocate(size_t num_bytes);
-  // For copying a message: at most `num_bytes`, less where no piece is so large; null if there is none.
+  // Memory for copying a message: at most `num_bytes`, less if no free piece is so large. Null if
+  // there is none.
   std::shared_ptr<Buffer> TakeUpTo(size_t num_bytes);
 
   bool Holds(const void* data, size_t num_bytes) const {

@@ -1,5 +1,6 @@
-// Who has which part of a block of memory that lies elsewhere. First fit: what was used last, and is still in the caches, is used
-// again, and memory that was never needed is never touched. Thread rule: one owner.
+// Allocates parts of a memory block that lies elsewhere. First fit: reuses recently used memory
+// that is still in the caches, and never touches memory before it is needed.
+// Thread rule: one owner.
 #pragma once
 
 #include <cstddef>
@@ -20,17 +21,18 @@ class Extents {
   // REQUIRES: num_bytes is a multiple of kUnit.
   explicit Extents(size_t num_bytes);
 
-  // Room for `num_bytes` > 0 in one piece.
+  // Takes `num_bytes` in one piece.
+  // REQUIRES: num_bytes > 0.
   std::optional<Extent> Take(size_t num_bytes);
-  // The same or, where no piece is so large, the largest there is.
+  // Like Take, but takes the largest free piece if no piece is large enough.
   std::optional<Extent> TakeUpTo(size_t num_bytes);
-  // REQUIRES: it was taken, and not given back.
+  // REQUIRES: `extent` was taken and not given back.
   void Give(const Extent& extent);
 
   size_t taken_bytes() const { return taken_bytes_; }
 
  private:
-  std::map<size_t, size_t> free_;  // bytes by offset; no two adjoin
+  std::map<size_t, size_t> free_;  // bytes by offset; no two free extents touch
   size_t taken_bytes_ = 0;
 };
 

@@ -14,9 +14,10 @@ namespace {
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
-// A smaller slice is cheaper to copy, together with its neighbours, than to count.
+// Smaller slices are cheaper to copy, together with their neighbours, than to lend.
 constexpr size_t kInPlaceBytes = 4096;
-// A copied fragment is at most this part of the arena, so that the first can be read while the next is written.
+// A copied fragment takes at most 1 / kFragmentShare of the arena. So the receiver reads one
+// fragment while the sender writes the next.
 constexpr size_t kFragmentShare = 16;
 
 }  // namespace
@@ -37,7 +38,7 @@ absl::StatusOr<bool> LaneSender::Pump() {
   while (!queue_.empty()) {
     Outgoing& next = queue_.front();
     if (!PostFragment(&next)) {
-      // In this order: a release after the last look shows the receiver that somebody waits for it.
+      // The order matters: a release after the last look sees that the sender waits.
       control_.wants_room.store(1);
       if (!has_news()) return posted;
       RETURN_IF_ERROR(Reap());

@@ -12,10 +12,11 @@ namespace tandem::rpc {
 
 namespace {
 
-constexpr size_t kHoldBytes = size_t{64} << 10;  // a smaller fragment is copied: holding it costs as much
-constexpr int kMaxPieces = 16;                   // of a message; what follows is copied into one
-constexpr size_t kHeldShare = 4;                 // of an arena may be held, 1 / so much
-constexpr uint32_t kMaxHeld = LaneControl::kSlots / 2;  // fragments; the other slots go on
+// Copies smaller fragments, because holding costs as much.
+constexpr size_t kHoldBytes = size_t{64} << 10;
+constexpr int kMaxPieces = 16;  // pieces of a message; the rest is copied into one piece
+constexpr size_t kHeldShare = 4;                 // at most 1 / kHeldShare of an arena may be held
+constexpr uint32_t kMaxHeld = LaneControl::kSlots / 2;  // fragments; keeps the other slots moving
 
 size_t LaneOffset(size_t control_bytes, size_t arena_bytes, int lane) {
   const size_t unit = Extents::kUnit;
@@ -24,16 +25,16 @@ size_t LaneOffset(size_t control_bytes, size_t arena_bytes, int lane) {
 
 }  // namespace
 
-// What both sides write; lane i is sent by side i.
+// The part that both sides write. Side i sends on lane i.
 struct SharedLink::Control {
   struct alignas(64) Sleep {
-    std::atomic<uint32_t> asleep;  // this side's poller
+    std::atomic<uint32_t> asleep;  // this side's poller sleeps
   };
   Sleep sides[2];
   LaneControl lanes[2];
 };
 
-// Keeps a fragment, and the memory that it lies in.
+// Keeps a fragment and its memory.
 class SharedLink::Held {
  public:
   Held(std::shared_ptr<SharedLink> link, uint32_t slot, size_t num_bytes)
@@ -72,13 +73,15 @@ void SharedLink::Ring() {
   std::atomic<uint32_t>& asleep = control().sides[1 - static_cast<int>(side_)].asleep;
   if (asleep.load() == 0 || asleep.exchange(0) == 0) return;
   const char ring = 'r';
-  socket_->Send(&ring, sizeof ring);  // one that cannot be sent finds others unread, or nobody there
+  // A ring that cannot be sent is not needed: others are unread, or the peer is gone.
+  socket_->Send(&ring, sizeof ring);
 }
 
 absl::StatusOr<bool> SharedLink::Pump() {
   bool posted = false;
   while (true) {
-    LaneSender::Finished finished;  // goes when the lock has gone, and before the next look for room
+    // Destroyed after the lock is released, before the next look for room.
+    LaneSender::Finished finished;
     absl::MutexLock lock(&sending_);
     ASSIGN_OR_RETURN(const bool more, sender_.Pump());
     posted |= more;
@@ -115,7 +118,7 @@ absl::StatusOr<bool> SharedLink::Step() {
 
 bool SharedLink::Rest(bool takes_messages) {
   std::atomic<uint32_t>& asleep = control().sides[static_cast<int>(side_)].asleep;
-  asleep.store(1);  // before the last look, so that whoever posts after it rings
+  asleep.store(1);  // before the last look, so that a later sender rings
   const bool nothing = [this, takes_messages] {
     {
       absl::MutexLock lock(&receiving_);
@@ -140,7 +143,7 @@ void SharedLink::Release(uint32_t slot, size_t held_bytes) {
 }
 
 absl::StatusOr<std::optional<SharedMessage>> SharedLink::Take() {
-  // What follows a fragment that was refused is no message either.
+  // After a refused fragment nothing can be read as a message.
   if (!refused_.ok()) return refused_;
   absl::StatusOr<std::optional<SharedMessage>> message = TakeNext();
   refused_ = message.status();

@@ -1,7 +1,9 @@
-// One end of a shared-memory stream: a segment with a lane each way, and the socket by which the ends wake each other and learn
-// that the other is gone. Messages arrive in the order in which they were sent. A received message lies in the sender's memory
-// until its last slice is dropped, or, where that would leave the sender too little, in a copy.
-// Thread rule: Send, Allocate, Close and dropping received messages from any thread; Take, Step, Rest and End from the poller's.
+// One end of a shared-memory stream: a segment with a lane each way, and a socket. Through the
+// socket the ends wake each other and learn that the peer is gone. Messages arrive in the order of
+// sending. A received message stays in the sender's memory until its last slice is dropped. If that
+// would leave the sender too little memory, the message is copied.
+// Thread rule: Send, Allocate, Close and dropping received messages from any thread; Take, Step,
+// Rest and End from the poller's thread.
 #pragma once
 
 #include <atomic>
@@ -24,26 +26,27 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
  public:
   enum class Side { CLIENT = 0, SERVER = 1 };
 
-  // Of a segment whose senders have so much room each.
+  // The size of a segment with two arenas of `arena_bytes`.
   static size_t SegmentBytes(size_t arena_bytes);
   // REQUIRES: memory->num_bytes() == SegmentBytes(arena_bytes).
   SharedLink(std::shared_ptr<SharedMemory> memory, size_t arena_bytes, Side side, std::shared_ptr<LocalSocket> socket);
 
-  // Memory for a message that Send then does not copy; private memory if there is too little.
+  // Memory for a message that Send then does not copy. Private memory if the arena has too little.
   std::shared_ptr<Buffer> Allocate(size_t num_bytes);
-  // Copies the message, or queues it until there is room. Does nothing after Close.
+  // Sends the message, or queues it until there is room. Does nothing after Close.
   void Send(SharedMessage message);
-  // The next message, if a whole one has come. DataLoss if the peer does not keep to the protocol.
+  // The next message, if a whole one has arrived. DataLoss if the peer breaks the protocol.
   absl::StatusOr<std::optional<SharedMessage>> Take();
-  // The poller is awake: sends what had no room before, and says whether that was anything. DataLoss as Take.
+  // Called while the poller is awake. Sends messages that had no room before, and returns true if
+  // any were sent. DataLoss like Take.
   absl::StatusOr<bool> Step();
-  // The poller is about to sleep. False if there is something to do after all; without `takes_messages`, one that has come is
-  // nothing.
+  // Called before the poller sleeps. Returns false if there is still work. An arrived message
+  // counts as work only if `takes_messages`.
   bool Rest(bool takes_messages);
-  // Both ends stop; what was received stays.
+  // Stops both ends. Received messages stay valid.
   void Close();
-  // Close, and forget a message of which only a part has come, and those that were not sent: they may keep this object. Last of what
-  // the poller calls.
+  // Closes, and drops partly received and unsent messages, because they may keep this object alive.
+  // The poller's last call.
   void End();
 
  private:
@@ -52,9 +55,9 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
 
   Control& control() const;
   void Ring();
-  // Posts what there is room for; whether that was anything.
+  // Posts as many fragments as there is room for. Returns true if any were posted.
   absl::StatusOr<bool> Pump();
-  // `held_bytes`: 0 for one that was copied.
+  // `held_bytes` is 0 for a fragment that was copied.
   void Release(uint32_t slot, size_t held_bytes);
   absl::StatusOr<std::optional<SharedMessage>> TakeNext();
   absl::Status AddFragment(const LaneReceiver::Fragment& fragment);
@@ -75,12 +78,12 @@ class SharedLink : public std::enable_shared_from_this<SharedLink> {
   size_t held_bytes_ ABSL_GUARDED_BY(receiving_) = 0;
   uint32_t num_held_ ABSL_GUARDED_BY(receiving_) = 0;
 
-  // The message that is being put together; the poller's.
+  // The message being assembled; used by the poller's thread only.
   SharedMessage partial_;
   size_t message_bytes_ = 0, num_taken_ = 0;
   int num_fragments_ = 0;
-  std::shared_ptr<Buffer> rest_;  // once fragments are copied: for all that follow
-  absl::Status refused_;          // why nothing is taken any more
+  std::shared_ptr<Buffer> rest_;  // the rest of the message, once fragments are copied
+  absl::Status refused_;          // the error after which nothing is received
 };
 
 }  // namespace tandem::rpc

@@ -28,7 +28,8 @@ absl::StatusOr<Address> AbstractAddress(const std::string& name) {
   if (name.empty() || name.size() + 1 > sizeof address.name.sun_path) {
     return absl::InvalidArgumentError(absl::StrCat("'", name, "' is too long for the name of a local socket"));
   }
-  std::memcpy(address.name.sun_path + 1, name.data(), name.size());  // the zero in front makes it abstract
+  // A leading zero makes the name abstract.
+  std::memcpy(address.name.sun_path + 1, name.data(), name.size());
   address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   return address;
 }
@@ -119,7 +120,8 @@ LocalSocket::Received LocalSocket::Receive(std::string* packet, size_t max_bytes
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   if (passed != nullptr) {
     message.msg_control = control;
-    message.msg_controllen = CMSG_LEN(sizeof(int));  // no room for a second one, which nobody would close
+    // No room for a second descriptor, which nobody would close.
+    message.msg_controllen = CMSG_LEN(sizeof(int));
   }
   ssize_t received;
   do {

@@ -21,7 +21,7 @@ namespace {
 
 static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4);
 
-constexpr char kName[] = "tandem";  // what /proc calls a segment
+constexpr char kName[] = "tandem";  // the segment's name in /proc
 
 std::string Failed(const char* what, size_t num_bytes, int error) {
   return absl::StrCat("cannot ", what, " shared memory of ", num_bytes, " bytes: ", std::strerror(error));

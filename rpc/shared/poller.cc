@@ -19,9 +19,11 @@ namespace tandem::rpc {
 
 namespace {
 
-// Looks around, before it sleeps; other threads run meanwhile. 30 us where none does: to be woken on a virtual machine takes up to 50.
+// Rounds of yielding before the thread sleeps. About 30 us if no other thread wants the core.
+// Waking up on a virtual machine takes up to 50 us.
 constexpr int kYields = 200;
-constexpr int kRoundsBetweenEvents = 64;  // a thread that never sleeps still hears of peers that come and go
+// A thread that never sleeps must still notice peers that come and go.
+constexpr int kRoundsBetweenEvents = 64;
 constexpr int kSleepMilliseconds = 1000;  // a lost ring would cost this much, never a hang
 constexpr int kMaxEvents = 64;
 
@@ -47,16 +49,18 @@ struct SharedPoller::State : std::enable_shared_from_this<State> {
   void Remove(Member* member);
   void Wake() {
     const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(bell, &one, sizeof one);  // fails only when it is loud already
+    // Fails only if the bell already rings.
+    [[maybe_unused]] const ssize_t written = write(bell, &one, sizeof one);
   }
 
   const std::string thread_name;
   int epoll = -1, bell = -1;
   bool works = false;
-  std::vector<std::shared_ptr<Member>> members;  // the thread's
+  std::vector<std::shared_ptr<Member>> members;  // used by the thread only
   absl::Mutex mutex;
   std::vector<std::shared_ptr<Member>> added ABSL_GUARDED_BY(mutex);
-  std::atomic<bool> stopping{false};  // set under the mutex: what is added before is seen after
+  // Set under the mutex, so that the thread sees every member added before.
+  std::atomic<bool> stopping{false};
   std::thread thread ABSL_GUARDED_BY(mutex);
 };
 

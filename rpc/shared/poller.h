@@ -1,7 +1,9 @@
-// A thread that serves any number of shared-memory streams: it does what there is to do in each, looks around a little longer
-// when there is nothing, and sleeps. Before it sleeps it says so in every segment; whoever then posts something rings the
-// stream's socket. The sockets also tell that a peer is gone, however it ended.
-// Thread rule: Add, Wake and Stop from any thread; the members' functions run on the poller's.
+// One thread that serves any number of shared-memory streams. The thread does the work of every
+// stream, spins a little longer when there is none, and then sleeps. Before it sleeps, it says so
+// in every segment; a peer that then posts rings the stream's socket. The sockets also tell that a
+// peer is gone, however it ended.
+// Thread rule: Add, Wake and Stop from any thread. The members' functions run on the poller's
+// thread.
 #pragma once
 
 #include <memory>
@@ -14,14 +16,14 @@ class SharedPoller {
   class Member {
    public:
     virtual ~Member() = default;
-    virtual int fd() const = 0;  // the same for as long as it is a member
-    // Does what there is to do, as much as is good for the others too. False: there was nothing.
+    virtual int fd() const = 0;  // constant while it is a member
+    // Does available work, but not so much that others wait long. Returns false if there was none.
     virtual bool Step() = 0;
-    // The thread is about to sleep. False if there is something to do after all.
+    // Called before the thread sleeps. Returns false if there is still work.
     virtual bool Rest() = 0;
-    // fd() is readable. False: the peer is gone, the member goes.
+    // Called when fd() is readable. Returns false if the peer is gone; the member is then removed.
     virtual bool OnReadable() = 0;
-    // It is a member no more. Once, last.
+    // The last call, once: the member has been removed.
     virtual void End() = 0;
   };
 
@@ -30,11 +32,13 @@ class SharedPoller {
   SharedPoller(const SharedPoller&) = delete;
   SharedPoller& operator=(const SharedPoller&) = delete;
 
-  // Ends it at once after Stop, or if the system has no means to wait.
+  // Adds a member. Ends the member at once after Stop, or if the system has no epoll or eventfd
+  // left.
   void Add(std::shared_ptr<Member> member);
-  // Makes the thread look at its members.
+  // Wakes the thread to look at its members.
   void Wake();
-  // Ends all members and waits for the thread, unless this is it: then the rest happens behind the caller.
+  // Ends all members and waits for the thread. A call on the poller's own thread returns at once,
+  // and the members end later.
   void Stop();
 
  private:

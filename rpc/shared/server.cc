@@ -22,12 +22,12 @@ namespace tandem::rpc {
 
 namespace {
 
-constexpr size_t kMaxUnanswered = 16;  // messages of a stream with its handler
-constexpr int kMaxPackets = 16;        // taken of one socket before others have their turn
+constexpr size_t kMaxUnanswered = 16;  // messages of one stream that its handler holds
+constexpr int kMaxPackets = 16;  // packets taken from one socket before others have their turn
 
 }  // namespace
 
-// Messages with their handlers, of all streams.
+// Counts the messages that handlers hold, of all streams.
 class SharedServer::Running {
  public:
   void Add(int count) {
@@ -45,7 +45,8 @@ class SharedServer::Running {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// One client's stream. Messages go to the handler as they come, replies go out in the order of the messages.
+// One client's stream. Passes messages to the handler as they arrive, and sends replies in the
+// order of the messages.
 class SharedServer::Stream : public SharedPoller::Member, public std::enable_shared_from_this<Stream> {
  public:
   Stream(std::unique_ptr<LocalSocket> socket, std::shared_ptr<const Credentials> credentials, std::shared_ptr<const HandlerMap> handlers,
@@ -67,7 +68,7 @@ class SharedServer::Stream : public SharedPoller::Member, public std::enable_sha
   }
 
  private:
-  // One message's place in the order of replies.
+  // One message, with its place in the order of replies.
   class Call : public ServedCall {
    public:
     Call(std::shared_ptr<Stream> stream, uint64_t number) : stream_(std::move(stream)), number_(number) {}
@@ -79,7 +80,7 @@ class SharedServer::Stream : public SharedPoller::Member, public std::enable_sha
     const uint64_t number_;
   };
 
-  // False: it is refused, and over.
+  // Returns false if the stream was refused and is over.
   bool Welcome(const std::string& hello);
   absl::StatusOr<std::shared_ptr<SharedMemory>> Open(const std::string& hello);
   void Answer(uint64_t number, absl::StatusOr<Payload> answer);
@@ -96,11 +97,12 @@ class SharedServer::Stream : public SharedPoller::Member, public std::enable_sha
   const std::shared_ptr<Running> running_;
   const Stopwatch accepted_;
   std::shared_ptr<const Handler> handler_;
-  std::shared_ptr<SharedLink> link_;  // once welcomed; set before any message
+  std::shared_ptr<SharedLink> link_;  // set by the welcome, before any message
   absl::Mutex mutex_;
   OrderedAnswers answers_ ABSL_GUARDED_BY(mutex_);
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // by an error reply
-  bool sending_ ABSL_GUARDED_BY(mutex_) = false;  // one thread at a time does, which keeps the order, and without the lock
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;    // ended by an error reply
+  // One thread at a time sends, without the lock; that keeps the order.
+  bool sending_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 bool SharedServer::Stream::Step() {
@@ -112,7 +114,7 @@ bool SharedServer::Stream::Step() {
   if (!sent.ok()) link_->Close();
   if (!sent.ok() || !TakesMessages()) return sent.ok() && *sent;
   absl::StatusOr<std::optional<SharedMessage>> message = link_->Take();
-  if (!message.ok()) link_->Close();  // what it says cannot be trusted
+  if (!message.ok()) link_->Close();  // a peer that breaks the protocol cannot be trusted
   if (!message.ok() || !message->has_value()) return *sent;
   uint64_t number;
   {

@@ -1,6 +1,6 @@
-// The streams of a server through shared memory: accepts clients of this host at a local socket, makes each stream its segment
-// and calls the same handlers as gRPC does, on one thread for all streams.
-// Thread rule: as Server. Destruction ends all streams; replies that come later do nothing.
+// A server's streams through shared memory. Accepts clients of this host at a local socket and
+// creates a segment per stream. Calls the same handlers as gRPC. One thread serves all streams.
+// Thread rule: like Server. Destruction ends all streams; later replies do nothing.
 #pragma once
 
 #include <map>
@@ -15,16 +15,18 @@
 
 namespace tandem::rpc {
 
-using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;  // by "/package.Service/Method"
+// Handlers by "/package.Service/Method".
+using HandlerMap = std::map<std::string, std::shared_ptr<const Handler>>;
 
 class SharedServer {
  public:
-  // `address` is where the server listens. Clients must show `credentials`. Unavailable if somebody serves the address already.
+  // `address` is the server's listening address. Clients must show `credentials`. Unavailable if
+  // another server uses the address.
   static absl::StatusOr<std::unique_ptr<SharedServer>> Start(const std::string& address, const Credentials& credentials,
                                                              HandlerMap streams, SharedMemoryOptions options);
   ~SharedServer() { poller_->Stop(); }
 
-  // Returns when no message is with its handler, or at the deadline.
+  // Returns when no handler holds a message, or at the deadline.
   void AwaitReplies(absl::Time deadline);
 
  private:

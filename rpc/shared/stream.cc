@@ -24,7 +24,7 @@
 
 namespace tandem::rpc {
 
-// Servers that will not, or cannot, share memory with us.
+// Servers that refuse shared memory, or cannot share it with this process.
 struct SharedStreams::Refusals {
   absl::Mutex mutex;
   std::set<std::string> addresses ABSL_GUARDED_BY(mutex);
@@ -51,7 +51,7 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
     return link != nullptr ? link->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
   }
   bool shares_memory() { return link() != nullptr; }
-  // Ends it with `cause`; what is done already stays done.
+  // Ends the stream with `cause`. A stream that has ended keeps its first cause.
   void Break(const absl::Status& cause);
 
   int fd() const override { return socket_->fd(); }
@@ -70,14 +70,15 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
     absl::MutexLock lock(&mutex_);
     return link_;
   }
-  // Sends what the window allows; one thread at a time does so, and holds no lock while it copies.
+  // Sends as many messages as the window allows. One thread at a time sends, without holding the
+  // lock while it copies.
   void Pump();
   bool TakeReply(SharedLink& link);
-  // Takes `fd`.
+  // Takes ownership of `fd`.
   absl::Status OnWelcome(const std::string& packet, int fd);
-  // Streams to this server take another way from now on.
+  // Makes later Opens to this server fail, so that they use another way.
   void RememberRefusal();
-  // So this one, too, has to.
+  // Remembers the refusal and breaks this stream.
   void Refuse(absl::string_view why) {
     RememberRefusal();
     Break(absl::UnavailableError(absl::StrCat("no shared memory: ", why)));
@@ -90,11 +91,12 @@ class SharedStreams::Stream : public SharedPoller::Member, public std::enable_sh
   const std::shared_ptr<Refusals> refusals_;
   const Stopwatch started_;
   absl::Mutex mutex_;
-  std::shared_ptr<SharedLink> link_ ABSL_GUARDED_BY(mutex_);  // once welcome
+  std::shared_ptr<SharedLink> link_ ABSL_GUARDED_BY(mutex_);  // set by the welcome
   std::optional<absl::Status> failure_ ABSL_GUARDED_BY(mutex_);
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<Outgoing> queue_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Promise<Payload>> unanswered_ ABSL_GUARDED_BY(mutex_);  // sent, in order
+  // Sent and unanswered, in order.
+  std::deque<Promise<Payload>> unanswered_ ABSL_GUARDED_BY(mutex_);
 };
 
 class SharedStreams::Handle : public ClientStream {
@@ -150,7 +152,7 @@ void SharedStreams::Stream::Pump() {
 bool SharedStreams::Stream::Step() {
   const std::shared_ptr<SharedLink> link = this->link();
   if (link == nullptr) {
-    // A server that hangs, say, or has stopped.
+    // For example a server that hangs or was stopped.
     if (absl::Seconds(started_.Seconds()) > welcome_timeout_ && !broken()) Refuse("the server has not answered");
     return false;
   }
@@ -237,7 +239,7 @@ void SharedStreams::Stream::RememberRefusal() {
 void SharedStreams::Stream::End() {
   const std::shared_ptr<SharedLink> link = this->link();
   if (link == nullptr && !broken()) RememberRefusal();
-  // The server's last word may be an error that lies in the segment.
+  // The server's last message may be an error in the segment.
   while (link != nullptr && TakeReply(*link)) {
   }
   Break(absl::UnavailableError("the server closed the stream, or is gone"));

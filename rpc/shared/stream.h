@@ -1,7 +1,8 @@
-// The client's end of streams through shared memory, to servers of the same host and user. They behave as Channel's do: the same
-// order, window and errors, the same end when the peer goes. Whoever is refused here reaches the server through its Channel.
-// Thread rule: any thread. Replies arrive on one thread for all streams. Destruction ends every stream with Cancelled; from
-// inside a callback it returns at once and the rest happens behind it.
+// The client's end of streams through shared memory, to servers of the same host and user. Streams
+// behave like Channel's: the same order, window, errors, and end when the peer is gone. A client
+// that is refused here uses its Channel instead.
+// Thread rule: any thread. Replies arrive on one thread for all streams. Destruction ends every
+// stream with Cancelled. Destruction inside a callback returns at once and finishes later.
 #pragma once
 
 #include <memory>
@@ -17,12 +18,14 @@ namespace tandem::rpc {
 
 class SharedStreams {
  public:
-  // Every stream shows `credentials`. A server that has not welcomed a stream within `welcome_timeout` is taken for one that refuses.
+  // Every stream shows `credentials`. A server that does not welcome a stream within
+  // `welcome_timeout` counts as refusing.
   explicit SharedStreams(Credentials credentials = {}, absl::Duration welcome_timeout = absl::Seconds(5));
   ~SharedStreams() { poller_->Stop(); }
 
-  // A stream to the server that listens on `address` ("host:port", as it calls itself); does not block. An error if no such
-  // server of this host offers shared memory, or it refused some before; a stream that is refused breaks with Unavailable, once.
+  // Opens a stream to the server that listens on `address` (the server's own "host:port"). Does not
+  // block. Returns an error if no such server of this host offers shared memory, or if it refused a
+  // stream before. A stream that is refused later breaks with Unavailable, once.
   absl::StatusOr<std::unique_ptr<ClientStream>> Open(const std::string& address, const std::string& method, int window = 4);
 
  private:

@@ -1,5 +1,6 @@
-// The rendezvous store: small values under string keys, shared by all members of a job. Process groups meet through
-// it. Implementations: the master's (rpc/master/client) and one in memory, for ranks that are threads of one process.
+// The rendezvous store: small values under string keys, shared by all members of a job. Process
+// groups meet through the store. Implementations: the master's (rpc/master/client), and MemoryStore
+// for ranks that are threads of one process.
 // Thread rule: all methods from any thread. Every wait has a deadline.
 #pragma once
 
@@ -18,11 +19,13 @@ namespace tandem::rpc {
 class Store {
  public:
   virtual ~Store() = default;
-  // InvalidArgument if key or value is too long, ResourceExhausted if the store is full (rpc/store/contents.h).
+  // InvalidArgument if key or value is too long, ResourceExhausted if the store is full
+  // (rpc/store/contents.h).
   virtual absl::Status Set(const std::string& key, const std::string& value) = 0;
   // Waits until the key exists. DeadlineExceeded names the key.
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Time deadline) = 0;
-  // Adds to a counter (0 if absent) and returns the new value. InvalidArgument if that is no 64-bit number, ResourceExhausted as Set.
+  // Adds to a counter (0 if absent) and returns the new value. InvalidArgument if the sum overflows
+  // 64 bits. ResourceExhausted like Set.
   virtual absl::StatusOr<int64_t> Add(const std::string& key, int64_t amount) = 0;
   // Waits until the counter is at least `value`.
   virtual absl::Status Wait(const std::string& key, int64_t value, absl::Time deadline) = 0;

@@ -1,6 +1,7 @@
-// The loops of attention over one block of scores: row j holds key j's, one query in each of up to kScoreColumns columns. So maxima,
-// sums and gradients of a query run down a column, sixteen queries side by side, and no loop folds a vector.
-// Inline bodies for Vectorised().
+// The loops of attention over one block of scores. Row j holds the scores of key j; each of up to
+// kScoreColumns columns is one query. So maxima, sums and gradients of a query run down a column,
+// for sixteen queries side by side. No loop folds a vector. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>
@@ -16,33 +17,36 @@
 
 namespace tandem::kernels {
 
-// The most queries whose scores exist at once.
+// The largest number of queries whose scores exist at once.
 inline constexpr int64_t kScoreColumns = 64;
-// Rows of scores lie so far apart: an odd number of vectors of 16, for the passes go down columns, whose lines would otherwise share a
-// quarter of the first cache's sets.
+// The distance between rows of scores, in elements: an odd number of vectors of 16. Passes go down
+// columns. With an even number the lines of a column would share a quarter of L1's sets.
 inline constexpr int64_t kScoreRow = kScoreColumns + kLanes;
 
-// Query i of a block sees keys j <= position + i. Vectors of queries are computed up to `SeenByAny`; the rows behind, which products
-// over whole tiles still read, are zeroed up to `ZeroedTo`.
+// Query i of a block sees keys j <= position + i. Each vector of queries is computed up to
+// `SeenByAny`. Rows from there to `ZeroedTo` are zeroed, because products over whole tiles still
+// read them.
 struct ScoreBlock {
   int64_t columns;   // queries, a multiple of kLanes
   int64_t keys;      // rows of scores
-  int64_t position;  // place of query 0 among the keys; `keys` if every query sees every key; negative: some see none
+  // The place of query 0 among the keys. `keys`: every query sees every key. Negative: some see
+  // none.
+  int64_t position;
 
   int64_t SeenByAll(int64_t column) const { return std::clamp<int64_t>(position + column + 1, 0, keys); }
   int64_t SeenByAny(int64_t column, int64_t width) const { return std::clamp<int64_t>(position + column + width, 0, keys); }
   int64_t ZeroedTo(int64_t column, int64_t width) const {
     return std::clamp<int64_t>(position + column + width + kTileRows, 0, RoundUp(keys, kTileRows));
   }
-  // `width` of the queries from `column` on, or as many as there are.
+  // The `width` queries from `column` on, or all that remain.
   ScoreBlock Part(int64_t column, int64_t width) const { return {std::min(columns - column, width), keys, position + column}; }
 
-  // How many lanes of the vector at `column` do not see key j.
+  // The number of lanes of the vector at `column` that do not see key j.
   int32_t Hidden(int64_t column, int64_t j) const { return static_cast<int32_t>(j - position - column); }
 
-  // Of a tile of keys from j on: the queries that see one of them.
+  // The first query that sees one of the kTileRows keys from j on.
   int64_t FirstQuery(int64_t j) const { return std::clamp<int64_t>(j - position, 0, columns); }
-  // Of a tile of queries from i on: the keys that one of them sees.
+  // The end of the keys that the kTileRows queries from i on see.
   int64_t LastKey(int64_t i) const { return std::clamp<int64_t>(position + i + kTileRows, 0, keys); }
 };
 
@@ -55,8 +59,8 @@ struct HeadRows {
   HeadRows From(int64_t row) const { return {data + row * stride, stride}; }
 };
 
-// Rows of one head, token after token, into rows of `to` that are `width` long, with zeros behind `depth`: sixteen elements at a time,
-// for most depths are multiples of it.
+// Loads rows of one head into rows of `to`, `width` elements long, with zeros from `depth` on.
+// Copies sixteen elements at a time, because most depths are multiples of sixteen.
 template <class S, class T>
 inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t depth, int64_t width, T* to) {
   const int64_t whole = depth / kLanes * kLanes;
@@ -70,7 +74,7 @@ inline void LoadRows(const S* from, int64_t stride, int64_t rows, int64_t depth,
   }
 }
 
-// Row r times factors[r * factor_stride].
+// Stores row r times factors[r * factor_stride].
 template <class S, class T>
 inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width, const T* factors, int64_t factor_stride, S* to,
                       int64_t stride) {
@@ -85,23 +89,24 @@ inline void StoreRows(const T* from, int64_t rows, int64_t depth, int64_t width,
   }
 }
 
-// The dropout mask of one (sequence, head): the entry of query i and key j uses element base[i] + places[j] of the stream.
+// The dropout mask of one (sequence, head).
+// Query i and key j use element base[i] + places[j] of the stream.
 struct ColumnMask {
   PhiloxKeys keys;
   uint64_t step = 0;
-  uint32_t limit = 0;               // as DropLimit gives it; 0: no dropout
+  uint32_t limit = 0;               // DropLimit of the threshold; 0: no dropout
   const int64_t* places = nullptr;  // per key
-  bool contiguous = false;          // places are a run, so their words are one
+  bool contiguous = false;          // places are consecutive, so one run of words serves all keys
   uint32_t* room = nullptr;         // WordColumnsRoom(keys)
   const uint64_t* base = nullptr;   // per query
 
-  // Of the queries from `column` on.
+  // The mask of the queries from `column` on.
   ColumnMask From(int64_t column) const {
     ColumnMask mask = *this;
     mask.base += column;
     return mask;
   }
-  // A row per key in [key, key + count), for the queries from `column` on.
+  // Words for the queries from `column` on, with a row per key in [key, key + count).
   template <InstructionSet kSet>
   WordColumns<kSet> Words(int64_t column, int64_t key, int64_t count) const {
     uint64_t first[kLanes];
@@ -123,11 +128,12 @@ struct ColumnMask {
   }
 };
 
-// The largest score that each of kWidth queries sees; the scores that it does not see become minus infinity.
+// Computes the largest visible score of each of kWidth queries, and sets hidden scores to minus
+// infinity.
 template <int kWidth, class T>
 inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* maxima) {
   const int64_t all = block.SeenByAll(column), any = block.SeenByAny(column, kWidth);
-  T max[kWidth], other[kWidth];  // two chains of comparisons, for each waits for the one before
+  T max[kWidth], other[kWidth];  // two chains, because each comparison waits for the one before
   for (int l = 0; l < kWidth; ++l) max[l] = -std::numeric_limits<T>::infinity();
   for (int l = 0; l < kWidth; ++l) other[l] = -std::numeric_limits<T>::infinity();
   T* s = scores + column;
@@ -149,8 +155,9 @@ inline void ColumnMaxima(const ScoreBlock& block, int64_t column, T* scores, T* 
   for (int l = 0; l < kWidth; ++l) maxima[l] = max[l];
 }
 
-// Calls body(begin, end, words) for runs of the keys that the kLanes queries from `column` on see, the block's first being key first_key
-// of the mask: words has a row per key of the run; null without dropout.
+// Calls body(begin, end, words) for runs of the keys that the kLanes queries from `column` on see.
+// `words` has a row per key of the run; null without dropout. The block's first key is key
+// first_key of the mask.
 template <InstructionSet kSet, bool kDropout, class Body>
 inline void ForRowsOfWords(const ScoreBlock& block, int64_t column, const ColumnMask& mask, int64_t first_key, const Body& body) {
   const int64_t any = block.SeenByAny(column, kLanes);
@@ -165,7 +172,8 @@ inline void ForRowsOfWords(const ScoreBlock& block, int64_t column, const Column
   }
 }
 
-// What no query of a vector sees, and products over whole tiles read, of the kLanes queries from `column` on.
+// Zeros scores that no query of a vector sees, because products over whole tiles read them. Covers
+// the kLanes queries from `column` on.
 template <int kWidth, class T>
 inline void ZeroBehind(const ScoreBlock& block, int64_t column, T* scores) {
   for (int64_t c = column; c < column + kLanes; c += kWidth) {
@@ -176,8 +184,10 @@ inline void ZeroBehind(const ScoreBlock& block, int64_t column, T* scores) {
   }
 }
 
-// Scores, of which `scale` makes units of log 2, become exponentials of their distance to the query's maximum, or 0 where dropped;
-// log_sums[i] = log2 of the sum of 2^(scale score), inverse_sums[i] = 1 / the sum of exponentials, dropped ones too.
+// Turns scores into exponentials relative to the query's maximum, or 0 if dropped. `scale` converts
+// scores to units of log 2.
+// log_sums[i] = log2 of the sum of 2^(scale score).
+// inverse_sums[i] = 1 / (sum of the exponentials, including dropped ones).
 template <InstructionSet kSet, bool kDropout, class T>
 inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMask& mask, T* scores, T* log_sums,
                                 T* inverse_sums) {
@@ -216,9 +226,10 @@ inline void ExponentiateColumns(const ScoreBlock& block, T scale, const ColumnMa
   }
 }
 
-// One key of kWidth queries, with P = 2^(scale score - log_sum) and the mask m of 0 and keep_scale: the score becomes P or, if dropped, 0;
-// grad, which holds dO V', becomes P (m dO V' - delta). The first `hidden` lanes do not see the key and get 0. kRounded: both will be rounded
-// to bf16.
+// One key of kWidth queries, with P = 2^(scale score - log_sum) and the mask m of 0 and keep_scale.
+// The score becomes P, or 0 if dropped. grad, which holds dO V', becomes P (m dO V' - delta). The
+// first `hidden` lanes do not see the key and get 0. kRounded: both results will be rounded to
+// bf16.
 template <int kWidth, bool kDropout, bool kRounded, class T>
 inline void GradientRow(T scale, const T* log_sum, const T* delta, const uint32_t* words, uint32_t limit, T keep_scale, int32_t hidden,
                         T* __restrict__ score, T* __restrict__ grad) {
@@ -235,7 +246,7 @@ inline void GradientRow(T scale, const T* log_sum, const T* delta, const uint32_
   }
 }
 
-// What turns scores into their gradients, for the queries of a block.
+// The inputs that turn scores into their gradients, for the queries of a block.
 template <class T>
 struct GradientTerms {
   T scale;
@@ -243,13 +254,13 @@ struct GradientTerms {
   T keep_scale;
   const T *log_sums, *deltas;  // per query
 
-  // Of the queries from `column` on.
+  // The terms of the queries from `column` on.
   GradientTerms From(int64_t column) const {
     return {scale, mask.From(column), keep_scale, log_sums + column, deltas + column};
   }
 };
 
-// All of the block, whose keys begin with key first_key of the mask.
+// Applies GradientRow to the whole block. The block's first key is key first_key of the mask.
 template <InstructionSet kSet, bool kDropout, class T>
 inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& terms, int64_t first_key, T* scores, T* grads) {
   constexpr int kWidth = kVectorLanes<kSet, T>;
@@ -277,23 +288,25 @@ inline void GradientColumns(const ScoreBlock& block, const GradientTerms<T>& ter
   }
 }
 
-// Where rounded scores and their gradients go, a row per key: both in rows of two vectors, gradients also in pairs of keys, kLanes a row,
-// `panel` from the pairs of the next kLanes queries.
+// The target of rounded scores and gradients, a row per key. Both are stored in rows of two
+// vectors. Gradients are also stored in pairs of keys, kLanes per row; the pairs of the next kLanes
+// queries lie `panel` words further on.
 struct RoundedScores {
   static constexpr int64_t kRow = 2 * kLanes;
   BFloat16 *scores, *grads;
   uint32_t* grad_pairs;
   int64_t panel;
 
-  // Of queries from `column` on, a multiple of kLanes.
+  // The target of the queries from `column` on, a multiple of kLanes.
   RoundedScores From(int64_t column) const {
     return {scores + column, grads + column, grad_pairs + column / kLanes * panel, panel};
   }
   void NextKeys() { scores += 2 * kRow, grads += 2 * kRow, grad_pairs += kLanes; }
 };
 
-// The same, rounded by `round` (bf16_rounding.h) while still in registers: num_rows rows, an even number, of num_columns, one vector or
-// two. Zeros where the block ends or no query of the vector sees the key.
+// Like GradientColumns, but rounds with `round` (bf16_rounding.h) while results are in registers.
+// Writes num_rows rows (an even number) of num_columns columns (one vector or two). Writes zeros
+// past the block's end and where no query of the vector sees the key.
 template <InstructionSet kSet, bool kDropout, class Round>
 inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<float>& terms, int64_t first_key, const float* scores,
                                  const float* grads, int64_t num_rows, int64_t num_columns, const RoundedScores& to, const Round& round) {
@@ -308,7 +321,7 @@ inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<fl
     for (; j < num_rows; j += 2) store(zeros, zeros, zeros, zeros, at);
   };
   for (int64_t c = 0; c < num_columns; c += kLanes) {
-    RoundedScores at = to.From(c);  // the loop's own: what it stores cannot change it
+    RoundedScores at = to.From(c);  // the loop's own copy, so that its stores cannot change it
     if (c >= block.columns) {
       zero_from(0, at);
       continue;
@@ -346,8 +359,9 @@ inline void RoundGradientColumns(const ScoreBlock& block, const GradientTerms<fl
   }
 }
 
-// dots[i] = the sum over kLanes of add(i - begin, lanes), which adds to lanes that are 0, for i in [begin, end); 0 before. `end` a multiple of
-// kLanes.
+// dots[i] = the folded lanes that add(i - begin, lanes) adds to, for i in [begin, end); 0 before
+// begin.
+// REQUIRES: `end` is a multiple of kLanes.
 template <class T, class Add>
 inline void RowDots(int64_t begin, int64_t end, T* dots, const Add& add) {
   alignas(64) T sums[kTileElements];

@@ -1,5 +1,6 @@
-// The passes of attention over one block of scores, each in the widest copy that the processor has: three products, and what turns
-// scores into probabilities or their gradients.
+// The passes of attention over one block of scores, each in the widest vector copy of the
+// processor: three products, and the passes that turn scores into probabilities or gradients.
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>
@@ -13,22 +14,25 @@
 
 namespace tandem::kernels {
 
-// rows [keys, depth] columns [depth, queries] -> to [keys, queries], of the pairs in sight.
+// to [keys, queries] = rows [keys, depth] columns [depth, queries], for visible pairs.
 template <class T>
 void ScoreProduct(const ScoreBlock& block, int64_t depth, const HeadRows<T>& rows, const T* columns, T* to, RowPrefetch& prefetch) {
   SmallMatmul(block.keys, SmallOperands<T>{rows.data, rows.stride, 1, columns, kScoreColumns, to, kScoreRow}, prefetch,
               [=](int64_t j) { return TileExtent{0, depth, block.FirstQuery(j) / kLanes * kLanes, block.columns, false}; });
 }
 
-// scores [keys, queries] transposed, times rows [keys, width] over the keys in sight -> to [queries, width].
+// to [queries, width] = scores [keys, queries] transposed, times rows [keys, width], over visible
+// keys.
 template <class T>
 void QueryProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, T* to, RowPrefetch& prefetch) {
   SmallMatmul(block.columns, SmallOperands<T>{scores, 1, kScoreRow, rows.data, rows.stride, to, width}, prefetch,
               [=](int64_t i) { return TileExtent{0, block.LastKey(i), 0, width, false}; });
 }
 
-// scores [keys, queries] rows [queries, width] over the queries that see the key, in whole tiles of keys: added to `to` [keys, width] in
-// tiles that begin with one of the first known_keys keys, written over the others. A tile of both holds sums or zeros from the block before.
+// to [keys, width] = scores [keys, queries] rows [queries, width], over queries that see the key.
+// Computes whole tiles of keys. Tiles that begin with one of the first known_keys keys add to `to`;
+// other tiles overwrite it. A tile with known and new keys holds sums or zeros from the block
+// before.
 template <class T>
 void KeyProduct(const ScoreBlock& block, const T* scores, const HeadRows<T>& rows, int64_t width, int64_t known_keys, T* to,
                 RowPrefetch& prefetch) {

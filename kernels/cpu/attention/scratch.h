@@ -1,4 +1,5 @@
-// Scratch of one task of attention, cut into arrays, and the copies of a head's rows into it.
+// Splits the scratch of one attention task into arrays, and copies a head's rows into it.
+// Thread rule: an Arena has one thread; TakeScratch takes the calling thread's scratch.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,8 @@
 
 namespace tandem::kernels {
 
-// Cuts memory into arrays that begin on cache lines; a dry run without memory counts what they need.
+// Splits memory into arrays that begin on cache lines. Without memory it is a dry run that counts
+// the bytes.
 class Arena {
  public:
   explicit Arena(char* memory = nullptr) : memory_(memory) {}
@@ -28,7 +30,7 @@ class Arena {
   int64_t used_ = 0;
 };
 
-// Calls cut(arena) twice, the second time with memory.
+// Calls cut(arena) twice: first as a dry run, then with memory.
 template <class Cut>
 void TakeScratch(const Cut& cut) {
   Arena dry;
@@ -37,7 +39,8 @@ void TakeScratch(const Cut& cut) {
   cut(arena);
 }
 
-// `rows` rows of a head from `token` on, as rows of `to` that are RoundUp(depth, kLanes) long.
+// Loads `rows` rows of a head from `token` on into rows of `to`, RoundUp(depth, kLanes) elements
+// long.
 template <class S>
 void LoadHead(const AttentionProblem<S>& p, int64_t head, const TokenRows<const S>& from, int64_t token, int64_t rows,
               Compute<S>* to) {

@@ -1,4 +1,6 @@
-// What attention computes, and its cut into tasks of one (sequence, head) and blocks of queries.
+// The inputs and outputs of attention, and its split into tasks of one (sequence, head) and blocks
+// of queries.
+// Thread rule: values.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +14,14 @@
 
 namespace tandem::kernels {
 
-// A [T, H, D] array whose tokens lie `stride` elements apart and heads D.
+// A [T, H, D] array: tokens lie `stride` elements apart, heads D elements apart.
 template <class S>
 struct TokenRows {
   S* data = nullptr;
   int64_t stride = 0;
 };
 
-// The arguments in one storage type.
+// The arguments, in one storage type.
 template <class S>
 struct AttentionProblem {
   using T = Compute<S>;
@@ -39,18 +41,20 @@ struct AttentionProblem {
   uint64_t step = 0;
 };
 
-// Rows of one block of a head: `count` of them from `token` on, in the last of its `missing` + count.
+// The rows of one block of a head: `missing` absent rows, then `count` rows from `token` on.
 struct BlockRows {
   int64_t token, count, missing;
 };
 
-// One sequence and head. Its queries are the last `num_queries` tokens of `num_keys`. They come in blocks of block_queries, a multiple of
-// kScoreColumns; what is missing of the first block is missing before the first query, where the fewest keys are in sight.
+// One sequence and head. The queries are the last `num_queries` of `num_keys` tokens, in blocks of
+// block_queries, a multiple of kScoreColumns. Only the first block may be incomplete. Its missing
+// rows precede the first query, where the fewest keys are visible.
 struct AttentionTask {
   int64_t head = 0, first_query = 0, num_queries = 0, first_key = 0, num_keys = 0, block_queries = kScoreColumns;
 
   int64_t NumBlocks() const { return (num_queries + block_queries - 1) / block_queries; }
-  // The first query of the block, whole vectors from its end; negative for the first block if its first vector is not whole.
+  // The block's first query, a whole number of vectors before the block's end. Negative for the
+  // first block if its first vector is incomplete.
   int64_t BlockBegin(int64_t block) const {
     return num_queries - std::min((NumBlocks() - block) * block_queries, RoundUp(num_queries, kLanes));
   }
@@ -59,22 +63,22 @@ struct AttentionTask {
     return {first_query + first, BlockBegin(block + 1) - first, first - begin};
   }
   int64_t Position(int64_t block) const { return num_keys - num_queries + BlockBegin(block); }
-  // Keys that some query of the block sees: [0, KeysInSight).
+  // Some query of the block sees the keys [0, KeysInSight).
   int64_t KeysInSight(int64_t block, bool causal) const {
     if (block < 0) return 0;
     return causal ? Position(block + 1) : num_keys;
   }
-  // The block against keys [key_begin, key_end).
+  // The block's scores against keys [key_begin, key_end).
   ScoreBlock Scores(int64_t block, bool causal, int64_t key_begin, int64_t key_end) const {
     const int64_t keys = key_end - key_begin;
     return {BlockBegin(block + 1) - BlockBegin(block), keys, causal ? Position(block) - key_begin : keys};
   }
-  // Queries of blocks [begin, end) and the keys that one of them sees.
+  // The queries of blocks [begin, end) and the keys that at least one of them sees.
   AttentionTask Blocks(int64_t begin, int64_t end, bool causal) const {
     const int64_t first = std::max<int64_t>(0, BlockBegin(begin)), keys = KeysInSight(end - 1, causal);
     return {head, first_query + first, BlockBegin(end) - first, first_key, keys, block_queries};
   }
-  // Pairs of a query and a key in sight.
+  // The number of visible pairs of query and key.
   int64_t NumPairs(bool causal) const {
     return num_queries * num_keys - (causal ? num_queries * (num_queries - 1) / 2 : 0);
   }

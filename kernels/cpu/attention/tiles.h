@@ -1,6 +1,8 @@
-// The products of attention on bf16 storage in tiles: probabilities and the gradients of scores are rounded to bf16 before they meet v, k
-// and q (as in Dao et al. 2022), all sums are f32's. Sums run over keys or queries in ascending groups of 32. Rows of keys
-// are read where they lie but for the last tile's, where a tile would reach beyond them; all else is packed into panels.
+// The products of attention on bf16 storage, in tiles. Probabilities and gradients of scores are
+// rounded to bf16 before they meet v, k and q (as in Dao et al. 2022). All sums are f32. Sums run
+// over keys or queries in ascending groups of 32. Rows of keys are read in place, except in an
+// incomplete last tile; everything else is packed into panels.
+// Thread rule: one thread per object, the thread that made it.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +18,12 @@
 
 namespace tandem::kernels {
 
-// Rows of keys that tiles read: where they lie but for the last tile, of which some would lie behind the last key, where another
-// sequence's rows are, which another thread may write. Its rows are a copy, zeros behind.
+// The rows of keys that tiles read. An incomplete last tile would read past the last key, into rows
+// of another sequence that another thread may write. So its rows are a copy, padded with zeros; all
+// other rows are read in place.
 struct KeyRows {
   HeadRows<BFloat16> rows = {}, last_tile = {};
-  int64_t tile_begin = 0;  // the last tile's first key; not before the last key if none is copied
+  int64_t tile_begin = 0;  // the last tile's first key; num_keys if none is copied
 
   HeadRows<BFloat16> From(int64_t key) const { return key < tile_begin ? rows.From(key) : last_tile.From(key - tile_begin); }
 };
@@ -28,11 +31,13 @@ struct KeyRows {
 class TileProducts {
  public:
   using T = float;
-  // Keys per block of scores in the backward pass, so that f32 scores and their gradients stay in the first cache. Rounded they are kept:
-  // those of a chunk for the products that sum over all queries of a block, the gradients for the one that sums over all keys.
+  // Keys per block of scores in the backward pass. Small enough for f32 scores and their gradients
+  // to stay in L1. Rounded scores are kept for a chunk, for the products that sum over all queries
+  // of a block. Rounded gradients are kept for all keys, for the product that sums over all keys.
   static constexpr int64_t kChunkKeys = kTileUnit;
-  // Backward, sums over queries are stored and loaded once a block. So it is large, while its gradients of scores, for all keys, leave room
-  // in the second-level cache; f32 scores are those of a part, beside which its queries stay in the first.
+  // The backward pass stores and loads sums over queries once per block, so blocks are large. But a
+  // block's gradients of scores, for all keys, must fit in L2. f32 scores cover one part of the
+  // block, so that the part's queries stay in L1 beside them.
   static constexpr int64_t kMaxBlockQueries = 4 * kScoreColumns, kPartQueries = kTileUnit;
   static int64_t BlockQueries(int64_t num_keys, bool backward) {
     constexpr int64_t kMostScores = (512 << 10) / sizeof(BFloat16);
@@ -40,7 +45,7 @@ class TileProducts {
     const int64_t most = kMostScores / std::max<int64_t>(1, num_keys) / kScoreColumns * kScoreColumns;
     return std::clamp(most, kScoreColumns, kMaxBlockQueries);
   }
-  // Multiply-adds of a piece of arithmetic, as a RowPrefetch counts them.
+  // Multiply-adds of one piece of arithmetic, the unit of a RowPrefetch.
   static constexpr int64_t kPiece = kTilePiece;
 
   static bool Takes(int64_t depth) { return UsesTiles() && depth % kTileUnit == 0; }
@@ -52,17 +57,19 @@ class TileProducts {
   }
 
   float* scores() const { return scores_; }
-  // Of the keys from `key` on. If one block has all queries, sums of one chunk are kept, which are complete when they are formed.
+  // The gradient sums of the keys from `key` on. With a single block, only one chunk's sums are
+  // kept, because they are complete at once.
   float* grad_k(int64_t key) const { return grad_k_ + (KeepsAllSums() ? key * depth_ : 0); }
   float* grad_v(int64_t key) const { return grad_v_ + (KeepsAllSums() ? key * depth_ : 0); }
-  // Products with keys read copies: gradients may take the keys' places as soon as they are complete.
+  // Products read copies of the keys, so gradients may overwrite the keys as soon as they are
+  // complete.
   static constexpr bool kCopiesKeys = true;
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
     CopyLastTile(p_.k, end, copied_k_);
     CopyLastTile(p_.v, end, copied_v_);
-    // The columns' panels that hold one of these keys, with zeros behind the last.
+    // Packs the panels that hold one of these keys, with zeros after the last key.
     const BlockRows seen{task_.first_key, end, 0};
     Vectorised([=, this, &keys = backward_ ? p_.k : p_.v, columns = backward_ ? k_columns_ : v_columns_] {
       for (int64_t j = begin / kTileUnit * kTileUnit; j < end; j += kTileUnit) {
@@ -76,7 +83,8 @@ class TileProducts {
     LoadBlock(p_.grad_output, rows, columns, grad_out_pairs_of_queries_, grad_out_pairs_);
   }
 
-  // dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end), 0 before. `end` a multiple of kLanes.
+  // dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end); 0 before begin.
+  // REQUIRES: `end` is a multiple of kLanes.
   static void Dots(const HeadRows<BFloat16>& x, const HeadRows<BFloat16>& y, int64_t begin, int64_t end, int64_t depth, float* dots) {
     Rounding([=](auto, auto round) {
       RowDots(begin, end, dots, [=](int64_t row, float* lanes) {
@@ -91,13 +99,13 @@ class TileProducts {
     Round(block);
     QueriesInto(block, v_columns_, score_pairs_, prefetch);
   }
-  // Of a part of a block, whose queries begin with its `column`.
+  // Scores of a part of a block. The part's queries begin with the block's `column`.
   void BackwardScores(const ScoreBlock& part, int64_t column, int64_t key, RowPrefetch& prefetch) {
     const int64_t at = column / kTileColumns * query_panel();
     ScoresInto(part, k_, key, q_pairs_ + at, scores_, prefetch);
     ScoresInto(part, v_, key, grad_out_pairs_ + at, grad_scores_, prefetch);
   }
-  // Rounded they are kept for the products.
+  // Forms the gradients of scores and keeps them, rounded, for the products.
   void FormGradients(const ScoreBlock& part, const GradientTerms<float>& terms, int64_t column, int64_t key) {
     RoundGradientsOfScores(part, terms, key, scores_, grad_scores_, kChunkKeys, Padded(part.columns),
                            {rounded_ + column * kChunkKeys, rounded_grads_ + column * kChunkKeys,
@@ -110,11 +118,12 @@ class TileProducts {
   void FinishQueryGradient(const ScoreBlock& part, int64_t column, RowPrefetch& prefetch) {
     QueriesInto(part, k_columns_, ScorePairs(column), prefetch);
   }
-  // Rows of a gradient, each times `factor`.
+  // Stores rows of a gradient, each times `factor`.
   void Save(const float* from, int64_t rows, float factor, BFloat16* to, int64_t stride) const {
     RoundRows(from, rows, depth_, factor, to, stride);
   }
-  // Queries [begin, end) of the output, backward of the gradient of q, query i times factors[i].
+  // Stores queries [begin, end), query i times factors[i]: of the output, or of q's gradient in the
+  // backward pass.
   void SaveQueries(int64_t begin, int64_t end, const float* factors, BFloat16* to, int64_t stride) const {
     RoundTransposed(out_columns_, depth_, kScoreColumns, begin, end, factors, to, stride);
   }
@@ -122,7 +131,7 @@ class TileProducts {
  private:
   bool KeepsAllSums() const { return task_.NumBlocks() > 1; }
   static int64_t Padded(int64_t count) { return RoundUp(count, kTileUnit); }
-  // Words between panels: of a block's columns, of its rows, and of scores.
+  // The words between panels: of a block's columns, of its rows, and of scores.
   int64_t query_panel() const { return depth_ / 2 * kTileColumns; }
   int64_t row_panel() const { return task_.block_queries / 2 * kTileColumns; }
   int64_t score_panel() const { return padded_keys_ / 2 * kTileColumns; }
@@ -130,7 +139,7 @@ class TileProducts {
 
   void Cut(Arena& arena) {
     const int64_t block = task_.block_queries * depth_, keys = padded_keys_ * depth_;
-    // Rows of a whole tile of vectors are zeroed behind the last key.
+    // A whole tile of vectors is zeroed past the last key, so the rows need room for it.
     const int64_t score_room = RoundUp(backward_ ? std::min(padded_keys_, kChunkKeys) : padded_keys_, kTileRows) * kScoreRow;
     copied_k_ = TakeLastTile(arena, k_);
     copied_v_ = TakeLastTile(arena, v_);
@@ -148,7 +157,7 @@ class TileProducts {
     const int64_t sums = KeepsAllSums() ? keys : kChunkKeys * depth_;
     grad_k_ = arena.Take<float>(sums);
     grad_v_ = arena.Take<float>(sums);
-    grad_scores_ = scores_ + kPartQueries;  // rows side by side
+    grad_scores_ = scores_ + kPartQueries;  // side by side in the same rows
     rounded_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
     rounded_grads_ = arena.Take<BFloat16>(kChunkKeys * task_.block_queries);
     grad_out_pairs_ = arena.Take<uint32_t>(block / 2);
@@ -158,19 +167,19 @@ class TileProducts {
   HeadRows<BFloat16> RowsInPlace(const TokenRows<const BFloat16>& from, int64_t token) const {
     return {from.data + token * from.stride + task_.head * depth_, from.stride};
   }
-  // Room for the last tile's rows, if it is not whole.
+  // Takes room for the last tile's rows, if it is incomplete.
   BFloat16* TakeLastTile(Arena& arena, KeyRows& keys) const {
     keys.tile_begin = task_.num_keys / kTileUnit * kTileUnit;
     BFloat16* copy = arena.Take<BFloat16>((padded_keys_ - keys.tile_begin) * depth_);
     keys.last_tile = {copy, depth_};
     return copy;
   }
-  // Of keys up to `end` those in the last tile, if that is copied, and zeros behind.
+  // Copies the keys before `end` that lie in the last tile, if it is copied, and zeros after them.
   void CopyLastTile(const TokenRows<const BFloat16>& from, int64_t end, BFloat16* to) const {
     const int64_t first = k_.tile_begin;
     if (end > first) CopyRows(from, {task_.first_key + first, end - first, 0}, 0, to);
   }
-  // A group of a head's rows from row `first` on, zeros for those that are not there.
+  // Copies a group of a head's rows from row `first` on, with zeros for absent rows.
   void CopyRows(const TokenRows<const BFloat16>& from, const BlockRows& rows, int64_t first, BFloat16* to) const {
     const HeadRows<BFloat16> head = RowsInPlace(from, rows.token);
     for (int64_t r = first - rows.missing, end = r + kTileUnit; r < end; ++r, to += depth_) {
@@ -178,7 +187,7 @@ class TileProducts {
       else std::fill_n(to, depth_, BFloat16{0});
     }
   }
-  // Such a group where it lies, or its copy if it is not whole.
+  // The group in place, or its copy if it is incomplete.
   HeadRows<BFloat16> Group(const TokenRows<const BFloat16>& from, const BlockRows& rows, int64_t first) const {
     const HeadRows<BFloat16> head = RowsInPlace(from, rows.token);
     const int64_t begin = first - rows.missing, end = begin + kTileUnit;
@@ -186,7 +195,8 @@ class TileProducts {
     CopyRows(from, rows, first, rows_);
     return {rows_, depth_};
   }
-  // A block's rows as pairs of neighbouring elements, a column per query, and as pairs of queries.
+  // Packs a block's rows as pairs of neighbouring elements, a column per query. The backward pass
+  // also packs pairs of queries.
   void LoadBlock(const TokenRows<const BFloat16>& from, const BlockRows& rows, int64_t columns, uint32_t* of_queries, uint32_t* pairs) {
     Vectorised([=, this] {
       for (int64_t c = 0; c < columns; c += kTileUnit) {
@@ -196,7 +206,7 @@ class TileProducts {
       }
     });
   }
-  // A block of scores as pairs of keys; what no query of a vector sees is 0.
+  // Rounds a block of scores to pairs of keys. Scores that no query of a vector sees become 0.
   void Round(const ScoreBlock& block) const {
     for (int64_t c = 0; c < Padded(block.columns); c += kLanes) {
       const int64_t seen = c < block.columns ? block.SeenByAny(c, kLanes) : 0;
@@ -204,7 +214,7 @@ class TileProducts {
     }
   }
 
-  // Products in strips of 32, each over what its keys or queries see.
+  // The products below run in strips of 32, each over the visible keys or queries.
   // to [keys, queries] = rows [keys, depth], from `key` on, times columns, given in pairs.
   void ScoresInto(const ScoreBlock& block, const KeyRows& keys, int64_t key, const uint32_t* pairs, float* to,
                   RowPrefetch& prefetch) const {
@@ -217,8 +227,8 @@ class TileProducts {
                      false, prefetch);
     }
   }
-  // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given in pairs of queries. Strips with
-  // keys that no block before saw begin with it.
+  // to [keys, depth] += the rounded scores of keys from `key` on times rows [queries, depth], given
+  // in pairs of queries. Strips with keys that no earlier block saw overwrite `to`.
   void KeysInto(const ScoreBlock& block, int64_t key, const BFloat16* rounded, const uint32_t* pairs, float* to,
                 RowPrefetch& prefetch) const {
     for (int64_t j = 0; j < block.keys; j += kTileUnit) {
@@ -229,7 +239,7 @@ class TileProducts {
                      key + j < known_keys_, prefetch);
     }
   }
-  // out_columns_ [depth, queries] = columns [depth, keys] times the scores in pairs.
+  // out_columns_ [depth, queries] = columns [depth, keys] times the scores, given in pairs.
   void QueriesInto(const ScoreBlock& block, const BFloat16* columns, const uint32_t* scores, RowPrefetch& prefetch) const {
     for (int64_t i = 0; i < block.columns; i += kTileUnit) {
       const int64_t seen = std::clamp<int64_t>(block.position + i + kTileUnit, 0, block.keys);
@@ -245,7 +255,7 @@ class TileProducts {
   const AttentionTask& task_;
   const int64_t depth_, padded_keys_;
   const bool backward_;
-  int64_t known_keys_ = 0;  // to blocks before this one
+  int64_t known_keys_ = 0;  // keys that earlier blocks have seen
   KeyRows k_, v_;
   BFloat16 *copied_k_, *copied_v_, *rows_, *k_columns_ = nullptr, *v_columns_ = nullptr;
   BFloat16 *rounded_ = nullptr, *rounded_grads_ = nullptr;

@@ -1,5 +1,7 @@
-// The products of attention for any storage type, in vectors. Rows of a head are read where they lie, or copied into scratch, keys and
-// values when the first block of queries sees them. No row of another sequence is read. Sums run over keys or queries, ascending.
+// The products of attention for any storage type, in vectors. Rows of a head are read in place, or
+// copied into scratch; keys and values are copied when the first block of queries sees them. Rows
+// of other sequences are never read. Sums run over keys or queries in ascending order.
+// Thread rule: one thread per object, the thread that made it.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +14,19 @@
 
 namespace tandem::kernels {
 
-// In scratch of the calling thread. Rows of a head are `width` long: depth, padded with zeros. Blocks have room for whole tiles.
+// Uses the calling thread's scratch. Rows of a head are `width` elements long: depth, padded with
+// zeros. Blocks have room for whole tiles.
 template <class S>
 class VectorProducts {
  public:
   using T = Compute<S>;
-  // Keys per block of scores in the backward pass, for which each score lies in a near cache when it becomes a gradient. Gradients are
-  // kept for the product that sums over all keys.
+  // Keys per block of scores in the backward pass. Small enough for each score to stay in a near
+  // cache until it becomes a gradient. Gradients are kept for the product that sums over all keys.
   static constexpr int64_t kChunkKeys = 16 * kTileRows;
-  // A block is one part: its rows, which every tile of keys meets, stay in the first cache.
+  // A block is a single part: every tile of keys reads the block's rows, which stay in L1.
   static constexpr int64_t kMaxBlockQueries = kScoreColumns, kPartQueries = kScoreColumns;
   static int64_t BlockQueries(int64_t, bool) { return kMaxBlockQueries; }
-  // Multiply-adds of a piece of arithmetic, as a RowPrefetch counts them.
+  // Multiply-adds of one piece of arithmetic, the unit of a RowPrefetch.
   static constexpr int64_t kPiece = kSmallPiece;
 
   VectorProducts(const AttentionProblem<S>& p, const AttentionTask& task, bool backward)
@@ -34,7 +37,7 @@ class VectorProducts {
   T* scores() const { return scores_; }  // [keys, kScoreRow]
   T* grad_k(int64_t key) const { return grad_k_ + key * width_; }  // [keys, width], from `key` on
   T* grad_v(int64_t key) const { return grad_v_ + key * width_; }
-  static constexpr bool kCopiesKeys = false;  // the gradient of queries reads keys, perhaps where they lie
+  static constexpr bool kCopiesKeys = false;  // q's gradient reads the keys, perhaps in place
 
   void LoadKeys(int64_t begin, int64_t end) {
     known_keys_ = begin;
@@ -48,7 +51,8 @@ class VectorProducts {
     grad_out_ = LoadBlock(p_.grad_output, rows, columns, copied_grad_out_, grad_out_columns_);
   }
 
-  // dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end), 0 before. `end` a multiple of kLanes.
+  // dots[i] = sum over d of x[i - begin, d] y[i - begin, d] for i in [begin, end); 0 before begin.
+  // REQUIRES: `end` is a multiple of kLanes.
   static void Dots(const HeadRows<S>& x, const HeadRows<S>& y, int64_t begin, int64_t end, int64_t depth, T* dots) {
     Vectorised([=, whole = depth / kLanes * kLanes] {
       RowDots(begin, end, dots, [=](int64_t row, T* lanes) {
@@ -71,7 +75,7 @@ class VectorProducts {
   void Output(const ScoreBlock& block, RowPrefetch& prefetch) {
     QueryProduct(block, scores_, v_, width_, out_, prefetch);
   }
-  // scores = K Q' and grad_scores = V dO', of the keys from `key` on.
+  // scores = K Q' and grad_scores = V dO', for the keys from `key` on.
   void BackwardScores(const ScoreBlock& block, int64_t, int64_t key, RowPrefetch& prefetch) {
     ScoreProduct(block, p_.depth, k_.From(key), q_columns_, scores_, prefetch);
     ScoreProduct(block, p_.depth, v_.From(key), grad_out_columns_, grad_scores(key), prefetch);
@@ -89,9 +93,10 @@ class VectorProducts {
   void FinishQueryGradient(const ScoreBlock& block, int64_t, RowPrefetch& prefetch) {
     QueryProduct(block, grad_scores_, k_, width_, out_, prefetch);
   }
-  // Rows of a gradient, each times `factor`.
+  // Stores rows of a gradient, each times `factor`.
   void Save(const T* from, int64_t rows, T factor, S* to, int64_t stride) const { Store(from, rows, &factor, 0, to, stride); }
-  // Queries [begin, end) of the output, backward of the gradient of q, query i times factors[i].
+  // Stores queries [begin, end), query i times factors[i]: of the output, or of q's gradient in the
+  // backward pass.
   void SaveQueries(int64_t begin, int64_t end, const T* factors, S* to, int64_t stride) const {
     Store(out_ + begin * width_, end - begin, factors + begin, 1, to, stride);
   }
@@ -100,16 +105,16 @@ class VectorProducts {
   void Store(const T* from, int64_t rows, const T* factors, int64_t factor_stride, S* to, int64_t stride) const {
     Vectorised([=, depth = p_.depth, width = width_] { StoreRows(from, rows, depth, width, factors, factor_stride, to, stride); });
   }
-  T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreRow; }  // of the keys from `key` on
+  T* grad_scores(int64_t key) const { return grad_scores_ + key * kScoreRow; }  // from `key` on
   int64_t padded_keys() const { return RoundUp(task_.num_keys, kTileRows); }
-  // The head's rows where they lie, if products may read them there: in the type and width of products.
+  // The head's rows in place, if they have the products' type and width; else none.
   HeadRows<T> RowsInPlace(const TokenRows<const S>& from, int64_t token) const {
     if constexpr (std::is_same_v<S, T>) {
       if (width_ == p_.depth) return {from.data + token * from.stride + task_.head * p_.depth, from.stride};
     }
     return {};
   }
-  // Keys [begin, end), unless they are read where they lie.
+  // Copies keys [begin, end), unless they are read in place.
   void CopyKeys(const TokenRows<const S>& from, int64_t begin, int64_t end, T* to) const {
     if (to != nullptr) LoadHead(p_, task_.head, from, task_.first_key + begin, end - begin, to + begin * width_);
   }
@@ -131,14 +136,14 @@ class VectorProducts {
     copied_grad_out_ = arena.Take<T>(rows_room);
     grad_out_columns_ = arena.Take<T>(width_ * kScoreColumns);
   }
-  // Room for copies of the keys, unless they are read where they lie.
+  // Takes room for copies of the keys, unless they are read in place.
   T* TakeKeys(Arena& arena, HeadRows<T>& keys) const {
     if (keys.data != nullptr) return nullptr;
     T* copy = arena.Take<T>(task_.num_keys * width_);
     keys = {copy, width_};
     return copy;
   }
-  // A block's rows, those missing zero, and their transpose.
+  // Loads a block's rows, with zeros for missing rows, and their transpose.
   HeadRows<T> LoadBlock(const TokenRows<const S>& from, const BlockRows& rows, int64_t columns, T* copy, T* transposed) {
     HeadRows<T> block = rows.missing == 0 ? RowsInPlace(from, rows.token) : HeadRows<T>();
     if (block.data == nullptr) {
@@ -153,7 +158,7 @@ class VectorProducts {
   const AttentionProblem<S>& p_;
   const AttentionTask& task_;
   const int64_t width_;
-  int64_t known_keys_ = 0;  // to blocks before this one
+  int64_t known_keys_ = 0;  // keys that earlier blocks have seen
   HeadRows<T> k_, v_, q_, grad_out_;
   T *copied_k_, *copied_v_, *copied_q_, *copied_grad_out_ = nullptr;
   T *scores_, *q_columns_, *out_;

@@ -1,6 +1,8 @@
-// Attention of one (sequence, head), forward and backward: a walk over blocks of queries, in scratch of the calling thread. What the next
-// task reads and this one writes is fetched while this one computes. Scores exist for one block at a time and stay in the cache.
-// Products (attention_vector.h, attention_tiles.h) holds the scratch and multiplies.
+// Attention of one (sequence, head), forward and backward: a walk over blocks of queries, in the
+// calling thread's scratch. While a task computes, it prefetches the memory that it will write and
+// that the next task reads. Scores exist for one block at a time and stay in the cache. `Products`
+// (vector.h, tiles.h) holds the scratch and multiplies.
+// Thread rule: one thread per object, the thread that made it.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +14,8 @@
 
 namespace tandem::kernels {
 
-// The walk over the blocks of one task. `next` is the task that this thread will probably run next; may have no queries.
+// The walk over the blocks of one task. `next` is the task that this thread probably runs next; it
+// may have no queries.
 template <class S, class Products>
 class AttentionWalk {
  public:
@@ -39,8 +42,9 @@ class AttentionWalk {
     }
   }
 
-  // With P the probabilities, m the dropout mask and delta[i] = sum_d output grad_output: dV = (m P)' dO, dS = P (m (dO V') - delta),
-  // dQ = scale dS K, dK = scale dS' Q. P comes from the saved log-sum-exp.
+  // Let P be the probabilities, m the dropout mask and delta[i] = sum_d output grad_output. Then
+  // dV = (m P)' dO, dS = P (m (dO V') - delta), dQ = scale dS K, dK = scale dS' Q.
+  // P comes from the saved log-sum-exp.
   void Backward() {
     for (int64_t block = 0; block < task_.NumBlocks(); ++block) {
       const ScoreBlock scores = Begin(block);
@@ -79,7 +83,7 @@ class AttentionWalk {
   }
 
  private:
-  // Loads what the block is the first to need.
+  // Loads the rows that this block is the first to need.
   ScoreBlock Begin(int64_t block) {
     if (block % Stretch(task_) == 0) PlanStretch(block, std::min(block + Stretch(task_), task_.NumBlocks()));
     const int64_t loaded = task_.KeysInSight(block - 1, p_.causal), keys = task_.KeysInSight(block, p_.causal);
@@ -90,20 +94,22 @@ class AttentionWalk {
     return scores;
   }
 
-  // Blocks whose fetches are planned at once: all of the task, whose first blocks compute less than the others and read as much, if what
-  // the next one reads and this one writes fits in the second-level cache beside the scratch; else one by one.
+  // The number of blocks whose prefetches are planned together. All blocks of the task, if L2 holds
+  // the scratch, the rows that the next task reads and the rows that this task writes. Reason: a
+  // task's first blocks compute less than later ones but read as much. Otherwise one block.
   int64_t Stretch(const AttentionTask& task) const {
     constexpr int64_t kCacheBytes = 512 << 10;
     const int64_t rows = (backward_ ? 4 : 2) * (task.num_queries + task.num_keys);
     return rows * p_.depth * static_cast<int64_t>(sizeof(S)) <= kCacheBytes ? task.NumBlocks() : 1;
   }
 
-  // While blocks [begin, end) compute, what they write is fetched, and what is read after them.
+  // Plans the prefetches during blocks [begin, end): of their outputs, and of the inputs read after
+  // them.
   void PlanStretch(int64_t begin, int64_t end) {
     prefetch_ = RowPrefetch();
     const AttentionTask stretch = task_.Blocks(begin, end, p_.causal);
     if (backward_) {
-      const bool in_place = p_.grad_q.data == p_.q.data;  // then read before
+      const bool in_place = p_.grad_q.data == p_.q.data;  // rows in place are read before
       if (!in_place) Expect(p_.grad_q, task_, stretch.first_query, stretch.num_queries);
       if (!in_place && end == task_.NumBlocks()) {
         Expect(p_.grad_k, task_, task_.first_key, task_.num_keys);
@@ -149,7 +155,8 @@ class AttentionWalk {
     int64_t previous = -2;
     for (int64_t j = 0; j < task_.num_keys; ++j) {
       const int64_t row = p_.row_index[task_.first_key + j];
-      const bool follows = row == previous + 1 && places[j - 1] + 1 < p_.max_length;  // rarely not, and divisions take their time
+      // Usually true; saves a slow division.
+      const bool follows = row == previous + 1 && places[j - 1] + 1 < p_.max_length;
       places[j] = follows ? places[j - 1] + 1 : row % p_.max_length;
       mask_.contiguous &= j == 0 || places[j] == places[j - 1] + 1;
       previous = row;

@@ -1,5 +1,6 @@
-// Rows of bf16 as operands of products in tiles (bf16_tiles.h), which lie in panels. Rows come in groups of kTileUnit, columns in multiples of
-// it. Inline bodies for Vectorised().
+// Packs rows of bf16 into panels, the operand layout of tile products (bf16_tiles.h). Rows come in
+// groups of kTileUnit, and columns in multiples of kTileUnit. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 
 namespace tandem::kernels {
 
-// A group of rows as columns of a, whose depths they are: one panel, a row for each of their columns.
+// Packs a group of rows as 32 depths (columns) of operand a: one panel, with one row per column of
+// the group.
 inline void PackColumns(const BFloat16* from, int64_t stride, int64_t columns, BFloat16* to) {
   for (int64_t c = 0; c < columns; c += kTileUnit, to += kTileUnit * kTileDepths) {
     Words first[kTileWords], second[kTileWords];
@@ -30,7 +32,8 @@ inline void PackColumns(const BFloat16* from, int64_t stride, int64_t columns, B
   }
 }
 
-// A group of rows as rows of b, pairs of rows in panels of 16 columns, `panel` words apart.
+// Packs a group of rows as rows of operand b: pairs of rows, in panels of 16 columns, `panel` words
+// apart.
 inline void PackRowPairs(const BFloat16* from, int64_t stride, int64_t columns, uint32_t* to, int64_t panel) {
   for (int64_t c = 0; c < columns; c += kTileUnit, to += 2 * panel) {
     for (int64_t r = 0; r < kTileUnit; r += 2) {
@@ -44,7 +47,8 @@ inline void PackRowPairs(const BFloat16* from, int64_t stride, int64_t columns, 
   }
 }
 
-// A group of rows as columns of b: two panels of 16, a row for each pair of their columns.
+// Packs a group of rows as columns of operand b: two panels of 16 columns, with one row per pair of
+// the group's columns.
 inline void PackColumnPairs(const BFloat16* from, int64_t stride, int64_t columns, uint32_t* to) {
   for (int64_t r = 0; r < kTileUnit; r += kTileColumns) {
     for (int64_t c = 0; c < columns; c += 2 * kTileWords, to += kTileWords * kTileColumns) {

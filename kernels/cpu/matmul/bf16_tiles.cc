@@ -18,7 +18,7 @@ namespace tandem::kernels {
 
 namespace {
 
-// The sums of a product in an order of their own.
+// Plain loops for tests; sums in an order of their own.
 void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o, bool accumulate) {
   for (int64_t i = 0; i < rows; ++i) {
     for (int64_t j = 0; j < columns; ++j) {
@@ -33,7 +33,7 @@ void PlainProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperan
   }
 }
 
-// Pieces 0, 1, 2 are high, middle, low; tiles of a group lie [piece][half].
+// Pieces 0, 1, 2 are high, middle, low. Tiles of a group lie in [piece][half] order.
 constexpr int64_t kTileBytes = 1024, kPieceBytes = 2 * kTileBytes, kGroupBytes = 3 * kPieceBytes;
 
 void PlainSplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row) {
@@ -45,7 +45,7 @@ void PlainSplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, flo
       const auto add = [&](int64_t group, int a_piece, int b_piece) {
         const BFloat16* row = a + group * kGroup + a_piece * kPiece + i / kHalf * kTile + i % kHalf * kTileUnit;
         const BFloat16* column = b + group * kGroup + b_piece * kPiece + j / kHalf * kTile + j % kHalf * 2;
-        double terms = 0;  // about as AMX sums them before they meet the sum so far
+        double terms = 0;  // roughly as AMX sums 32 depths before adding to the running sum
         for (int64_t d = 0; d < kTileUnit; ++d) terms += ToFloat(row[d]) * ToFloat(column[d / 2 * kTileUnit + d % 2]);
         sum += static_cast<float>(terms);
       };
@@ -59,7 +59,8 @@ void PlainSplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, flo
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// A process must ask before it may use AMX's tiles, whose state the system saves (arch/x86 ABI of Linux, xstate.rst).
+// A process must ask the system before it uses AMX's tiles, because the system saves their state.
+// (Linux, arch/x86 ABI, xstate.rst)
 bool AskForTiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -86,7 +87,7 @@ static_assert(sizeof(TileConfiguration) == 64);
 __attribute__((target("amx-tile"))) void SaveConfiguration(void* to) { _tile_storeconfig(to); }
 __attribute__((target("amx-tile"))) void Configure(const void* from) { _tile_loadconfig(from); }
 
-// Four tiles of sums, 0 to 3: 32 x 32 of c.
+// Tiles 0 to 3 hold sums: 32 x 32 elements of c.
 inline void ZeroSums() {
   _tile_zero(0);
   _tile_zero(1);
@@ -108,7 +109,8 @@ inline void StoreSums(float* c, int64_t c_row) {
   _tile_stored(3, lower + 16, c_row * 4);
 }
 
-// 32 x 32 of c: tiles of sums 0 and 1 above, 2 and 3 below.
+// A block of 32 x 32 elements of c: tiles 0 and 1 hold the upper rows' sums, 2 and 3 the lower
+// rows'.
 class AmxBlock {
  public:
   AmxBlock(const TileOperands& o, int64_t row, int64_t column)
@@ -120,7 +122,7 @@ class AmxBlock {
     if (accumulate) LoadSums(c_, c_row_);
     else ZeroSums();
   }
-  // Each pair of tiles of a and of b is used twice.
+  // Uses each pair of tiles of a and of b twice.
   void Step(int64_t step, RowPrefetch& prefetch) const {
     const char *a = a_ + step * a_step_, *b = b_ + step * kTileBytes;
     _tile_loadd(4, a, a_row_);
@@ -136,8 +138,8 @@ class AmxBlock {
     _tile_dpbf16ps(3, 5, 7);
     prefetch.Pass(1);
   }
-  // Two steps, in which the sums are completed one by one: a store beside the next sum's products costs nothing, four behind the last product
-  // as much as three products.
+  // Runs two steps and completes the sums one by one. A store next to the following sum's products
+  // costs nothing. Four stores after the last product would cost as much as three products.
   void Finish(int64_t step, RowPrefetch& prefetch) const {
     const char *a = a_ + step * a_step_, *next_a = a + a_step_, *b = b_ + step * kTileBytes, *next_b = b + kTileBytes;
     float* lower = c_ + kRowsOfTile * c_row_;
@@ -200,7 +202,7 @@ void AmxProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands
   }
 }
 
-// The four products of two tiles of a (4, 5) and two of b (6, 7).
+// Adds the four products of two tiles of a (4, 5) and two tiles of b (6, 7).
 inline void AddProducts() {
   _tile_dpbf16ps(0, 4, 6);
   _tile_dpbf16ps(1, 4, 7);
@@ -208,7 +210,7 @@ inline void AddProducts() {
   _tile_dpbf16ps(3, 5, 7);
 }
 
-// Both halves of a piece.
+// Loads both halves of a piece.
 inline void LoadA(const char* from) {
   _tile_loadd(4, from, kBytesOfRow);
   _tile_loadd(5, from + kTileBytes, kBytesOfRow);
@@ -217,13 +219,14 @@ inline void LoadB(const char* from) {
   _tile_loadd(6, from, kBytesOfRow);
   _tile_loadd(7, from + kTileBytes, kBytesOfRow);
 }
-// Into the first cache: the processor's own look-ahead begins anew with every block.
+// Prefetches a piece into L1, because the hardware prefetcher starts anew with every block.
 inline void FetchPiece(const char* from) {
 #pragma GCC unroll 32
   for (int64_t line = 0; line < kPieceBytes; line += kBytesOfRow) _mm_prefetch(from + line, _MM_HINT_T0);
 }
 
-// Each product shares one side with the one before, whose tiles stay. The next group is fetched piece by piece as it will be loaded.
+// Each product shares one operand with the product before, whose tiles stay loaded. Prefetches the
+// next group piece by piece, in the order of loading.
 void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b_pieces, float* c, int64_t c_row, const FetchSoon& soon) {
   const char *a = reinterpret_cast<const char*>(a_pieces), *b = reinterpret_cast<const char*>(b_pieces);
   constexpr int64_t kMiddle = kPieceBytes, kLow = 2 * kPieceBytes;
@@ -253,7 +256,8 @@ void AmxSplitProduct(int64_t groups, const BFloat16* a_pieces, const BFloat16* b
   StoreSums(c, c_row);
 }
 
-// kDotRows rows of two vectors of sums stay in registers; a pair of elements of a is broadcast to both.
+// Keeps kDotRows rows of two vectors of sums in registers. Broadcasts a pair of a's elements to
+// both vectors.
 constexpr int kDotRows = 8;
 
 __attribute__((target("avx512f,avx512bf16"))) void DotProduct(int64_t rows, int64_t columns, int64_t depth, const TileOperands& o,

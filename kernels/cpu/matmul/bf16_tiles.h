@@ -1,6 +1,8 @@
-// Products of bf16 matrices with sums in f32, for operands too small for a library's call: in the tile registers of AMX (Intel's Advanced
-// Matrix Extensions), or in the dot products of AVX-512 BF16. Each element of c adds its terms in ascending depth, pair by pair or 32 by
-// 32, so that the position of a tile does not show in its bits. Thread rule: any; TileState belongs to the thread that made it.
+// Products of bf16 matrices with f32 sums, for operands too small for a library call. Uses the tile
+// registers of AMX (Intel's Advanced Matrix Extensions), or dot products of AVX-512 BF16. Each
+// element of c adds its terms in ascending depth, pair by pair or 32 by 32. So its bits do not
+// depend on a tile's position.
+// Thread rule: any; a TileState belongs to the thread that made it.
 #pragma once
 
 #include <cstdint>
@@ -10,21 +12,26 @@
 
 namespace tandem::kernels {
 
-// Whether processor and system have AMX for this process. Always false in builds with sanitizers.
+// True if processor and system offer AMX to this process. Always false in sanitizer builds.
 bool HasAmx();
-// Whether this thread multiplies in tiles: the best that the processor has and the thread's limit allows (vectorise.h).
+// True if this thread multiplies in tiles: the processor has AMX or AVX-512 BF16 and the thread's
+// limit (vectorise.h) allows it.
 bool UsesTiles();
 
-// Whether these tiles multiply so fast that f32 in three pieces gains (split_matmul.h): AMX's, and plain ones for tests.
+// True if tiles are fast enough for f32 products in three pieces (split_matmul.h): AMX, or plain
+// tiles for tests.
 bool HasFastTiles();
 
-// Rows, columns and depths of a product come in multiples of this.
+// Rows, columns and depths of a product are multiples of kTileUnit.
 inline constexpr int64_t kTileUnit = 32;
 
-// c [rows, columns] = a [rows, depth] b [depth, columns], plus the old c if asked. Operands lie in panels: a's of kTileDepths depths, a_panel
-// elements apart, with rows a_row apart; b's of kTileColumns columns, b_panel words apart, in pairs, dense rows p with elements 2p (lower
-// half) and 2p + 1 of every column. Rows of c lie c_row elements apart.
-// Rows of an a in scratch had better be dense too: those a power of 2 apart compete for the same places in the first cache.
+// c [rows, columns] = a [rows, depth] b [depth, columns], plus the old c if asked. Operands lie in
+// panels:
+// - a: panels of kTileDepths depths, a_panel elements apart, with rows a_row elements apart;
+// - b: panels of kTileColumns columns, b_panel words apart. Dense row p of a panel holds, per
+// column, elements 2p (lower half) and 2p + 1.
+// Rows of c lie c_row elements apart. Keep rows of an a in scratch dense: rows a power of 2 apart
+// compete for the same L1 sets.
 inline constexpr int64_t kTileDepths = 32, kTileColumns = 16;
 struct TileOperands {
   const BFloat16* a;
@@ -35,7 +42,7 @@ struct TileOperands {
   int64_t c_row;
 };
 
-// A quarter of kTileUnit^3 multiply-adds is a piece of arithmetic to a RowPrefetch.
+// Multiply-adds of one piece of arithmetic, the unit of a RowPrefetch.
 inline constexpr int64_t kTilePiece = kTileUnit * kTileUnit * kTileUnit / 4;
 
 // Memory that will soon be read.
@@ -46,7 +53,9 @@ struct FetchSoon {
 
 enum class TileKind { NONE, PLAIN, DOT_PRODUCTS, AMX };
 
-// While one lives, the calling thread may multiply by it; afterwards AMX's tiles are configured as before. REQUIRES: UsesTiles().
+// Lets the calling thread multiply in tiles while it lives. The destructor restores AMX's previous
+// tile configuration.
+// REQUIRES: UsesTiles().
 class TileState {
  public:
   TileState();
@@ -54,10 +63,12 @@ class TileState {
   TileState(const TileState&) = delete;
   TileState& operator=(const TileState&) = delete;
 
-  // REQUIRES: rows, columns and depth multiples of kTileUnit.
+  // Computes one product.
+  // REQUIRES: rows, columns and depth are multiples of kTileUnit.
   void Product(int64_t rows, int64_t columns, int64_t depth, const TileOperands& operands, bool accumulate, RowPrefetch& prefetch) const;
-  // c [32, 32] = a b of f32 in three pieces as split_matmul.h describes, of 32 `groups` depths. c's rows lie c_row elements apart. Meanwhile
-  // the lines of `soon` are fetched into the second cache. REQUIRES: HasFastTiles().
+  // c [32, 32] = a b of f32 in three pieces (split_matmul.h), over `groups` groups of 32 depths.
+  // Rows of c lie c_row elements apart. Meanwhile prefetches the lines of `soon` into L2.
+  // REQUIRES: HasFastTiles().
   void SplitProduct(int64_t groups, const BFloat16* a, const BFloat16* b, float* c, int64_t c_row, FetchSoon soon) const;
 
  private:

@@ -7,7 +7,7 @@ namespace tandem::kernels {
 
 namespace {
 
-// b [k, n]: rows of the panel are rows of b, for bf16 two of them interleaved.
+// b is stored [k, n]: rows of the panel are rows of b; bf16 interleaves two rows.
 template <class T>
 inline void PackStraight(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output) {
   constexpr int64_t kPerVector = kPanelDepth<T>, kSize = sizeof(T), kRows = 4 / kSize;
@@ -33,7 +33,7 @@ inline void PackStraight(const StoredMatrix<T>& b, int64_t panel, int64_t begin,
   }
 }
 
-// b [n, k]: a transposition of words in both types.
+// b is stored [n, k]: a transpose of words for both types.
 template <class T>
 inline void PackTransposed(const StoredMatrix<T>& b, int64_t panel, int64_t begin, int64_t end, T* output) {
   constexpr int64_t kSize = sizeof(T), kPerWord = 4 / kSize;
@@ -52,7 +52,7 @@ inline void PackTransposed(const StoredMatrix<T>& b, int64_t panel, int64_t begi
   }
 }
 
-// `count` rows of the result, row_bytes apart.
+// Stores the first `count` rows of the tile, row_bytes apart.
 inline void StoreTile(const Words (&tile)[kTileWords], int64_t count, int64_t row_bytes, char* to) {
   if (count >= kTileWords) {
 #pragma GCC unroll 16

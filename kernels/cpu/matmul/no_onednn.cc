@@ -4,7 +4,8 @@
 
 #include "kernels/base/check.h"
 
-// Stand-ins for programs that must run where oneDNN is not installed (tests/gpu): right and slow. Nothing of them is in `tandem`.
+// Correct but slow stand-ins for programs that must run without oneDNN (tests/gpu). `tandem` does
+// not contain them.
 namespace tandem::kernels {
 
 bool MatmulTakesPanels(DType) { return false; }

@@ -10,7 +10,8 @@
 #include "kernels/base/alternate_stack.h"
 #include "kernels/cpu/vector/scratch.h"
 
-extern "C" void omp_set_num_threads(int num_threads);  // OpenMP's own header needs the OpenMP compile flag
+// OpenMP's own header needs the OpenMP compile flag.
+extern "C" void omp_set_num_threads(int num_threads);
 
 namespace tandem::kernels {
 
@@ -29,7 +30,7 @@ struct ShapeHash {
   }
 };
 
-// A primitive with its memory handles, whose pointers are set before each run.
+// A primitive with its memory handles. Each run sets the handles' pointers first.
 struct Matmul {
   dnnl::matmul::primitive_desc description;
   dnnl::matmul primitive;
@@ -38,7 +39,7 @@ struct Matmul {
   std::unordered_map<int, dnnl::memory> arguments;
 };
 
-// Invalid if oneDNN has no such product.
+// Returns an empty description if oneDNN has no such product.
 dnnl::matmul::primitive_desc Describe(const MatmulShape& s, const dnnl::engine& engine) {
   const Tag panels = s.operand == DType::BF16 ? Tag::BA16a64b2a : Tag::BA16a64b;
   const dnnl::memory::desc a({s.m, s.k}, TypeOf(s.operand), s.transpose_a ? Tag::ba : Tag::ab);
@@ -79,7 +80,8 @@ class MatmulCache {
   dnnl::stream& stream() { return stream_; }
 
  private:
-  static constexpr size_t kMaxMatmuls = 2048;  // shapes repeat; the bound is for jobs whose shapes do not
+  // Shapes usually repeat; the limit is for jobs whose shapes do not.
+  static constexpr size_t kMaxMatmuls = 2048;
 
   std::unique_ptr<Matmul> Make(const MatmulShape& s) const {
     auto made = std::make_unique<Matmul>();
@@ -118,7 +120,8 @@ bool MatmulTakesPanels(DType operand) {
   return operand == DType::BF16 ? bf16 : f32;
 }
 
-// dnnl.hpp reports errors by exceptions; an error here is ours, so noexcept ends the process with its message.
+// dnnl.hpp reports errors by exceptions. An error here is a bug, so noexcept ends the process with
+// its message.
 void OneThreadMatmul(const MatmulShape& shape, const void* a, const void* b, const float* bias, void* c) noexcept {
   MatmulCache& cache = CacheOfThisThread();
   Matmul& matmul = cache.Get(shape);

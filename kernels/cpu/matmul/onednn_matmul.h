@@ -1,6 +1,8 @@
-// One f32 or bf16 matrix product by oneDNN on the calling thread alone. The primitive of a shape is made once per thread and kept,
-// and oneDNN's OpenMP threads are switched off for the thread, so that the bits of a call depend on its shape and values only.
-// Operands are dense: a strided view makes oneDNN fall from its `brg` kernels to a slower one with other bits.
+// One f32 or bf16 matrix product by oneDNN on the calling thread alone. Each thread makes the
+// primitive of a shape once and keeps it. oneDNN's OpenMP threads are off, so the bits of a call
+// depend on its shape and values only. Operands are dense: with strided views oneDNN leaves its
+// `brg` kernels for slower ones with other bits.
+// Thread rule: any thread.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +11,19 @@
 
 namespace tandem::kernels {
 
-// c [m, n] = a [m, k] b [k, n], plus bias [n] (f32) and the old c if asked; all sums are f32's.
+// c [m, n] = a [m, k] b [k, n], plus bias [n] (f32) and the old c if asked. Sums are f32.
 struct MatmulShape {
   int64_t m = 0, n = 0, k = 0;
-  DType operand = DType::F32;  // of a and b: F32 or BF16
-  DType result = DType::F32;   // of c: F32, or BF16 if the operands are
+  DType operand = DType::F32;  // type of a and b: F32 or BF16
+  DType result = DType::F32;   // type of c: F32, or BF16 if the operands are BF16
   bool transpose_a = false;    // a is stored [k, m]
-  bool panels = false;         // b is in panels (matmul_pack.h), not in rows
+  bool panels = false;         // b is packed in panels (matmul_pack.h)
   bool bias = false, accumulate = false;
   bool operator==(const MatmulShape&) const = default;
 };
 
-// Whether this processor has the kernels that want b in panels. If not, panels are no use for F32, and BF16 has no product at all.
+// True if this processor has the kernels that take b in panels. If not, F32 gains nothing from
+// panels, and BF16 has no product at all.
 bool MatmulTakesPanels(DType operand);
 
 // REQUIRES: m, n, k >= 1.

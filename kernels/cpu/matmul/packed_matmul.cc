@@ -12,13 +12,13 @@ namespace {
 
 constexpr int64_t kPackedDepth = 512;  // depths of a panel that one task packs
 constexpr int64_t kMinRows = 64, kMinRowsOfLarge = 256, kMinRowsOfDeep = 1024, kMaxRows = 4096;
-constexpr int64_t kDeep = 4096;  // k of which oneDNN takes the better blocks the more rows there are
-constexpr int64_t kBytesOfRows = 512 << 10;  // of rows of a that stay in the second-level cache, beside b's
-constexpr int64_t kLargeBytes = 1 << 20;  // a packed matrix that the second-level cache does not keep from block to block
+constexpr int64_t kDeep = 4096;  // from this k on, oneDNN chooses better blocks for more rows
+constexpr int64_t kBytesOfRows = 512 << 10;  // rows of a that stay in L2 beside b's
+constexpr int64_t kLargeBytes = 1 << 20;  // L2 does not keep a larger packed matrix between blocks
 template <class T>
 constexpr int64_t kTaskMultiplyAdds = sizeof(T) == 2 ? 1 << 25 : 1 << 23;
 
-// [k, n] as rows, for processors without panel kernels.
+// Packs [k, n] as rows, for processors without panel kernels.
 template <class T>
 PackedMatrix<T> PackAsRows(const StoredMatrix<T>& b, int64_t depth, T* memory, Stream& stream) {
   if (!b.transposed && b.stride == b.n && depth == b.k) return {b.data, b.k, b.n, PackedLayout::ROWS};
@@ -40,7 +40,7 @@ PackedMatrix<float> PackAsPieces(const StoredMatrix<float>& b, int64_t depth, fl
   return {memory, depth, b.n, PackedLayout::PIECES};
 }
 
-// Blocks of a's rows and depths in pieces, each multiplied with all of b.
+// Blocks of a's rows and depths are split into pieces, then each block is multiplied with all of b.
 void MultiplyPieces(const float* a, int64_t m, const PackedMatrix<float>& b, const ProductTarget& c) {
   const int64_t most = std::min(b.k, kSplitDepth), b_step = SplitSize(kSplitUnit, b.k);
   const int64_t rows = kBytesOfRows / static_cast<int64_t>(sizeof(BFloat16)) / SplitSize(kSplitUnit, most) * kSplitUnit;
@@ -90,7 +90,8 @@ void MultiplyHere(const T* a, int64_t m, const PackedMatrix<T>& b, const Product
 
 template <class T>
 void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const ProductTarget& c) {
-  if (b.layout == PackedLayout::PIECES) return MultiplyHere(a, m, b, c);  // which come in whole groups of rows
+  // Pieces come in whole groups of rows.
+  if (b.layout == PackedLayout::PIECES) return MultiplyHere(a, m, b, c);
   const int64_t whole = m / kRowQuantum * kRowQuantum, rest = m - whole;
   if (whole > 0) MultiplyHere(a, whole, b, c);
   if (rest == 0) return;
@@ -101,7 +102,7 @@ void MultiplyRowsHere(const T* a, int64_t m, const PackedMatrix<T>& b, const Pro
   std::fill_n(padded_a + rest * b.k, (kRowQuantum - rest) * b.k, T{});
   ProductTarget padded_c = c;
   padded_c.data = Scratch<char>(ScratchSlot::TASK_C, kRowQuantum * static_cast<int64_t>(row_bytes));
-  if (c.accumulate) {  // the padding's rows must be numbers: they are added to
+  if (c.accumulate) {  // padding rows are added to, so they must be numbers
     std::memset(padded_c.data, 0, kRowQuantum * row_bytes);
     std::memcpy(padded_c.data, target.data, static_cast<size_t>(rest) * row_bytes);
   }

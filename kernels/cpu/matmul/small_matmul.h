@@ -1,6 +1,8 @@
-// A product of small matrices in scratch: the inside of attention, where operands are slices of one sequence, a library call per
-// slice would cost more than it does, and half of a causal product is not wanted. Each element of c adds its terms in ascending
-// depth by fused multiply-adds, so neither the shape of a tile nor what else is computed shows in its bits.
+// Products of small matrices in scratch, for the inside of attention. Operands are slices of one
+// sequence; a library call per slice would cost more than the product. It would also compute the
+// unwanted half of a causal product. Each element of c adds its terms in ascending depth by fused
+// multiply-adds. So its bits depend neither on the shape of a tile nor on what else is computed.
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +19,11 @@
 
 namespace tandem::kernels {
 
-// Rows of a tile: with 4 vectors a row, 24 of AVX-512's 32 registers hold sums.
+// Rows of a tile. With 4 vectors per row, sums fill 24 of AVX-512's 32 registers.
 inline constexpr int64_t kTileRows = 6;
 
-// Element (i, d) of a is a[i * a_row + d * a_depth]; rows of b and c are contiguous, b_row and c_row apart.
+// Element (i, d) of a is a[i * a_row + d * a_depth]. Rows of b and c are contiguous, b_row and
+// c_row elements apart.
 template <class T>
 struct SmallOperands {
   const T* a;
@@ -31,21 +34,22 @@ struct SmallOperands {
   int64_t c_row;
 };
 
-// What is computed of a tile of rows: the sum over depth [depth_begin, depth_end) in columns [column_begin, column_end), which
-// are multiples of kLanes, added to the old c or not.
+// The part of a tile of rows to compute: sums over depths [depth_begin, depth_end), in columns
+// [column_begin, column_end), added to the old c if `accumulate`. Column bounds are multiples of
+// kLanes.
 struct TileExtent {
   int64_t depth_begin, depth_end, column_begin, column_end;
   bool accumulate;
 };
 
-// Vectors of the copy's width: elements in one, and vectors in a row of a tile.
+// The elements of one vector of the copy's width, and the vectors per row of a tile.
 template <InstructionSet kSet, class T>
 inline constexpr int kVectorLanes = (kSet == InstructionSet::AVX512 ? 64 : kSet == InstructionSet::AVX2 ? 32 : 16) / sizeof(T);
 template <InstructionSet kSet>
 inline constexpr int kTileVectors = kSet == InstructionSet::AVX512 ? 4 : kSet == InstructionSet::AVX2 ? 2 : 1;
 
-// A tile of kRows x (kVectors kWidth). `sums` are kRows * kVectors arrays, made one by one: the compiler keeps named arrays of one
-// vector each in registers, and not an array of arrays.
+// Multiplies a tile of kRows x (kVectors kWidth). `sums` are kRows * kVectors arrays, made one by
+// one: the compiler keeps named one-vector arrays in registers, but not an array of arrays.
 template <int kRows, int kVectors, int kWidth, class T, class... Sums>
 inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_t a_depth, const T* __restrict__ b, int64_t b_row,
                                   int64_t depth, bool accumulate, T* __restrict__ c, int64_t c_row, Sums&... sums) {
@@ -77,16 +81,17 @@ inline void MultiplyTileInVectors(const T* __restrict__ a, int64_t a_row, int64_
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// A row pointer that the compiler takes for news: of a tile's rows it would otherwise compute all addresses before the loop, and keep them in
-// memory until the sums are stored.
+// Hides a row pointer's origin from the compiler. Otherwise the compiler computes the addresses of
+// all rows of a tile before the loop. It spills the addresses until the sums are stored.
 template <class T>
 inline T* Opaque(T* row) {
   asm("" : "+r"(row));
   return row;
 }
 
-// The same tile of f32 by hand, and never inlined: between other loops g++ 12 leaves it too few registers, so that the loop's counter and
-// pointers live in memory, and a narrow tile waits for them. Fetches lines of `prefetch` between its steps of depth.
+// The f32 tile by hand, never inlined. Inlined between other loops, the tile gets too few registers
+// from g++ 12. The spilled loop counter and pointers then stall a narrow tile. Prefetches lines of
+// `prefetch` between its steps of depth.
 template <int kRows, int kVectors>
 __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float* a, int64_t a_row, int64_t a_depth, const float* b,
                                                                     int64_t b_row, int64_t depth, bool accumulate, float* c,
@@ -108,7 +113,8 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
     }
   }
   const int64_t period = prefetch.PiecesPerLine();
-  const float* a_lower = Opaque(a + kHalf * a_row);  // so that an address is a register and a small multiple of another
+  // An address is then a register plus a small multiple of another.
+  const float* a_lower = Opaque(a + kHalf * a_row);
   for (int64_t d = 0, line = 0; d < depth; ++d, a += a_depth, a_lower += a_depth, b += b_row) {
     if (d == line) {
       prefetch.Fetch();
@@ -134,7 +140,7 @@ __attribute__((target("avx512f"), noinline)) void MultiplyTileAvx512(const float
 
 #endif
 
-// Multiply-adds of a piece of arithmetic to `prefetch`: a step of depth of the largest tile.
+// Multiply-adds of one piece of arithmetic of a `prefetch`: one step of depth of the largest tile.
 inline constexpr int64_t kSmallPiece = kTileRows * kTileVectors<InstructionSet::AVX512> * kVectorLanes<InstructionSet::AVX512, float>;
 
 template <InstructionSet kSet, int kRows, int kVectors, class T>
@@ -149,8 +155,9 @@ inline void MultiplyTile(const T* a, int64_t a_row, int64_t a_depth, const T* b,
   MultiplyTileInVectors<kRows, kVectors, kVectorLanes<kSet, T>>(a, a_row, a_depth, b, b_row, depth, accumulate, c, c_row);
 }
 
-// c [rows, columns] = a b: extent(i) says what is wanted of rows [i, i + kTileRows), i a multiple of kTileRows. Nothing behind the
-// last row is read: whatever lies there, numbers below the normal range would be multiplied many times more slowly.
+// c [rows, columns] = a b. extent(i) gives the part of rows [i, i + kTileRows) to compute, for i a
+// multiple of kTileRows. Never reads past the last row, because denormals there would make the
+// multiplications many times slower.
 template <class T, class Extent>
 void SmallMatmul(int64_t rows, const SmallOperands<T>& operands, RowPrefetch& prefetch, const Extent& extent) {
   Vectorised([=, o = operands, &prefetch](auto set) {

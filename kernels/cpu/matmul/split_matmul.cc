@@ -16,7 +16,7 @@ static_assert(kSplitUnit == kTileUnit);
 constexpr int64_t kHalfElements = kHalf * kSplitUnit, kPieceElements = 2 * kHalfElements;
 typedef float Floats __attribute__((vector_size(64)));
 
-// The three pieces of 16 numbers, each in the upper half of its word: x = high + middle + low.
+// Splits 16 numbers into three pieces, each in the upper half of its word: x = high + middle + low.
 inline void SplitNumbers(const Words& x, Words (&pieces)[kSplitPieces]) {
   constexpr uint32_t kRound = 0x8000, kUpper = 0xffff0000;
   pieces[0] = (x + kRound) & kUpper;
@@ -25,23 +25,23 @@ inline void SplitNumbers(const Words& x, Words (&pieces)[kSplitPieces]) {
   pieces[2] = (Words)(rest - (Floats)pieces[1]);
 }
 
-// The upper halves of lane j of both as a word.
+// Packs the upper halves of lane j of `even` and `odd` into one word, for every j.
 inline void PairLanes(const Words& even, const Words& odd, Words& pairs) { pairs = (even >> 16) | (odd & 0xffff0000u); }
 
-// Those of lanes 2j and 2j + 1 of the vectors one behind the other.
+// Packs the upper halves of lanes 2j and 2j + 1 into one word: first the lanes of a, then of b.
 inline void PairNeighbours(const Words& a, const Words& b, Words& pairs) {
   Halves upper;
   for (uint16_t j = 0; j < 32; ++j) upper[j] = static_cast<uint16_t>(2 * j + 1);
   pairs = (Words)__builtin_shuffle((Halves)a, (Halves)b, upper);
 }
 
-// 16 columns and 32 depths of x, of which so many are there.
+// A corner of x: 16 columns and 32 depths, of which `columns` and `depths` exist.
 struct Corner {
   const float* from;
   int64_t stride, columns, depths;
 };
 
-// Vector i of their tiles, where depths are contiguous: those of a column.
+// Vector i of the corner's tiles if depths are contiguous: the depths of column i.
 template <bool kWhole>
 inline void SplitColumn(const Corner& x, int64_t i, Words (&pieces)[kSplitPieces]) {
   const float* column = x.from + i * x.stride;
@@ -54,7 +54,7 @@ inline void SplitColumn(const Corner& x, int64_t i, Words (&pieces)[kSplitPieces
   for (int p = 0; p < kSplitPieces; ++p) PairNeighbours(left_pieces[p], right_pieces[p], pieces[p]);
 }
 
-// The same where columns are contiguous: those of a pair of depths.
+// Vector i of the corner's tiles if columns are contiguous: depths 2i and 2i + 1 of all columns.
 template <bool kWhole>
 inline void SplitDepths(const Corner& x, int64_t i, Words (&pieces)[kSplitPieces]) {
   const float* row = x.from + 2 * i * x.stride;
@@ -72,7 +72,7 @@ inline void SplitVectors(const Corner& x, const Store& store) {
   for (int64_t i = 0; i < kTileWords; ++i) {
     Words pieces[kSplitPieces];
     if constexpr (kTransposed) {
-      __builtin_prefetch(x.from + (i + kHalf) * x.stride, 0, 2);  // the next columns' part
+      __builtin_prefetch(x.from + (i + kHalf) * x.stride, 0, 2);  // the next corner's columns
       __builtin_prefetch(x.from + (i + kHalf) * x.stride + kTileWords, 0, 2);
       SplitColumn<kWhole>(x, i, pieces);
     } else {
@@ -90,7 +90,7 @@ inline void SplitCorner(const Corner& x, const Store& store) {
   else SplitVectors<kTransposed, false>(x, store);
 }
 
-// The tiles of a corner, of the three pieces.
+// Writes the tiles of a corner, for all three pieces.
 template <bool kTransposed, bool kTurned>
 inline void SplitTiles(const Corner& x, BFloat16* tile) {
   const auto store = [=](int p, int64_t i, const Words& row) { StoreVector(row, tile + p * kPieceElements + i * kSplitUnit); };
@@ -118,9 +118,10 @@ void SplitAll(const StoredMatrix<float>& x, int64_t first, int64_t count, int64_
 }
 
 constexpr int64_t kLineElements = 32;
-constexpr int64_t kMinColumns = 128, kMinDepth = 128;  // with 64 columns or depths, what products gain goes to pieces and memory
+// At 64 the faster products do not pay for the pieces and their memory.
+constexpr int64_t kMinColumns = 128, kMinDepth = 128;
 
-// A block of 32 x 32, which may reach beyond c's end.
+// A block of 32 x 32 elements, which may reach past the end of c.
 struct Place {
   int64_t row, column, rows, columns;
 };
@@ -164,7 +165,8 @@ void SplitProduct(int64_t m, int64_t n, int64_t depth, const BFloat16* a, const 
       const Place place{i, j, std::min(kSplitUnit, m - i), std::min(kSplitUnit, n - j)};
       const bool in_place = plain && place.rows == kSplitUnit && place.columns == kSplitUnit;
       float* c = in_place ? target.c + i * c_row + j : sums;
-      const BFloat16* next = b + b_step + i / kSplitUnit * soon;  // columns; each block fetches a part
+      // The next columns; each block prefetches a part.
+      const BFloat16* next = b + b_step + i / kSplitUnit * soon;
       tiles.SplitProduct(groups, a + i / kSplitUnit * step, b, c, in_place ? c_row : kSplitUnit,
                        {next, j + kSplitUnit < n ? soon * static_cast<int64_t>(sizeof(BFloat16)) : 0});
       if (!in_place) StoreBlock(sums, place, target);

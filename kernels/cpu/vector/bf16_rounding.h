@@ -1,5 +1,7 @@
-// Rows of f32 rounded to bf16 in vectors, as rows and as pairs of rows, of which products in tiles and dot products take one operand: word l
-// of a pair holds element l of the lower row in its lower half and of the upper row in its upper one. Inline bodies for Rounding().
+// Rounds rows of f32 to bf16 in vectors, as rows and as pairs of rows. Tile products and dot
+// products take one operand in pairs. Word l of a pair of rows holds both elements l: the lower
+// row's in its lower half, the upper row's in its upper half. Inline bodies for Rounding().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +19,8 @@
 
 namespace tandem::kernels {
 
-// Of kLanes elements of two rows. As storage is rounded. Besides, dot products of rows of bf16.
+// Rounds kLanes floats of each of two rows to bf16 (nearest, ties to even). Also computes bf16 dot
+// products.
 struct PlainRounding {
   static void Pairs(const float* lower, const float* upper, uint32_t* pairs) {
 #pragma GCC unroll 1
@@ -33,7 +36,7 @@ struct PlainRounding {
     Rows(lower, upper, lower_row, upper_row);
     Pairs(lower, upper, pairs);
   }
-  // Side by side in one row.
+  // Rounds two vectors side by side into one row.
   static void Row(const float* left, const float* right, BFloat16* row) { Rows(left, right, row, row + kLanes); }
   // sum[l] += x[2l] y[2l] + x[2l + 1] y[2l + 1].
   static void AddProducts(const BFloat16* x, const BFloat16* y, float* sum) {
@@ -45,7 +48,8 @@ struct PlainRounding {
 
 #define TANDEM_BF16_TARGET "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,bmi2,prfchw,prefer-vector-width=512"
 
-// The processor's own, which takes denormals for zeros, as its products do.
+// Rounds with AVX-512 BF16 instructions, which treat denormals as zeros, as the processor's bf16
+// products do.
 struct ProcessorRounding {
   __attribute__((target(TANDEM_BF16_TARGET))) static __m512i Both(const float* lower, const float* upper) {
     return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(upper), _mm512_loadu_ps(lower));
@@ -56,7 +60,7 @@ struct ProcessorRounding {
     _mm512_storeu_si512(pairs, _mm512_permutexvar_epi16(weave, both));
   }
   __attribute__((target(TANDEM_BF16_TARGET))) static void StoreRows(__m512i both, BFloat16* lower_row, BFloat16* upper_row) {
-    // Masked, for g++ 12 warns of its own header's others.
+    // Masked, because g++ 12 warns about its own header's unmasked version.
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(lower_row), _mm512_maskz_extracti64x4_epi64(0xf, both, 0));
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(upper_row), _mm512_maskz_extracti64x4_epi64(0xf, both, 1));
   }
@@ -91,7 +95,8 @@ __attribute__((target(TANDEM_BF16_TARGET), flatten, noinline)) void RunAvx512Bf1
 
 #endif
 
-// Whether the processor has AVX-512 BF16, which rounds and multiplies, and the thread's limit (vectorise.h) allows it.
+// True if the processor has AVX-512 BF16, which rounds and multiplies, and the thread's limit
+// (vectorise.h) allows it.
 inline bool UsesAvx512Bf16() {
 #ifdef TANDEM_VECTOR_COPIES
   static const bool has = WidestInstructionSet() == InstructionSet::AVX512 && __builtin_cpu_supports("avx512bf16");
@@ -102,7 +107,7 @@ inline bool UsesAvx512Bf16() {
 #endif
 }
 
-// Vectorised() for loops that round: loop(the copy's instruction set as a type, what rounds).
+// Vectorised() for loops that round: calls loop(instruction set tag, rounding class).
 template <class Loop>
 void Rounding(const Loop& loop) {
 #ifdef TANDEM_VECTOR_COPIES
@@ -111,8 +116,9 @@ void Rounding(const Loop& loop) {
   Vectorised([=](auto set) { loop(set, PlainRounding{}); });
 }
 
-// kLanes columns of f32 rows, which lie `row` elements apart, as dense rows of pairs of rows. From row `seen` on they are taken for zeros.
-// REQUIRES: num_rows even.
+// Rounds kLanes columns of f32 rows, `row` elements apart, to dense rows of pairs of rows. Rows
+// from `seen` on count as zeros.
+// REQUIRES: num_rows is even.
 inline void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t num_rows, uint32_t* pairs) {
   Rounding([=](auto, auto round) {
     const float zeros[kLanes] = {};
@@ -123,7 +129,8 @@ inline void RoundColumns(const float* from, int64_t row, int64_t seen, int64_t n
   });
 }
 
-// Dense rows of f32, each times `factor`, as rows that lie `to_row` elements apart. REQUIRES: columns a multiple of 2 kLanes.
+// Rounds dense f32 rows, each times `factor`, into rows `to_row` elements apart.
+// REQUIRES: `columns` is a multiple of 2 kLanes.
 inline void RoundRows(const float* from, int64_t rows, int64_t columns, float factor, BFloat16* to, int64_t to_row) {
   Rounding([=](auto, auto round) {
     for (int64_t r = 0; r < rows; ++r) {
@@ -137,8 +144,9 @@ inline void RoundRows(const float* from, int64_t rows, int64_t columns, float fa
   });
 }
 
-// Columns [begin, end) of f32 [num_rows, row], column c times factors[c], as rows of `to`, from `begin` on, that lie `to_row` elements apart.
-// REQUIRES: num_rows and row multiples of 2 kLanes.
+// Rounds columns [begin, end) of f32 [num_rows, row], column c times factors[c]. Column `begin`
+// becomes row 0 of `to`; rows lie `to_row` elements apart.
+// REQUIRES: num_rows and row are multiples of 2 kLanes.
 inline void RoundTransposed(const float* from, int64_t num_rows, int64_t row, int64_t begin, int64_t end, const float* factors, BFloat16* to,
                             int64_t to_row) {
   Rounding([=](auto, auto round) {

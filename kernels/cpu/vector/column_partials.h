@@ -1,5 +1,6 @@
-// Sums over rows, one number per column: rows in blocks of a fixed size, each block with its own partial sums, partials added in
-// block order. The result depends on the shape and the values alone.
+// Sums over rows, one number per column. Rows are summed in blocks of a fixed size, and the blocks'
+// partial sums in block order. So the result depends on shape and values alone.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +12,12 @@
 
 namespace tandem::kernels {
 
-// Rows per partial sum: few partials for narrow arrays, enough tasks for some thousand rows.
+// Rows per partial sum: few partials for narrow arrays, and enough tasks from some thousand rows
+// on.
 inline constexpr int64_t kPartialRows = 512;
 
-// Calls add_rows(begin, end, partial) per block, `partial` [columns] starting at 0, and leaves partials in the CALLER scratch.
-// add_rows runs inside Vectorised(). Returns the number of blocks.
+// Calls add_rows(begin, end, partial) per block, inside Vectorised(). `partial` [columns] starts at
+// 0 and lies in `partials`, [number of blocks, columns]. Returns the number of blocks.
 template <class T, class AddRows>
 int64_t RowBlockPartials(int64_t rows, int64_t columns, Stream& stream, T* partials, const AddRows& add_rows) {
   const int64_t num_blocks = (rows + kPartialRows - 1) / kPartialRows;
@@ -30,7 +32,8 @@ int64_t RowBlockPartials(int64_t rows, int64_t columns, Stream& stream, T* parti
   return num_blocks;
 }
 
-// output[c] = (accumulate ? output[c] : 0) + the sum over blocks of partials[block, first + c], in block order.
+// output[c] = (accumulate ? output[c] : 0) + sum over blocks of partials[block, first + c], in
+// block order.
 template <class T>
 void AddPartials(int64_t num_blocks, int64_t columns, const T* partials, int64_t first, int64_t count, T* output,
                  bool accumulate) {

@@ -1,5 +1,6 @@
-// Which of a run of consecutive elements a dropout keeps, as bits, 64 at a time.
-// Inline bodies for Vectorised(); kSet is the argument of its loop.
+// The dropout mask of a run of consecutive elements: a bit per kept element, 64 at a time. Inline
+// bodies for Vectorised(); kSet is the argument of its loop.
+// Thread rule: one thread per object.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +9,15 @@
 
 namespace tandem::kernels {
 
-// A bit for each element of sixteen blocks, the first in bit 0.
+// A bit for each element of sixteen blocks. Bit 0 of `lower` is the first element.
 struct KeptGroup {
   uint64_t lower = 0, upper = 0;
 };
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// Comparisons leave two bits per block, one per half of the word; the eight halves of a block are neighbours in the stream.
+// Each comparison gives two bits per block, one per half word. The eight halves of a block are
+// neighbours in the stream.
 __attribute__((target("avx512f,avx512bw,bmi2"))) inline KeptGroup KeptOfLanesAvx512(const uint32_t (&words)[4][kLanes],
                                                                                    uint32_t threshold) {
   KeptGroup kept;
@@ -30,7 +32,7 @@ __attribute__((target("avx512f,avx512bw,bmi2"))) inline KeptGroup KeptOfLanesAvx
 
 #endif
 
-// words[w][l]: word w of block l.
+// words[w][l] is word w of block l.
 template <InstructionSet kSet>
 inline KeptGroup KeptOfLanes(const uint32_t (&words)[4][kLanes], uint32_t threshold) {
 #ifdef TANDEM_VECTOR_COPIES
@@ -50,13 +52,14 @@ inline KeptGroup KeptOfLanes(const uint32_t (&words)[4][kLanes], uint32_t thresh
   return {kept(0), kept(kLanes / 2)};
 }
 
-// Reads the stream (keys, step); `threshold` as DropThreshold gives it. The keys lie outside of the loop.
+// Reads the stream (keys, step). `threshold` is DropThreshold's. The caller keeps the keys, outside
+// of the loop.
 template <InstructionSet kSet>
 class KeptBits {
  public:
   KeptBits(const PhiloxKeys& keys, uint64_t step, uint32_t threshold) : keys_(keys), step_(step), threshold_(threshold) {}
 
-  // The next element is `element`. Costs nothing where it is that already.
+  // Makes `element` the next element. Free if it already is.
   void Seek(uint64_t element) {
     if (element == next_) return;
     next_ = element;
@@ -66,7 +69,8 @@ class KeptBits {
     if (phase_ != 0) current_ = Draw();
   }
 
-  // Bit i: the next element but i is kept. REQUIRES: Seek was called.
+  // Bit i is set if element (next + i) is kept. Advances by 64 elements.
+  // REQUIRES: Seek was called.
   uint64_t Next() {
     next_ += 64;
     if (phase_ == 0) return Draw();
@@ -89,11 +93,11 @@ class KeptBits {
   const PhiloxKeys& keys_;
   const uint64_t step_;
   const uint32_t threshold_;
-  uint64_t next_ = ~uint64_t{0}, block_ = 0;  // block_: the first not drawn
+  uint64_t next_ = ~uint64_t{0}, block_ = 0;  // block_: the first block not drawn yet
   int phase_ = 0;
-  uint64_t current_ = 0;  // drawn and not yet used from bit phase_ on
+  uint64_t current_ = 0;  // drawn, unused from bit phase_ on
   KeptGroup group_;
-  bool has_upper_ = false;  // group_.upper is not yet used
+  bool has_upper_ = false;  // group_.upper is unused
 };
 
 }  // namespace tandem::kernels

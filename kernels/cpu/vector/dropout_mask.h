@@ -1,5 +1,7 @@
-// The random bits behind dropout masks (DropoutBits of kernels/base/random.h); dropout_bits.h reads runs of consecutive elements,
-// this sixteen such runs side by side. Inline bodies for Vectorised(); kSet is the argument of its loop.
+// Random words for dropout masks (DropoutBits of kernels/base/random.h), for sixteen runs of
+// elements side by side. dropout_bits.h serves single runs. Inline bodies for Vectorised(); kSet is
+// the argument of its loop.
+// Thread rule: one thread per object.
 #pragma once
 
 #include <algorithm>
@@ -9,20 +11,22 @@
 
 namespace tandem::kernels {
 
-// A word carries its element's bits in its upper half; the lower half, whatever it is, does not change the comparison.
+// A word holds its element's random bits in the upper half. The lower half is arbitrary and does
+// not change the comparison.
 constexpr uint32_t DropLimit(uint32_t threshold) { return threshold << 16; }
 
-// 0 or the value; a select and no branch, which would be mispredicted.
+// Returns 0 or `value`, by a select: a branch would be mispredicted.
 template <class T>
 inline T DropOrKeep(uint32_t word, uint32_t limit, T value) {
   return word < limit ? T(0) : value;
 }
 
-// Elements of room that WordColumns needs for `count` rows.
+// The elements of memory that WordColumns needs for `count` rows.
 constexpr int64_t WordColumnsRoom(int64_t count) { return (count + 16) * kLanes; }
 
-// Sixteen runs side by side, rows of kLanes words: entry l of row j is the word of element first[l] + j, j in [0, count). Rows are made
-// when they are asked for, a few at a time, which stay in the first cache; all at once if runs begin in different places of blocks.
+// Sixteen runs side by side, in rows of kLanes words: entry l of row j is the word of element
+// first[l] + j, for j in [0, count). Rows are computed when asked for, a few at a time, to stay in
+// L1. All rows are computed at once if the runs begin at different places of their blocks.
 template <InstructionSet kSet>
 class WordColumns {
  public:
@@ -37,14 +41,14 @@ class WordColumns {
     }
     if (differing % 8 != 0) MakeAll(first, count, static_cast<uint32_t>(differing % 8));
   }
-  // Of rows that are made already.
+  // Wraps rows that are already computed.
   explicit WordColumns(uint32_t* rows) : room_(rows), all_made_(true) {}
 
-  // Where to end rows that begin with `begin`.
+  // The end of the rows that Rows can return together with row `begin`.
   int64_t EndOfRows(int64_t begin, int64_t count) const {
     return all_made_ ? count : std::min(count, RoundDown(begin + phase_, kRowsAtOnce) + kRowsAtOnce - phase_);
   }
-  // Rows [begin, end), until others are asked for.
+  // Rows [begin, end). Valid until the next call of Rows.
   const uint32_t* Rows(int64_t begin, int64_t end) const {
     const int64_t skipped = begin + phase_;
     if (all_made_) return room_ + skipped * kLanes;
@@ -56,7 +60,8 @@ class WordColumns {
   static constexpr int64_t kRowsAtOnce = 32;
   static int64_t RoundDown(int64_t count, int64_t multiple) { return count / multiple * multiple; }
 
-  // Runs that start elsewhere in their blocks than others move up, by each power of two in which they differ.
+  // Shifts the runs that start later in their blocks, by each power of two in which the starts
+  // differ.
   void MakeAll(const uint64_t* first, int64_t count, uint32_t differing) {
     int64_t rows = count + 7;
     PhiloxHalves<kSet>(*keys_, step_, blocks_, 0, (rows + 7) / 8, room_);
@@ -79,8 +84,8 @@ class WordColumns {
   const PhiloxKeys* keys_ = nullptr;
   uint64_t step_ = 0;
   uint32_t* room_;
-  uint64_t blocks_[kLanes];  // of each run's first element
-  int64_t phase_ = 0;        // rows before the first of the first blocks
+  uint64_t blocks_[kLanes];  // the block of each run's first element
+  int64_t phase_ = 0;        // rows before the first row in the first blocks
   bool all_made_ = false;
 };
 

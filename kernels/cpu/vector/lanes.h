@@ -1,6 +1,8 @@
-// Sums and maxima over a run with a fixed order: sixteen virtual lanes (element i goes to lane i mod 16), folded in halves at the
-// end. Every processor, vector width and thread count adds in this order. Inline bodies for Vectorised(). A loop over lanes that holds a
-// choice carries `#pragma GCC unroll 1`: g++ 12 would unroll it before it has made vectors of it, and then find branches.
+// Sums and maxima over a run in a fixed order: element i goes to virtual lane i mod 16, and the
+// lanes are folded in halves at the end. Every processor, vector width and thread count adds in
+// this order. Inline bodies for Vectorised(). A loop over lanes with a condition carries `#pragma
+// GCC unroll 1`: otherwise g++ 12 unrolls it before it vectorises, and then finds branches.
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +23,8 @@ inline T FoldSum(T (&lane)[kLanes]) {
   return lane[0];
 }
 
-// Adds term(i) for i in [begin, end) to the lanes. REQUIRES: begin a multiple of kLanes.
+// Adds term(i) for i in [begin, end) to the lanes.
+// REQUIRES: begin is a multiple of kLanes.
 template <class T, class Term>
 inline void AddToLanes(int64_t begin, int64_t end, const Term& term, T (&lane)[kLanes]) {
   int64_t i = begin;
@@ -31,7 +34,7 @@ inline void AddToLanes(int64_t begin, int64_t end, const Term& term, T (&lane)[k
   for (int l = 0; i + l < end; ++l) lane[l] += term(i + l);
 }
 
-// Sum over i in [0, n) of term(i), in type T.
+// Sum of term(i) for i in [0, n), in type T.
 template <class T, class Term>
 inline T LaneSum(int64_t n, const Term& term) {
   T lane[kLanes] = {};
@@ -39,7 +42,7 @@ inline T LaneSum(int64_t n, const Term& term) {
   return FoldSum(lane);
 }
 
-// max[l] = the larger of max[l] and x[l], for kWidth lanes.
+// max[l] = max(max[l], x[l]) for kWidth lanes.
 template <int kWidth, class T>
 inline void RaiseTo(const T* x, T* max) {
 #pragma GCC unroll 1
@@ -49,7 +52,7 @@ inline void RaiseTo(const T* x, T* max) {
   }
 }
 
-// Floats as integers in the same order. Its own inverse.
+// Maps a float's bits to an integer with the same order. The map is its own inverse.
 template <class T>
 using OrderedBits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 template <class T>
@@ -57,8 +60,8 @@ inline OrderedBits<T> Ordered(OrderedBits<T> bits) {
   return bits ^ ((bits >> (8 * sizeof(T) - 1)) & std::numeric_limits<OrderedBits<T>>::max());
 }
 
-// The largest term(i), i in [0, n); minus infinity if there is none. Compared as integers, whose maxima compilers find; a NaN
-// may or may not be the largest.
+// The largest term(i) for i in [0, n), or minus infinity if n is 0. Compares integers, because
+// compilers vectorise integer maxima. A NaN may or may not win.
 template <class T, class Term>
 inline T LaneMaxOf(int64_t n, const Term& term) {
   using Bits = OrderedBits<T>;

@@ -1,4 +1,5 @@
-// Loops over all elements of dense arrays: how the element-by-element kernels are written.
+// Loops over all elements of dense arrays, for the elementwise kernels.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ inline void CheckSame(const ArrayView& output, const ArrayView& input) {
   TANDEM_CHECK(output.dtype == input.dtype) << NameOf(output.dtype) << " and " << NameOf(input.dtype);
 }
 
-// out[i] = f(inputs[i]...) for i in [0, n), computed in Compute<O> and stored. An input may be the output. Inline body for
-// Vectorised().
+// out[i] = f(inputs[i]...) for i in [0, n), computed in Compute<O> and stored as O. `out` may be an
+// input. Inline body for Vectorised().
 template <class O, class Function, class... Inputs>
 inline void MapRun(int64_t n, O* out, const Function& f, const Inputs*... inputs) {
   InStrips(n, [=](int64_t begin, int64_t end) {
@@ -40,7 +41,7 @@ inline void MapRun(int64_t n, O* out, const Function& f, const Inputs*... inputs
   }, out, inputs...);
 }
 
-// The same over all elements of arrays, in parallel. `cost` of one element in additions.
+// MapRun over all elements of arrays, in parallel. `cost` is the cost of one element, in additions.
 template <class O, class Function, class... Inputs>
 void Map(const ArrayView& output, Stream& stream, int64_t cost, const Function& f, const Inputs*... inputs) {
   O* out = output.as<O>();

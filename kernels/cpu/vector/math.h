@@ -1,7 +1,9 @@
-// exp, log, sigmoid and friends of one element, written without branches so that loops over them vectorise. The f32 versions
-// are ours: the C library's differ between versions and processors, and bits are part of the contract. Every constant was
-// interpolated at Chebyshev nodes in extended precision; the error of each is stated. The f64 overloads, the reference, call std.
-// Only +, -, *, /, comparisons and written fused multiply-adds are used, so scalar and vector code agree bit for bit.
+// exp, log, sigmoid and related functions of one element, without branches, so that loops over them
+// vectorise. The f32 versions are ours, because the C library's bits differ between versions and
+// processors. Constants come from interpolation at Chebyshev nodes in extended precision; each
+// function states its error. The f64 overloads are the reference and call std. Code uses only +, -,
+// *, /, comparisons and explicit fused multiply-adds. So scalar and vector code agree bit for bit.
+// Thread rule: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +14,9 @@
 
 namespace tandem::kernels {
 
-inline constexpr double kLog2E = 1.44269504088896340736;  // of e, base 2
+inline constexpr double kLog2E = 1.44269504088896340736;  // log2(e)
 
-// a b + c, rounded once: one instruction where the processor has it, and a slow call in the baseline copy.
+// a b + c, rounded once. One instruction on processors with FMA, a slow call in the baseline copy.
 inline float Fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double Fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
@@ -26,10 +28,11 @@ inline float Sqrt(float x) { return std::sqrt(x); }
 inline double Abs(double x) { return std::fabs(x); }
 inline float Abs(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffffu); }
 
-// Relative error below 1.5e-7. 0 below -86.6 (no denormals), infinity above 88.72. x = n log 2 + r with log 2 in two parts
-// (Cody and Waite 1980), exp(r) = 1 + r + r^2 q(r).
+// Relative error below 1.5e-7. 0 below -86.6 (no denormals), infinity above 88.72. x = n log 2 + r,
+// with log 2 in two parts (Cody and Waite 1980); exp(r) = 1 + r + r^2 q(r).
 inline float Exp(float x) {
-  constexpr float kLow = -86.6f, kHigh = 88.72283f, kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  // 1.5 * 2^23: adding it rounds to an integer
+  constexpr float kLow = -86.6f, kHigh = 88.72283f, kRound = 12582912.0f;
   float y = x < kLow ? kLow : x;
   y = y > kHigh ? kHigh : y;
   const float shifted = y * static_cast<float>(kLog2E) + kRound;
@@ -41,7 +44,7 @@ inline float Exp(float x) {
   q = q * r + 1.666657667e-01f;
   q = q * r + 5.000000000e-01f;
   const float p = (q * r * r + r) + 1.0f;
-  // 2^(n - 1), doubled at the end: n reaches 128.
+  // Computes 2^(n - 1) and doubles the result at the end, because n reaches 128.
   const float power = std::bit_cast<float>((std::bit_cast<uint32_t>(shifted) + 126u) << 23);
   float result = p * power * 2.0f;
   result = x < kLow ? 0.0f : result;
@@ -49,8 +52,9 @@ inline float Exp(float x) {
 }
 
 inline double Exp2(double x) { return std::exp2(x); }
-// 2^x, 1 at 0. REQUIRES: -125.5 <= x < 127. x = n + r with an integer n, 2^r = 1 + r q(r), whose coefficients come highest first, and n
-// goes into the exponent's bits.
+// 2^x; exactly 1 at 0. x = n + r with an integer n; 2^r = 1 + r q(r). Coefficients of q come
+// highest first. n is added to the exponent bits.
+// REQUIRES: -125.5 <= x < 127.
 template <class... Coefficients>
 inline float Exp2BySeries(float x, float highest, Coefficients... coefficients) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23
@@ -60,29 +64,34 @@ inline float Exp2BySeries(float x, float highest, Coefficients... coefficients) 
   ((q = Fma(q, r, coefficients)), ...);
   return std::bit_cast<float>(std::bit_cast<uint32_t>(Fma(q, r, 1.0f)) + (std::bit_cast<uint32_t>(shifted) << 23));
 }
-// y, but 0 for x below -125.5 (no denormals).
+// Returns 0 for x below -125.5 (no denormals), otherwise y.
 inline float ZeroBelowRange(float x, float y) { return std::bit_cast<float>(x < -125.5f ? 0u : std::bit_cast<uint32_t>(y)); }
 
 // Relative error below 1e-7.
+// REQUIRES: -125.5 <= x < 127.
 inline float Exp2InRange(float x) {
   return Exp2BySeries(x, 1.545316295e-04f, 1.339086336e-03f, 9.618082557e-03f, 5.550357114e-02f, 2.402265076e-01f, 6.931471880e-01f);
 }
-// The same below 127, 0 below -125.5.
+// 2^x with the same error; 0 below -125.5.
+// REQUIRES: x < 127.
 inline float Exp2(float x) { return ZeroBelowRange(x, Exp2InRange(x)); }
-// The same with a relative error below 3e-6, two multiply-adds less: for what is rounded to bf16 at once.
+// Like Exp2, but with a relative error below 3e-6 and two multiply-adds less, for results that are
+// rounded to bf16.
 inline float Exp2ForBFloat16(float x) {
   return ZeroBelowRange(x, Exp2BySeries(x, 9.582869531e-03f, 5.590646796e-02f, 2.402409859e-01f, 6.931241885e-01f));
 }
 
-// x, but `low` below it and `high` above it, for low < 0 < high. Compared as integers, which compilers take for minima: they make
-// branches of comparisons of floats with constants. A NaN becomes one of the bounds or stays.
+// Clamps x to [low, high], for low < 0 < high. Compares integers, because compilers turn float
+// comparisons with constants into branches but integer ones into minima. A NaN becomes a bound or
+// stays.
 inline float Clamp(float x, float low, float high) {
   const int32_t below_high = std::min(std::bit_cast<int32_t>(x), std::bit_cast<int32_t>(high));
   return std::bit_cast<float>(std::min(static_cast<uint32_t>(below_high), std::bit_cast<uint32_t>(low)));
 }
 
-// Natural logarithm of a positive normal number, relative error below 2e-7 (absolute near 1). x = 2^k m with
-// m in [sqrt 1/2, sqrt 2), log m = 2 atanh((m - 1) / (m + 1)) by its series. Minus infinity at 0, NaN below it.
+// Natural logarithm of a positive normal number. Relative error below 2e-7 (absolute near 1). Minus
+// infinity at 0, NaN below 0.
+// x = 2^k m with m in [sqrt 1/2, sqrt 2); log m = 2 atanh((m - 1) / (m + 1)) by its series.
 inline float Log(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const int32_t k = static_cast<int32_t>(bits - 0x3f3504f3u) >> 23;
@@ -105,18 +114,18 @@ inline double Log2(double x) { return std::log2(x); }
 // Relative error below 3e-7 (absolute near 1).
 inline float Log2(float x) { return Log(x) * static_cast<float>(kLog2E); }
 
-// log(1 + x) for x >= 0, accurate for small x: the rounding of 1 + x is put back to first order.
+// log(1 + x) for x >= 0, accurate for small x: corrects the rounding of 1 + x to first order.
 inline float Log1p(float x) {
   const float u = 1.0f + x;
   return Log(u) + (x - (u - 1.0f)) / u;
 }
 
-// 1 / (1 + exp(-x)), absolute error below 1.2e-7. It ends at 2^-80: products with it then stay clear of denormals, which are slow.
-// Of a NaN it is any number in (0, 1].
+// 1 / (1 + exp(-x)), absolute error below 1.2e-7. Never below 2^-80, so products with it avoid
+// denormals, which are slow. For a NaN, any number in (0, 1].
 inline double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 inline float Sigmoid(float x) { return 1.0f / (1.0f + Exp2InRange(Clamp(x * static_cast<float>(-kLog2E), -80.0f, 80.0f))); }
 
-// The standard normal distribution: probability of a value below x, and density at x.
+// The standard normal distribution at x: the probability of a value below x, and the density.
 template <class T>
 struct Normal {
   T below, density;
@@ -126,8 +135,9 @@ inline Normal<double> NormalAt(double x) {
   return {0.5 * std::erfc(-x * 0.70710678118654752440), 0.39894228040143267794 * std::exp(-0.5 * x * x)};
 }
 
-// Absolute error below 1.5e-7; exp(-x^2 / 2) ends at 2^-80 as above. erfc(z) = exp(-z^2) t p(t) with t = 1 / (1 + z / 2): the form of Abramowitz and Stegun 7.1.26
-// with more terms.
+// Absolute error below 1.5e-7; exp(-x^2 / 2) never falls below 2^-80, to avoid denormals.
+// erfc(z) = exp(-z^2) t p(t) with t = 1 / (1 + z / 2): Abramowitz and Stegun 7.1.26 with more
+// terms.
 inline Normal<float> NormalAt(float x) {
   const float t = 1.0f / Fma(0.35355339f, Abs(x), 1.0f);
   float p = -5.235712471e-02f;

@@ -1,5 +1,6 @@
-// Cuts rows into tasks for the stream's pool, and picks the element type. The cut is a function of the shape alone, so that no
-// bit of a result depends on the number of threads (core decision 8).
+// Splits rows into tasks for the stream's pool, and dispatches on the element type. The split
+// depends on the shape alone, so no bit of a result depends on the number of threads.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <algorithm>
@@ -10,13 +11,14 @@
 
 namespace tandem::kernels {
 
-// x or the next multiple of `quantum` above it.
+// Rounds x up to a multiple of `quantum`.
 constexpr int64_t RoundUp(int64_t x, int64_t quantum) { return (x + quantum - 1) / quantum * quantum; }
 
-// Elementary operations per task: some ten microseconds, well above the cost of waking a thread.
+// Elementary operations per task: some ten microseconds, much more than waking a thread costs.
 inline constexpr int64_t kTaskCost = 32768;
 
-// Runs body(begin, end) over consecutive blocks of [0, num_rows) of about kTaskCost / row_cost rows each.
+// Runs body(begin, end) over consecutive blocks of [0, num_rows), of about kTaskCost / row_cost
+// rows each.
 template <class Body>
 void ParallelRows(Stream& stream, int64_t num_rows, int64_t row_cost, const Body& body) {
   const int64_t block = std::max<int64_t>(1, kTaskCost / std::max<int64_t>(1, row_cost));
@@ -25,7 +27,8 @@ void ParallelRows(Stream& stream, int64_t num_rows, int64_t row_cost, const Body
   });
 }
 
-// Calls body(T{}) with the element type of a float view: float, or double for the reference instance.
+// Calls body(T{}) with the element type of a float view: float, or double for the reference
+// instance.
 template <class Body>
 void WithFloatType(DType dtype, const Body& body) {
   if (dtype == DType::F32) return body(float{});

@@ -1,4 +1,6 @@
-// Philox for sixteen blocks at a time: the words of kernels/base/random.h, in loops that vectorise. Inline bodies for Vectorised().
+// Philox for sixteen blocks at a time: the words of kernels/base/random.h, in loops that vectorise.
+// Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +16,11 @@
 
 namespace tandem::kernels {
 
-// What a dropout's random bits cost an element: 60 vector instructions for 64 elements in vectors of 16.
+// Vector instructions per sixteen elements for dropout's random bits: 60 for 64 elements.
 inline constexpr int kDropoutBitsInstructions = 15;
 
-// The keys of the ten rounds. In memory they feed vector instructions for nothing; from registers each costs a shuffle.
+// The keys of the ten rounds. Keys in memory feed vector instructions at no cost; keys in registers
+// cost a shuffle each.
 struct PhiloxKeys {
   uint64_t k0[10], k1[10];  // 32 bits each
 };
@@ -36,8 +39,9 @@ inline uint64_t FoldedKey(const PhiloxKeys& keys) { return keys.k0[0] | keys.k1[
 
 #ifdef TANDEM_VECTOR_COPIES
 
-// AVX-512 has a product of the lower halves of 64-bit lanes that g++ 12 does not find: it multiplies all 64 bits, for three times
-// the price. So this copy is written by hand. Words live in lower halves; what products leave in the upper ones is never read.
+// Written by hand for AVX-512: g++ 12 does not find the product of the lower halves of 64-bit
+// lanes. The full 64-bit product costs three times as much. Words lie in lower halves. Products
+// leave rubbish in the upper halves, which nobody reads.
 struct PhiloxVectors {
   typedef uint64_t Wide __attribute__((vector_size(64)));
   typedef uint32_t Words __attribute__((vector_size(64)));
@@ -62,7 +66,8 @@ struct PhiloxVectors {
     c3 = c2 >> 32;
   }
 
-  // The upper halves in place of the lower ones. A shuffle and no shift: shifts wait for the unit that multiplies.
+  // Moves upper halves to lower halves. Uses a shuffle, because a shift would wait for the
+  // multiplier's port.
   __attribute__((target("avx512f"))) static Wide Upper(Wide x) {
     return reinterpret_cast<Wide>(_mm512_maskz_shuffle_epi32(0xffff, reinterpret_cast<__m512i>(x), _MM_PERM_DDBB));
   }
@@ -75,20 +80,20 @@ struct PhiloxVectors {
     c3 = p0;
   }
 
-  // The lower halves of a's lanes, then those of b's.
+  // The lower halves of a's lanes, then the lower halves of b's lanes.
   __attribute__((target("avx512f"))) static Words Join(Wide a, Wide b) {
     return __builtin_shufflevector(reinterpret_cast<Words>(a), reinterpret_cast<Words>(b), 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22,
                                    24, 26, 28, 30);
   }
   __attribute__((target("avx512f"))) static void Store(Words words, uint32_t* to) { std::memcpy(to, &words, sizeof(words)); }
-  // Two rows: their lower halves moved up, and all of them.
+  // Writes two rows: the lower 16 bits of the words shifted up, then the words themselves.
   __attribute__((target("avx512f"))) static void StoreHalves(Words words, uint32_t* to) {
     Store(words << 16, to);
     Store(words, to + kLanes);
   }
 };
 
-// Ten rounds of two times eight blocks, whose steps fill each other's waits.
+// Ten rounds for two vectors of eight blocks. Interleaving the two hides their latencies.
 __attribute__((target("avx512f"))) inline void PhiloxRounds(const PhiloxKeys& keys, PhiloxVectors& a, PhiloxVectors& b) {
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
@@ -109,7 +114,7 @@ __attribute__((target("avx512f"))) inline void PhiloxRunAvx512(const PhiloxKeys&
   PhiloxVectors::Store(PhiloxVectors::Join(a.c3, b.c3), w3);
 }
 
-// Blocks stay in registers: made of an array, in each step anew, they took half of the time.
+// Blocks stay in registers. Reloading blocks from an array in every step took half of the time.
 __attribute__((target("avx512f"))) inline void PhiloxHalvesAvx512(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks,
                                                                  int64_t begin, int64_t count, uint32_t* rows) {
   PhiloxVectors::Wide lower = PhiloxVectors::Load(blocks) + static_cast<uint64_t>(begin);
@@ -128,7 +133,8 @@ __attribute__((target("avx512f"))) inline void PhiloxHalvesAvx512(const PhiloxKe
 
 #endif
 
-// w0[l], w1[l], w2[l], w3[l] = the four words of block first + l of the stream (keys, step), l in [0, kLanes).
+// w0[l], w1[l], w2[l], w3[l] = the four words of block first + l of the stream (keys, step), for l
+// in [0, kLanes).
 template <InstructionSet kSet>
 inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uint32_t* w0, uint32_t* w1, uint32_t* w2,
                       uint32_t* w3) {
@@ -145,8 +151,10 @@ inline void PhiloxRun(const PhiloxKeys& keys, uint64_t step, uint64_t first, uin
   }
 }
 
-// Blocks [begin, begin + count) of sixteen runs side by side, eight rows of kLanes words for each: row 8 j + 2 w + h holds, in the upper
-// halves, half h of word w of block blocks[l] + begin + j of the stream (keys, step). What the lower halves hold is undefined.
+// Blocks [begin, begin + count) of sixteen runs side by side, in eight rows of kLanes words per
+// block.
+// Entry l of row 8 j + 2 w + h holds half h of word w, in its upper half.
+// The block is blocks[l] + begin + j of the stream (keys, step). Lower halves are undefined.
 template <InstructionSet kSet>
 inline void PhiloxHalves(const PhiloxKeys& keys, uint64_t step, const uint64_t* blocks, int64_t begin, int64_t count,
                          uint32_t* rows) {

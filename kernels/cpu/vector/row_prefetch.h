@@ -1,9 +1,9 @@
-// Rows that will soon be read or written, fetched into the second-level cache line by line, evenly between pieces of arithmetic, so that
-// the processor waits for neither. A hint to it: no result depends on what is fetched. Inline bodies for Vectorised().
-//
-// Evenly, because a burst of fetches takes the few buffers that lines from beyond the first cache pass through, and the arithmetic's own
-// lines wait behind it; and into the second cache, because the first is full of what is computed with. Rows that will be written are
-// fetched as if to be read: nobody else has them, so they may be written when they come.
+// Prefetches rows that will soon be read or written into L2, line by line, evenly spread between
+// pieces of arithmetic. Only a hint: no result depends on it. Evenly, because a burst would fill
+// the few line fill buffers and block the arithmetic's own lines. Into L2, because the computation
+// fills L1. Rows to be written are prefetched for reading: no other core has them, so the core may
+// write them when they arrive. Inline bodies for Vectorised().
+// Thread rule: one thread per object.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,9 @@ namespace tandem::kernels {
 
 class RowPrefetch {
  public:
-  // Rows of `row_bytes`, `stride_bytes` apart. What does not fit in the list is not fetched. Rows that continue those added before are
-  // fetched with them: lines in succession are fetched twice as fast, for the processor sees what comes next.
+  // Adds rows of `row_bytes`, `stride_bytes` apart; ignored if the list is full. Rows that continue
+  // the rows added last are merged with them. Consecutive lines arrive twice as fast, because the
+  // hardware prefetcher predicts them.
   void Add(const void* first, int64_t stride_bytes, int64_t num_rows, int64_t row_bytes) {
     if (num_rows <= 0 || row_bytes <= 0) return;
     const Range range{static_cast<const char*>(first), stride_bytes, num_rows, row_bytes};
@@ -29,7 +30,7 @@ class RowPrefetch {
     lines_ += num_rows * LinesOf(row_bytes);
   }
 
-  // After all were added: fetches them in the course of `pieces` pieces of arithmetic.
+  // Spreads the prefetches over `pieces` pieces of arithmetic. Call after all Adds.
   void SpreadOver(int64_t pieces) {
     pieces_ = std::max<int64_t>(1, pieces);
     per_line_ = lines_ == 0 ? pieces_ : std::max<int64_t>(1, pieces_ / lines_);
@@ -37,11 +38,12 @@ class RowPrefetch {
     if (count_ > 0) BeginRange();
   }
 
-  // After some pieces: what is due.
+  // Call after some pieces: issues the prefetches that are due.
   void Pass(int64_t pieces) {
     for (due_ += pieces * lines_; due_ >= pieces_; due_ -= pieces_) Fetch();
   }
-  // For a loop that counts pieces itself: it calls Fetch() once in so many. Some loops get one more than others, to come out even.
+  // For a loop that counts pieces itself: returns after how many pieces to call Fetch() once. Some
+  // loops get one more than others, so that the total fits.
   int64_t PiecesPerLine() {
     const bool one_more = (due_ += excess_) >= lines_;
     if (one_more) due_ -= lines_;
@@ -65,10 +67,10 @@ class RowPrefetch {
   static constexpr int kMaxRanges = 8;
   static constexpr int64_t kLineBytes = 64;
   struct Range {
-    const char* first;  // row
+    const char* first;  // the first row
     int64_t stride_bytes, num_rows, row_bytes;
 
-    // Whether each row of `other` begins where the one of this ends.
+    // True if each row of `other` begins where the same row of this range ends.
     bool IsContinuedBy(const Range& other) const {
       return first + row_bytes == other.first && stride_bytes == other.stride_bytes && num_rows == other.num_rows;
     }
@@ -91,8 +93,9 @@ class RowPrefetch {
     row_end_ = line_ + row_span_;
   }
 
-  const char *line_ = nullptr, *row_end_ = nullptr;  // the next line; the row's end if none is left
-  int64_t row_span_ = 0, next_row_ = 0, rows_left_ = 0;  // of the current range
+  // The next line and the row's end; equal: none left.
+  const char *line_ = nullptr, *row_end_ = nullptr;
+  int64_t row_span_ = 0, next_row_ = 0, rows_left_ = 0;  // in the current range
   int64_t due_ = 0, lines_ = 0, pieces_ = 1, per_line_ = 1, excess_ = 0;
   int count_ = 0, current_ = 0;
   Range ranges_[kMaxRanges];

@@ -1,6 +1,8 @@
-// Working memory of the calling thread, reused from call to call: it grows to the largest request and never shrinks, so the steady
-// state allocates nothing. Two requests live at once need different slots. Memory is 64-byte aligned and uninitialised.
-// Thread rule: the slot belongs to the thread; tasks of a ParallelFor may use what their caller took, never take the same slot.
+// Working memory of the calling thread, reused from call to call. It grows to the largest request
+// and never shrinks, so the steady state allocates nothing. Two requests that are live at once need
+// different slots. Memory is 64-byte aligned and uninitialised.
+// Thread rule: a slot belongs to its thread. Tasks of a ParallelFor may use their caller's memory,
+// but never take the same slot.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +39,7 @@ class ScratchMemory {
   size_t capacity_ = 0;
 };
 
-// Room for `count` elements, valid until this thread asks for the same slot again.
+// Memory for `count` elements, valid until this thread asks for the same slot again.
 template <class T>
 T* Scratch(ScratchSlot slot, int64_t count) {
   thread_local ScratchMemory slots[6];

@@ -1,6 +1,7 @@
-// Loops over long runs of elements in strips: while one is computed, what the run will read some strips later is fetched. The
-// processor's own prefetch stays within a page and leaves a third of the memory's speed unused. A hint to it: no result depends on
-// what is fetched. Inline bodies for Vectorised().
+// Loops over long runs of elements in strips, and prefetches data some strips ahead. The hardware
+// prefetcher stops at page ends and leaves a third of the memory bandwidth unused. Only a hint: no
+// result depends on it. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <algorithm>
@@ -8,15 +9,16 @@
 
 namespace tandem::kernels {
 
-inline constexpr int64_t kStrip = 128, kFetchedAhead = 512;  // elements
+inline constexpr int64_t kStrip = 128, kFetchedAhead = 512;  // in elements
 
-// Fetches `count` elements, which may lie behind the array's end.
+// Prefetches `count` elements, which may lie past the array's end.
 template <int kWrite, class T>
 inline void Fetch(const T* first, int64_t count) {
   for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(first + i, kWrite, 3);
 }
 
-// Calls body(begin, end) for each strip of [0, n) in order; it reads elements [begin, end) of the arrays.
+// Calls body(begin, end) for each strip of [0, n) in order. The body reads elements [begin, end) of
+// the arrays.
 template <class Body, class... Arrays>
 inline void InStrips(int64_t n, const Body& body, const Arrays*... arrays) {
   for (int64_t begin = 0; begin < n; begin += kStrip) {

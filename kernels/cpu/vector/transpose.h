@@ -1,5 +1,7 @@
-// Transposes in loops that vectorise: four perfect shuffles of 256 elements transpose a tile of 16 x 16, and a perfect shuffle is
-// two permutations per pair of vectors. Inline bodies for Vectorised().
+// Transposes in loops that vectorise. Four perfect shuffles of 256 elements transpose a 16 x 16
+// tile; a perfect shuffle takes two permutations per pair of vectors. Inline bodies for
+// Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +12,7 @@ namespace tandem::kernels {
 
 inline constexpr int64_t kTileElements = kLanes * kLanes;
 
-// The first half of `from` woven with the second.
+// Interleaves the two halves of `from`.
 template <class T>
 inline void PerfectShuffle(const T* __restrict__ from, T* __restrict__ to) {
   for (int64_t i = 0; i < kTileElements / 2; ++i) {
@@ -19,7 +21,7 @@ inline void PerfectShuffle(const T* __restrict__ from, T* __restrict__ to) {
   }
 }
 
-// Transposes a dense tile, which it overwrites.
+// Transposes a dense tile into `to`. Overwrites `tile`.
 template <class T>
 inline void TransposeTile(T* tile, T* to) {
   alignas(64) T other[kTileElements];
@@ -29,8 +31,8 @@ inline void TransposeTile(T* tile, T* to) {
   PerfectShuffle(other, to);
 }
 
-// totals[i] = the fold (lanes.h) of row i of a dense tile of lane sums, which it overwrites. Sixteen folds side by side cost a
-// transpose; one by one, each would wait for its own additions.
+// totals[i] = the fold (lanes.h) of row i of a dense tile of lane sums. Overwrites `sums`. Sixteen
+// folds side by side cost one transpose; single folds would each wait for their own additions.
 template <class T>
 inline void FoldRows(T* sums, T* totals) {
   alignas(64) T lanes[kTileElements];
@@ -41,7 +43,8 @@ inline void FoldRows(T* sums, T* totals) {
   for (int l = 0; l < kLanes; ++l) totals[l] = lanes[l];
 }
 
-// to [columns, to_row] = the transpose of `from` [rows, columns]. REQUIRES: rows and columns multiples of kLanes.
+// to [columns, to_row] = the transpose of `from` [rows, columns].
+// REQUIRES: rows and columns are multiples of kLanes.
 template <class T>
 inline void TransposeRows(const T* from, int64_t rows, int64_t columns, int64_t from_row, T* to, int64_t to_row) {
   alignas(64) T tile[kTileElements], transposed[kTileElements];

@@ -1,10 +1,12 @@
-// Runs a loop compiled for the widest vectors that the processor has: the same source three times (AVX-512, AVX2, baseline),
-// chosen at run time. The loop and all it calls are flattened into each copy: a CHECK, or a call that cannot be inlined, belongs on
-// rare paths only, for it costs a change of registers. Bits do not depend on the copy: contraction to FMA is off, and sums run over a fixed number of lanes (lanes.h).
-// Builds with sanitizers have the baseline only: it is the same source, and three instrumented copies take minutes to compile.
-// The copies make a copy of the loop: what it captured is then theirs alone, stays in registers, and no store of the loop can change it.
-// They make it themselves: a caller that copies what it has just stored, in wider pieces, waits until all of its stores have gone.
-// A loop that takes an argument gets its copy's instruction set as a type, to choose shapes that fit the registers.
+// Runs a loop compiled for the widest vectors of the processor: the same source three times
+// (AVX-512, AVX2, baseline), chosen at run time. Bits do not depend on the copy: contraction to FMA
+// is off, and sums use a fixed number of lanes (lanes.h). Each copy flattens the loop and all its
+// calls. So keep CHECKs and calls that cannot be inlined on rare paths: they spill registers.
+// Sanitizer builds have the baseline only, because three instrumented copies take minutes to
+// compile.
+// A loop that takes an argument gets its copy's instruction set as a type, to choose shapes for the
+// registers.
+// Thread rule: any thread; a limit is about the calling thread.
 #pragma once
 
 #include <type_traits>
@@ -15,8 +17,9 @@
 
 namespace tandem::kernels {
 
-// AVX512_BF16 and AMX have no copies here; what rounds to bf16 (bf16_rounding.h) or multiplies it in tiles (bf16_tiles.h) looks at the limit.
-// PLAIN_TILES, which no processor has and a limit may name: the same anywhere, in plain loops, for tests of what is around.
+// AVX512_BF16 and AMX have no copies here; bf16_rounding.h and bf16_tiles.h check the limit
+// themselves. PLAIN_TILES names no processor: as a limit it selects plain loops for tiles, so that
+// tests of the surrounding code run anywhere.
 enum class InstructionSet { BASELINE, AVX2, AVX512, AVX512_BF16, AMX, PLAIN_TILES };
 
 template <InstructionSet kSet>
@@ -34,8 +37,8 @@ inline InstructionSet WidestInstructionSet() {
   return InstructionSet::BASELINE;
 }
 
-// For tests that compare the copies: while one lives, Vectorised() on its thread (and on no other of the pool) takes nothing
-// wider than `set`.
+// For tests that compare the copies. While an object lives, Vectorised() on its thread (and no
+// other thread of the pool) uses nothing wider than `set`.
 class InstructionSetLimit {
  public:
   explicit InstructionSetLimit(InstructionSet set) : previous_(current) { current = set; }
@@ -58,6 +61,9 @@ inline void CallLoop(const Loop& loop) {
 
 #ifdef TANDEM_VECTOR_COPIES
 
+// The functions copy the loop: then its captures stay in registers, and no store of the loop can
+// change them. Their callers must not copy instead. A caller would read back, in wider pieces, what
+// it has just stored, and so wait for its own stores.
 template <class Loop>
 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,bmi2,prfchw,prefer-vector-width=512"), flatten, noinline)) void
 RunAvx512(const Loop& loop) {

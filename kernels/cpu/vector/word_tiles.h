@@ -1,5 +1,6 @@
-// Tiles of 16 vectors of 16 words, transposed in registers: the step that rearranged operands of matrix products have in common. A word is
-// one f32, or two bf16 that stay together. Inline bodies for Vectorised().
+// Transposes tiles of 16 vectors of 16 words in registers, a step of all operand packing for matrix
+// products. A word is one f32, or two bf16 that stay together. Inline bodies for Vectorised().
+// Thread rule: pure functions on the caller's memory.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ inline constexpr int64_t kTileWords = 16;
 typedef uint32_t Words __attribute__((vector_size(64)));
 typedef uint16_t Halves __attribute__((vector_size(64)));
 
-// One step of a transposition: whole blocks of kWidth lanes change places between two vectors.
+// One step of a transpose: swaps blocks of kWidth lanes between two vectors.
 template <int kWidth>
 inline void ExchangeWords(Words& a, Words& b) {
   Words low, high;
@@ -39,7 +40,8 @@ inline void TransposeWords(Words (&tile)[kTileWords]) {
   ExchangeAllWords<8>(tile);
 }
 
-// (a0 b0 a1 b1 ...) of two vectors of 32 halves: lanes 0 .. 15 of both, then 16 .. 31.
+// Interleaves two vectors of 32 halves (a0 b0 a1 b1 ...): `first` gets lanes 0 .. 15 of both,
+// `second` lanes 16 .. 31.
 inline void Interleave(const Words& a, const Words& b, Words& first, Words& second) {
   Halves low, high;
   for (uint16_t j = 0; j < 32; ++j) {
@@ -52,7 +54,7 @@ inline void Interleave(const Words& a, const Words& b, Words& first, Words& seco
 
 inline void LoadVector(const void* from, Words& x) { std::memcpy(&x, from, 64); }
 
-// The first num_bytes (at most 64) at `from`, zeros after them.
+// Loads the first num_bytes (at most 64) at `from` and zeros after them.
 inline void LoadStart(const void* from, int64_t num_bytes, Words& x) {
   if (num_bytes >= 64) return LoadVector(from, x);
   x = Words{};

@@ -1,14 +1,16 @@
 #include "kernels/cuda/attention/tiles.cuh"
 
-// The backward pass of FlashAttention-2 (Dao 2023) with mma.sync, in two kernels that both recompute the probabilities: a block of
-// one owns queries and walks over keys for dQ, a block of the other owns keys and walks over queries for dK and dV. That is 7
-// products of tiles instead of 5, but no atomics: every sum has one order. P = 2^(score_scale Q K' - log_sum), m the dropout mask
-// of 0 and keep_scale: dV = (m P)' dO, dS = P (m dO V' - delta), dQ = scale dS K, dK = scale dS' Q.
+// The backward pass of FlashAttention-2 (Dao 2023) with mma.sync, in two kernels that both
+// recompute the probabilities. In the first, a block owns queries and walks over keys for dQ. In
+// the second, a block owns keys and walks over queries for dK and dV. That takes 7 products of
+// tiles instead of 5, but no atomics: every sum has one order.
+// P = 2^(score_scale Q K' - log_sum); m is the dropout mask of 0 and keep_scale.
+// dV = (m P)' dO, dS = P (m dO V' - delta), dQ = scale dS K, dK = scale dS' Q.
 namespace tandem::kernels::cuda {
 
 namespace {
 
-// Per row of the warp.
+// The RowStatistics of this lane's rows of the warp.
 template <int kTiles>
 struct LaneStatistics {
   float log_sum[kTiles][2], delta[kTiles][2];
@@ -28,7 +30,7 @@ struct LaneStatistics {
   }
 };
 
-// grads, which hold dO V', become dS.
+// Turns grads, which hold dO V', into dS.
 template <int kTiles, int kKeys>
 __device__ inline void ScoreGradients(const AttentionShape& shape, const LaneStatistics<kTiles>& statistics,
                                       const TileSums<kTiles, kKeys>& scores, TileSums<kTiles, kKeys>& grads) {
@@ -67,7 +69,8 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
   BFloat16* const queries = SharedMemory<BFloat16>();
   BFloat16* const grad_outputs = queries + kRows * kDepth;
-  BFloat16* const keys = grad_outputs + kRows * kDepth;  // two tiles of keys and of values by turns
+  // Two tiles of keys and values, used in turn.
+  BFloat16* const keys = grad_outputs + kRows * kDepth;
   const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row, last_query = query + 16 * kTiles - 1;
   const int end = p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
   FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, queries, p.q, p.grad_output);
@@ -79,7 +82,7 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
   for (int key = 0; key < end; key += kKeys) {
     const BFloat16* const tile = keys + key / kKeys % 2 * 2 * kKeyTile;
     CpAsyncWait<0>();
-    __syncthreads();  // the tile has arrived, and the other one is no longer read
+    __syncthreads();  // the tile has arrived, and nobody reads the other one
     if (key + kKeys < end) {
       FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys, keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
       CpAsyncCommit();
@@ -101,14 +104,14 @@ __global__ void __launch_bounds__(kTileThreads) QueryGradientKernel(BackwardProb
   StoreRows<kDepth, kTiles>(grad_q, factors, queries, row, p.grad_q, rows, head, depth);
 }
 
-// Which pairs of the warp's keys (rows) and a tile's queries (columns) dropout keeps. Each lane draws all 16 kTiles keys of the
-// queries that are its own, 32 bits in all.
+// The dropout mask of the warp's keys (rows) and a tile's queries (columns). Each lane draws all 16
+// kTiles keys of its own queries, 32 bits in all.
 template <int kTiles>
 class KeptQueries {
  public:
   static constexpr int kKeys = 16 * kTiles;
 
-  // The warp's keys, and the queries from position `query` on.
+  // Covers the warp's keys, and the queries from position `query` on.
   __device__ KeptQueries(const AttentionShape& shape, const SequenceRows& rows, int head, const KeyRun& keys, int query) {
     uint32_t drawn = 0;
 #pragma unroll
@@ -131,7 +134,8 @@ class KeptQueries {
   uint32_t bits_[4][2];
 };
 
-// Starts to fetch the statistics of queries [first, first + kCount); zeros behind the sequence.
+// Starts copies of the statistics of queries [first, first + kCount). Writes zeros past the
+// sequence.
 template <int kCount>
 __device__ inline void FetchStatistics(const BackwardProblem<BFloat16>& p, const SequenceRows& rows, int head, int first,
                                        RowStatistics* to) {
@@ -141,7 +145,8 @@ __device__ inline void FetchStatistics(const BackwardProblem<BFloat16>& p, const
   CpAsync8(to + i, p.statistics + head * p.shape.num_tokens + rows.begin + (there ? first + i : 0), there);
 }
 
-// Queries (columns, this lane's first at position `query`) that come before the key (rows, this lane's first at position `key`).
+// Hides queries that come before the key. This lane's first query (column) is at position `query`,
+// its first key (row) at position `key`.
 template <int kTiles, int kQueries>
 __device__ inline void HideQueries(int key, int query, TileSums<kTiles, kQueries>& scores) {
 #pragma unroll
@@ -156,8 +161,8 @@ __device__ inline void HideQueries(int key, int query, TileSums<kTiles, kQueries
   }
 }
 
-// Transposed: scores, which hold K Q', become (m P)' without keep_scale, and grads, which hold V dO', become dS'. `kept` may be
-// null.
+// Transposed: turns scores, which hold K Q', into (m P)' without keep_scale, and grads, which hold
+// V dO', into dS'. `kept` may be null.
 template <int kTiles, int kQueries>
 __device__ inline void ScoreGradients(const AttentionShape& shape, const RowStatistics* statistics, const KeptQueries<kTiles>* kept,
                                       TileSums<kTiles, kQueries>& scores, TileSums<kTiles, kQueries>& grads) {
@@ -187,7 +192,8 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
   BFloat16* const keys = SharedMemory<BFloat16>();
   BFloat16* const values = keys + kRows * kDepth;
-  BFloat16* const queries = values + kRows * kDepth;  // two tiles of queries and of output gradients by turns
+  // Two tiles of queries and output gradients, used in turn.
+  BFloat16* const queries = values + kRows * kDepth;
   auto* const statistics = reinterpret_cast<RowStatistics*>(queries + 4 * kQueryTile);
   const int row = WarpOfBlock() * 16 * kTiles, key = rows.first + row, last_key = key + 16 * kTiles - 1;
   const int begin = p.shape.causal ? rows.first : 0;
@@ -206,7 +212,7 @@ __global__ void __launch_bounds__(kTileThreads) KeyGradientKernel(BackwardProble
   for (int query = begin, turn = 0; query < rows.length; query += kQueries, turn ^= 1) {
     const BFloat16* const tile = queries + turn * 2 * kQueryTile;
     CpAsyncWait<0>();
-    __syncthreads();  // the tile has arrived, and the other one is no longer read
+    __syncthreads();  // the tile has arrived, and nobody reads the other one
     if (query + kQueries < rows.length) fetch(query + kQueries, turn ^ 1);
     if (key >= rows.length || (p.shape.causal && query + kQueries <= key)) continue;
     TileSums<kTiles, kQueries> scores, grads;
@@ -250,7 +256,7 @@ void TensorCoreBackward(const BackwardProblem<BFloat16>& p, const AttentionBackw
   const bool dropout = p.shape.mask.limit != 0;
   WithPaddedDepth(p.shape.depth, [&](auto depth) {
     constexpr int kDepth = decltype(depth)::value;
-    if constexpr (kDepth == 64) {  // deeper ones have no registers for more rows, nor have keys with a mask
+    if constexpr (kDepth == 64) {  // no registers for more rows with deeper heads, or with a mask
       if (tall) return dropout ? Run<kDepth, 2, 1, true>(p, args, stream) : Run<kDepth, 2, 2, false>(p, args, stream);
     }
     dropout ? Run<kDepth, 1, 1, true>(p, args, stream) : Run<kDepth, 1, 1, false>(p, args, stream);

@@ -1,14 +1,16 @@
 #include "kernels/cuda/attention/tiles.cuh"
 
-// FlashAttention-2 (Dao 2023) with mma.sync: a block owns queries of one head and walks over the keys, tile by tile, while the next
-// tile arrives. Bits of a row depend on its sequence alone: tiles of keys have one size and begin with the sequence.
+// FlashAttention-2 (Dao 2023) with mma.sync. A block owns queries of one head and walks over the
+// keys, tile by tile, while the next tile arrives. A row's bits depend on its sequence alone: tiles
+// of keys have one size and begin with the sequence.
 namespace tandem::kernels::cuda {
 
 namespace {
 
-constexpr int kKeys = 64;  // of a tile
+constexpr int kKeys = 64;  // keys of a tile
 
-// Per row of the warp: the largest score so far and this lane's share of the sum of 2^(scale (score - largest)).
+// Per row of the warp: the running maximum of scores, and this lane's share of the sum of 2^(scale
+// (score - maximum)).
 template <int kTiles>
 struct OnlineSoftmax {
   float max[kTiles][2], sum[kTiles][2];
@@ -21,8 +23,8 @@ struct OnlineSoftmax {
     }
   }
 
-  // Scores become exponentials; outputs so far shrink to the new maximum. A row has a finite maximum after the first tile, for
-  // every query sees key 0.
+  // Turns scores into exponentials, and scales the output so far to the new maximum. Every row has
+  // a finite maximum after the first tile, because every query sees key 0.
   template <int kDepth>
   __device__ void Add(float scale, TileSums<kTiles, kKeys>& scores, TileSums<kTiles, kDepth>& output) {
 #pragma unroll
@@ -55,7 +57,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // Sums of the whole rows in every lane.
+  // Sums whole rows, in every lane.
   __device__ void Finish() {
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kTileThreads) ForwardKernel(ForwardProblem<BFl
   if (rows.empty()) return;
   const int head = static_cast<int>(blockIdx.y), depth = p.shape.depth;
   BFloat16* const queries = SharedMemory<BFloat16>();
-  BFloat16* const keys = queries + kRows * kDepth;  // two tiles of keys and of values by turns
+  BFloat16* const keys = queries + kRows * kDepth;  // two tiles of keys and values, used in turn
   const int row = WarpOfBlock() * 16 * kTiles, query = rows.first + row, last_query = query + 16 * kTiles - 1;
   const int end = p.shape.causal && rows.first + kRows < rows.length ? rows.first + kRows : rows.length;
   FetchTiles<kDepth, kRows>(rows, head, depth, rows.first, queries, p.q);
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(kTileThreads) ForwardKernel(ForwardProblem<BFl
   for (int key = 0; key < end; key += kKeys) {
     const BFloat16* const tile = keys + key / kKeys % 2 * 2 * kKeyTile;
     CpAsyncWait<0>();
-    __syncthreads();  // the tile has arrived, and the other one is no longer read
+    __syncthreads();  // the tile has arrived, and nobody reads the other one
     if (key + kKeys < end) {
       FetchTiles<kDepth, kKeys>(rows, head, depth, key + kKeys, keys + (key / kKeys + 1) % 2 * 2 * kKeyTile, p.k, p.v);
       CpAsyncCommit();
@@ -159,7 +161,7 @@ void TensorCoreForward(const ForwardProblem<BFloat16>& p, const AttentionForward
     if constexpr (kDepth >= 64) {
       if (tall && !dropout) return Run<kDepth, 2, false>(p, args, stream);
     }
-    if constexpr (kDepth == 64) {  // deeper ones have no registers left for the mask
+    if constexpr (kDepth == 64) {  // deeper heads leave no registers for the mask
       if (tall) return Run<kDepth, 2, true>(p, args, stream);
     }
     if (dropout) return Run<kDepth, 1, true>(p, args, stream);

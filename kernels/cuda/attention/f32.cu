@@ -1,16 +1,17 @@
 #include "kernels/cuda/attention/float_tiles.cuh"
 
-// Attention in f32 arithmetic: the walks of attention_bf16_*.cu with fused multiply-adds from shared memory. For f32 arrays, and
-// for bf16 ones that tensor cores do not take.
+// Attention in f32 arithmetic: the walks of bf16_forward.cu and bf16_backward.cu, with fused
+// multiply-adds from shared memory. For f32 arrays, and for bf16 arrays that tensor cores do not
+// take.
 namespace tandem::kernels::cuda {
 
 namespace {
 
-// That fit a multiprocessor's shared memory: what the compiler may cut registers for.
+// Blocks that fit a multiprocessor's shared memory. The compiler limits registers to this number.
 template <int kDepth>
 constexpr int kBlocksPerProcessor = kDepth <= 64 ? 2 : 1;
 
-// The sum (the largest) over the 16 threads of a row of scores.
+// The sum (the maximum) over the 16 threads of a row of scores.
 __device__ inline float SideSum(float x) {
   for (int distance = kSide / 2; distance > 0; distance /= 2) x += __shfl_xor_sync(kAllLanes, x, distance);
   return x;
@@ -32,8 +33,8 @@ __device__ inline void SetZero(OwnSums<kDepth>& sums) {
   }
 }
 
-// Scores become 2^(scale (score - largest so far)), the sums so far shrink to the new maximum. The first tile has key 0, which
-// every query sees.
+// Turns scores into 2^(scale (score - running maximum)), and scales the sums so far to the new
+// maximum. The first tile has key 0, which every query sees.
 template <int kDepth>
 __device__ inline void AddToSoftmax(const AttentionShape& shape, const SequenceRows& rows, int key, OwnScores& scores,
                                     float (&max)[kOwn], float (&sum)[kOwn], OwnSums<kDepth>& output) {
@@ -85,7 +86,7 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
       for (int i = 0; i < kOwn * kOwn; ++i) scores[i / kOwn][i % kOwn] = kept >> i & 1 ? scores[i / kOwn][i % kOwn] : 0;
     }
     PutScores(scores, weights);
-    __syncwarp();  // a row of scores is of one warp
+    __syncwarp();  // one warp owns a row of scores
     AddWeightedRows<kDepth>(weights, values, RowsLeft(end, key), output);
   }
   float factors[kOwn];
@@ -101,8 +102,8 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
   StoreRows<kDepth>(output, factors, p.output, rows, head, depth, packs);
 }
 
-// scores = (m P) without keep_scale, grads, which hold dO V', become dS, of queries from position `query` and keys from position
-// `key` on.
+// Turns scores into (m P) without keep_scale, and grads, which hold dO V', into dS. Covers queries
+// from position `query` and keys from position `key` on.
 template <class S>
 __device__ inline void ScoreGradients(const BackwardProblem<S>& p, const SequenceRows& rows, int head, int query, int key,
                                       OwnScores& scores, OwnScores& grads) {
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
     DotProducts<kDepth>(grad_outputs, values, depth, grads);
     ScoreGradients(p, rows, head, rows.first, key, scores, grads);
     PutScores(grads, weights);
-    __syncwarp();  // a row of scores is of one warp
+    __syncwarp();  // one warp owns a row of scores
     AddWeightedRows<kDepth>(weights, keys, RowsLeft(end, key), grad_q);
   }
   const float factors[kOwn] = {p.shape.scale, p.shape.scale, p.shape.scale, p.shape.scale};
@@ -191,7 +192,7 @@ __global__ void __launch_bounds__(kFloatThreads, kBlocksPerProcessor<kDepth>)
   StoreRows<kDepth>(grad_v, {keep_scale, keep_scale, keep_scale, keep_scale}, p.grad_v, rows, head, depth, packs);
 }
 
-// Calls body with a tile's width in shared memory: the next that was built.
+// Calls body with the tile width in shared memory: the next compiled one.
 template <class Body>
 void WithTileDepth(int depth, const Body& body) {
   if (depth <= 32) return body(std::integral_constant<int, 32>{});

@@ -1,6 +1,7 @@
-// The steps of attention in f32 arithmetic, for elements of any storage and heads of any depth. A block of 16 x 16 threads holds
-// tiles of 64 rows of one head in shared memory. Of a tile of scores [query, key] thread (y, x) computes queries 4 y .. 4 y + 3 and
-// keys x, x + 16, x + 32, x + 48; of a tile of sums rows 4 y .. 4 y + 3 and kDepth / 16 columns.
+// The steps of attention in f32 arithmetic, for any storage type and head depth. A block of 16 x 16
+// threads holds tiles of 64 rows of one head in shared memory. Thread (y, x) computes these parts:
+// - of a tile of scores [query, key]: queries 4 y .. 4 y + 3 and keys x, x + 16, x + 32, x + 48;
+// - of a tile of sums: rows 4 y .. 4 y + 3 and kDepth / 16 columns.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"
@@ -9,7 +10,7 @@ namespace tandem::kernels::cuda {
 
 inline constexpr int kFloatRows = 64, kFloatThreads = 256, kSide = 16, kOwn = 4;
 inline constexpr int kScorePitch = kFloatRows + 4;
-// Rows are so far apart that 16 bytes of eight neighbours lie in different banks.
+// The distance between rows puts the 16-byte accesses of eight neighbours into different banks.
 template <int kDepth>
 inline constexpr int kRowPitch = kDepth + 4;
 template <int kDepth>
@@ -23,7 +24,8 @@ using OwnSums = float[kOwn][kDepth / kSide];
 __device__ inline int ThreadY() { return static_cast<int>(threadIdx.x) / kSide; }
 __device__ inline int ThreadX() { return static_cast<int>(threadIdx.x) % kSide; }
 
-// Column i of this thread's sums: neighbours of four, or of two in the narrowest tile.
+// The column of element i of this thread's sums. Runs of four columns are neighbours, or of two in
+// the narrowest tile.
 template <int kDepth>
 __device__ inline int OwnColumn(int i) {
   constexpr int kRun = kDepth / kSide < 4 ? kDepth / kSide : 4;
@@ -32,7 +34,8 @@ __device__ inline int OwnColumn(int i) {
 
 __device__ inline Pack<float, 4> Four(const float* from) { return Pack<float, 4>::At(from); }
 
-// Rows [first, first + 64) of a sequence's head as f32, with zeros behind `length` and behind the depth.
+// Loads rows [first, first + 64) of a sequence's head as f32, with zeros past `length` and past the
+// depth.
 template <int kDepth, class S>
 __device__ inline void LoadTile(const TokenRows<const S>& from, const SequenceRows& rows, int head, int depth, bool packs,
                                 int first, float* tile) {
@@ -59,7 +62,7 @@ __device__ inline void LoadTile(const TokenRows<const S>& from, const SequenceRo
   }
 }
 
-// scores = this thread's dot products of rows of two tiles.
+// scores = dot products of this thread's rows of two tiles.
 template <int kDepth>
 __device__ inline void DotProducts(const float* queries, const float* keys, int depth, OwnScores& scores) {
   const float *a = queries + kOwn * ThreadY() * kRowPitch<kDepth>, *b = keys + ThreadX() * kRowPitch<kDepth>;
@@ -107,7 +110,8 @@ __device__ inline void AddRow(const float (&weights)[kOwn], const float* row, Ow
   }
 }
 
-// sums += scores (rows 4 y .. 4 y + 3) times the first `count` rows of a tile. Scores behind `count` are 0.
+// sums += scores (rows 4 y .. 4 y + 3) times the first `count` rows of a tile. Scores past `count`
+// are 0.
 template <int kDepth>
 __device__ inline void AddWeightedRows(const float* scores, const float* tile, int count, OwnSums<kDepth>& sums) {
   const float* own = scores + kOwn * ThreadY() * kScorePitch;
@@ -133,7 +137,7 @@ __device__ inline void AddWeightedRowsTransposed(const float* scores, const floa
   }
 }
 
-// Row i of this thread's sums times factors[i] to its tokens.
+// Stores row i of this thread's sums, times factors[i], to its token.
 template <int kDepth, class S>
 __device__ inline void StoreRows(const OwnSums<kDepth>& sums, const float (&factors)[kOwn], const TokenRows<S>& to,
                                  const SequenceRows& rows, int head, int depth, bool packs) {
@@ -155,13 +159,13 @@ __device__ inline void StoreRows(const OwnSums<kDepth>& sums, const float (&fact
   }
 }
 
-// Whether the query at one position sees the key at another.
+// True if the query at position `query` sees the key at position `key`.
 __device__ inline bool Sees(const SequenceRows& rows, bool causal, int query, int key) {
   return key < rows.length && (!causal || key <= query);
 }
 
-// A bit 4 i + j for each of this thread's scores: whether dropout keeps it. Each lane draws 16 keys of one of its warp's eight
-// queries, and gets its own pairs' bits from eight others.
+// Bit 4 i + j is set if dropout keeps score [i][j] of this thread. Each lane draws 16 keys of one
+// of its warp's eight queries. The bits of its own pairs come from eight other lanes.
 __device__ inline uint32_t KeptPairs(const AttentionShape& shape, const SequenceRows& rows, int head, int query, int key) {
   constexpr int kWarpQueries = kWarp / kSide * kOwn;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

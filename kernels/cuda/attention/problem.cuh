@@ -1,4 +1,5 @@
-// What attention's kernels for bf16 and f32 share: the arguments, the search for a block's rows, the dropout mask.
+// The parts that attention's bf16 and f32 kernels share: arguments, the search for a block's rows,
+// the dropout mask.
 #pragma once
 
 #include "kernels/attention.h"
@@ -9,7 +10,7 @@
 
 namespace tandem::kernels::cuda {
 
-// A [T, H, D] array whose tokens lie `stride` elements apart and heads D.
+// A [T, H, D] array: tokens lie `stride` elements apart, heads D elements apart.
 template <class S>
 struct TokenRows {
   S* data;
@@ -22,22 +23,23 @@ struct DropoutMask {
   uint64_t folded_key;
   const uint64_t* step;  // null without dropout
   int64_t max_length;
-  uint32_t limit;  // an element is dropped iff its bits, in the upper half of a word, are below; 0: no dropout
+  uint32_t limit;  // drops words below it (an element's bits lie in the upper half); 0: no dropout
   float keep_scale;
 };
 
-// What a backward pass keeps per [H, T]: the log-sum-exp, and the dot product of output and its gradient.
+// Per [H, T], for a backward pass: the log-sum-exp, and the dot product of output and output
+// gradient.
 struct alignas(8) RowStatistics {
   float log_sum, delta;
 };
 
-// Where sequences begin and what a pair of a query and a key is worth.
+// The bounds of the sequences, and the parameters of a score.
 struct AttentionShape {
   const int64_t *offsets, *row_index;
   int64_t num_tokens, num_sequences;
   int num_heads, depth;
   bool causal;
-  float scale, score_scale;  // score_scale: in units of log 2
+  float scale, score_scale;  // score_scale: scale in units of log 2
   DropoutMask mask;
 };
 
@@ -57,7 +59,8 @@ struct BackwardProblem {
   const RowStatistics* statistics;
 };
 
-// Launchers: bf16 in tensor cores, of arrays that are packs of 16 bytes; f32 arithmetic on any storage.
+// Launchers. TensorCore: bf16 in tensor cores, for arrays that take 16-byte packs. Float: f32
+// arithmetic on any storage type.
 void TensorCoreForward(const ForwardProblem<BFloat16>& problem, const AttentionForwardArgs& args, bool tall, Stream& stream);
 void TensorCoreBackward(const BackwardProblem<BFloat16>& problem, const AttentionBackwardArgs& args, bool tall, Stream& stream);
 template <class S>
@@ -65,7 +68,8 @@ void FloatForward(const ForwardProblem<S>& problem, const AttentionForwardArgs& 
 template <class S>
 void FloatBackward(const BackwardProblem<S>& problem, const AttentionBackwardArgs& args, bool packs, Stream& stream);
 
-// What one block computes: tokens [first, first + kRows) of the sequence of `length` tokens from token `begin` on.
+// The rows of one block: tokens [first, first + kRows) of the sequence of `length` tokens that
+// begins at token `begin`.
 struct SequenceRows {
   int64_t begin;
   int length, first;
@@ -73,7 +77,8 @@ struct SequenceRows {
   __device__ bool empty() const { return first >= length; }
 };
 
-// The rows of slot blockIdx.x. Of a sequence the last come first if `last_first`: in a causal pass they have the most work.
+// Finds the rows of slot blockIdx.x. `last_first` reverses the blocks of a sequence, because in a
+// causal pass the last rows have the most work.
 template <int kRows>
 __device__ inline SequenceRows FindRows(const AttentionShape& shape, bool last_first) {
   const int64_t slot = blockIdx.x;
@@ -86,22 +91,24 @@ __device__ inline SequenceRows FindRows(const AttentionShape& shape, bool last_f
   const int64_t begin = __ldg(shape.offsets + search.low), end = __ldg(shape.offsets + search.low + 1);
   DeviceCheck(0 <= begin && begin <= end && end <= shape.num_tokens && end - begin < (int64_t{1} << 30));
   if (slot == 0) DeviceCheck(shape.offsets[0] == 0 && shape.offsets[shape.num_sequences] == shape.num_tokens);
-  // Nobody searches for a sequence that ends before it begins. There are at least as many slots as sequences.
+  // The search never visits a sequence that ends before it begins, so check here. There are at
+  // least as many slots as sequences.
   if (slot < shape.num_sequences) DeviceCheck(__ldg(shape.offsets + slot) <= __ldg(shape.offsets + slot + 1));
   const int64_t block = slot - FirstSlot(begin, search.low, kRows), count = CeilDiv(end - begin, kRows);
   if (block < 0 || block >= count) return {begin, 0, 0};
   return {begin, static_cast<int>(end - begin), static_cast<int>(last_first ? count - 1 - block : block) * kRows};
 }
 
-// A run of keys. Where their places follow one another, so do their elements of the dropout's stream, eight to a Philox block.
+// A run of keys. If their places are consecutive, so are their elements of the dropout stream,
+// eight to a Philox block.
 struct KeyRun {
   const int64_t* row_index;
   int count;
-  int64_t place;  // of the first
+  int64_t place;  // the first key's place
   bool contiguous;
 };
 
-// REQUIRES: the whole warp calls it with the same arguments.
+// REQUIRES: the whole warp calls with the same arguments.
 __device__ inline KeyRun FindKeyRun(const AttentionShape& shape, int64_t token, int count) {
   KeyRun run{shape.row_index + token, count, 0, true};
   if (count <= 0) return run;
@@ -113,7 +120,7 @@ __device__ inline KeyRun FindKeyRun(const AttentionShape& shape, int64_t token, 
   return run;
 }
 
-// A bit for each element of a Philox block: whether it is kept.
+// A bit for each element of a Philox block: 1 if dropout keeps the element.
 __device__ inline uint32_t KeptOfBlock(const DropoutMask& mask, uint64_t step, uint64_t block) {
   const Philox4 words = PhiloxBlock(mask.folded_key, step, block);
   uint32_t kept = 0;
@@ -124,7 +131,8 @@ __device__ inline uint32_t KeptOfBlock(const DropoutMask& mask, uint64_t step, u
   return kept;
 }
 
-// Bit i: query `token` keeps key `first` + i of the run. Bits behind the run's end may be anything.
+// Bit i is set if query `token` keeps key `first` + i of the run. Bits past the run's end are
+// undefined.
 template <int kCount>
 __device__ inline uint32_t KeptBits(const AttentionShape& shape, int64_t token, int head, const KeyRun& run, int first) {
   static_assert(kCount % 8 == 0 && kCount <= 32);

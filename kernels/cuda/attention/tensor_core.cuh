@@ -1,7 +1,8 @@
-// One warp's tensor-core instructions and copies to shared memory behind its back, for sm_80 and later. Without nvcc the same
-// functions move the same elements between the emulator's lanes, by the fragment layouts of the PTX manual: of lane 4 g + t an
-// operand register holds two bf16, the first in its lower half. Thread rule: MmaBf16 and LdMatrix are called by all 32 lanes
-// together; copies are each thread's own.
+// Tensor-core instructions of one warp and asynchronous copies to shared memory, for sm_80 and
+// later. Without nvcc, the functions move the same elements between the emulator's lanes, by the
+// PTX manual's fragment layouts. Lane 4 g + t holds two bf16 per operand register, the first in the
+// lower half.
+// Thread rule: all 32 lanes call MmaBf16 and LdMatrix together; each thread copies for itself.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,16 +17,21 @@ namespace tandem::kernels::cuda {
 
 __device__ inline uint32_t SharedAddress(const void* shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
 
-// c += a b for a of 16 x 16, b of 16 x 8. a: rows g, g + 8, g, g + 8 of columns 2 t, 2 t, 2 t + 8, 2 t + 8 and their right
-// neighbours; b: column g of rows 2 t and 2 t + 8 and those below; c: row g of columns 2 t, 2 t + 1, then row g + 8.
+// c += a b, for a of 16 x 16 and b of 16 x 8. Registers of lane 4 g + t:
+// - a: rows g, g + 8, g, g + 8 of columns 2 t, 2 t, 2 t + 8, 2 t + 8, each with its right
+// neighbour;
+// - b: column g of rows 2 t and 2 t + 8, each with the row below;
+// - c: row g of columns 2 t and 2 t + 1, then row g + 8.
 __device__ inline void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Four 8 x 8 matrices; lane l names row l % 8 of matrix l / 8, eight elements in shared memory. Register i gets elements 2 t and
-// 2 t + 1 of row g of matrix i; Transposed, of column g. REQUIRES: rows are aligned to 16 bytes.
+// Loads four 8 x 8 matrices. Lane l passes row l % 8 of matrix l / 8: eight elements in shared
+// memory. Register i receives elements 2 t and 2 t + 1 of row g of matrix i. The Transposed version
+// takes column g.
+// REQUIRES: rows are aligned to 16 bytes.
 __device__ inline void LdMatrix(uint32_t (&x)[4], const BFloat16* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -39,7 +45,8 @@ __device__ inline void LdMatrixTransposed(uint32_t (&x)[4], const BFloat16* row)
                : "memory");
 }
 
-// Starts a copy of 16 (8) bytes from global to shared memory; zeros, and nothing is read, unless `there`. Both ends are aligned.
+// Starts a copy of 16 (8) bytes from global to shared memory. Unless `there`, reads nothing and
+// writes zeros. Both ends are aligned.
 __device__ inline void CpAsync16(void* shared, const void* global, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(there ? 16 : 0)
                : "memory");
@@ -48,22 +55,23 @@ __device__ inline void CpAsync8(void* shared, const void* global, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(SharedAddress(shared)), "l"(global), "r"(there ? 8 : 0)
                : "memory");
 }
-// The copies started since the last commit become a group.
+// Makes a group of the copies started since the last commit.
 __device__ inline void CpAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all of this thread's groups but the last kRemaining have arrived; other threads see them after a barrier.
+// Waits until all of this thread's groups but the last kRemaining have arrived. Other threads see
+// the data after a barrier.
 template <int kRemaining>
 __device__ inline void CpAsyncWait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kRemaining) : "memory");
 }
 
-// 2^x to 2 units of f32, 0 where it is denormal.
+// 2^x with an error of at most 2 units in the last place of f32; 0 for denormal results.
 __device__ inline float FastExp2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Two neighbours in bf16, rounded to nearest, ties to even.
+// Packs two floats as bf16 neighbours, rounded to nearest, ties to even.
 __device__ inline uint32_t PackBf16(float first, float second) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(second), "f"(first));
@@ -76,7 +84,7 @@ namespace emulated {
 
 inline unsigned Lane() { return emulator::LinearThread() % 32; }
 
-// The rows that the 32 lanes name.
+// Collects the rows that the 32 lanes pass.
 inline void ExchangeRows(const BFloat16* row, const BFloat16* (&rows)[32]) {
   emulator::WarpExchange(row, rows);
   for (const BFloat16* named : rows) {

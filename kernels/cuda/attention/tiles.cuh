@@ -1,6 +1,8 @@
-// The steps of bf16 attention in tensor cores. A block of four warps holds tiles of rows of one head in shared memory; a warp owns
-// 16 kTiles rows of its block's and keeps their scores and sums in registers, as MmaBf16's c: of lane 4 g + t, element
-// [m][n][2 r + i] is row 16 m + 8 r + g, column 8 n + 2 t + i. Scores are rounded to bf16 where they become operands.
+// The steps of bf16 attention in tensor cores. A block of four warps holds tiles of rows of one
+// head in shared memory. A warp owns 16 kTiles of the block's rows. Their scores and sums stay in
+// registers, in the layout of MmaBf16's c.
+// For lane 4 g + t, element [m][n][2 r + i] is row 16 m + 8 r + g, column 8 n + 2 t + i.
+// Scores are rounded to bf16 when they become operands.
 #pragma once
 
 #include "kernels/cuda/attention/problem.cuh"
@@ -15,12 +17,12 @@ using TileSums = float[kTiles][kColumns / 8][4];
 
 __device__ inline int Lane() { return static_cast<int>(threadIdx.x % kWarp); }
 __device__ inline int WarpOfBlock() { return static_cast<int>(threadIdx.x / kWarp); }
-// g and t of the fragments.
+// g and 2 t of the fragments.
 __device__ inline int LaneRow() { return Lane() / 4; }
 __device__ inline int LaneColumn() { return Lane() % 4 * 2; }
 
-// Starts to fetch rows [first, first + kRows) of a sequence's head, of each array into the next tile; zeros behind `length` and
-// behind the head's depth.
+// Starts copies of rows [first, first + kRows) of a sequence's head, each array into the next tile.
+// Writes zeros past `length` and past the head's depth.
 template <int kDepth, int kRows, class... Arrays>
 __device__ inline void FetchTiles(const SequenceRows& rows, int head, int depth, int first, BFloat16* tiles,
                                   const Arrays&... from) {
@@ -47,7 +49,7 @@ __device__ inline void SetZero(TileSums<kTiles, kColumns>& x) {
   }
 }
 
-// scores = the dot products of rows `row` and on of tile a with all kColumns rows of tile b.
+// scores = dot products of tile a's rows from `row` on with all kColumns rows of tile b.
 template <int kDepth, int kTiles, int kColumns>
 __device__ inline void DotProducts(const BFloat16* a, int row, const BFloat16* b, TileSums<kTiles, kColumns>& scores) {
   SetZero<kTiles, kColumns>(scores);
@@ -70,7 +72,8 @@ __device__ inline void DotProducts(const BFloat16* a, int row, const BFloat16* b
   }
 }
 
-// sums += weights times the kInner rows of tile b. Rows of weights 16 n .. 16 n + 15 are, rounded, an operand as they lie.
+// sums += weights times the kInner rows of tile b. Columns 16 k .. 16 k + 15 of the weights,
+// rounded, are already in the register layout of an operand.
 template <int kDepth, int kTiles, int kInner>
 __device__ inline void AddWeightedRows(const TileSums<kTiles, kInner>& weights, const BFloat16* b, TileSums<kTiles, kDepth>& sums) {
   const int lane = Lane(), b_row = lane % 16, b_chunk = lane / 16;
@@ -98,8 +101,8 @@ __device__ inline void AddWeightedRows(const TileSums<kTiles, kInner>& weights, 
   }
 }
 
-// Scores of queries (rows, this lane's first at position `query`) for keys (columns, this lane's first at position `key`) that do
-// not exist or come later become minus infinity.
+// Sets scores to minus infinity for keys that do not exist or, if causal, come after the query.
+// This lane's first query (row) is at position `query`, its first key (column) at position `key`.
 template <int kTiles, int kKeys>
 __device__ inline void HideKeys(const SequenceRows& rows, bool causal, int query, int key, TileSums<kTiles, kKeys>& scores) {
 #pragma unroll
@@ -118,14 +121,15 @@ __device__ inline void HideKeys(const SequenceRows& rows, bool causal, int query
   }
 }
 
-// Which pairs of the warp's queries (rows) and a tile's keys (columns) dropout keeps. Each lane draws half of the keys of kTiles
-// queries, so that a Philox block is drawn once, and gets the others' bits.
+// The dropout mask of the warp's queries (rows) and a tile's keys (columns). Each lane draws half
+// of the keys of kTiles queries and gets other bits from other lanes. So every Philox block is
+// drawn once.
 template <int kTiles, int kKeys>
 class KeptKeys {
  public:
   static constexpr int kHalf = kKeys / 2;
 
-  // The queries from position `query`, the keys from position `key` on.
+  // Covers the queries from position `query` and the keys from position `key` on.
   __device__ KeptKeys(const AttentionShape& shape, const SequenceRows& rows, int head, int query, int key) {
     const KeyRun run = FindKeyRun(shape, rows.begin + key, rows.length - key < kKeys ? rows.length - key : kKeys);
 #pragma unroll
@@ -150,8 +154,9 @@ class KeptKeys {
   uint32_t bits_[kTiles][2][2];
 };
 
-// Row [m][r] of the warp's sums times factors[m][r], as bf16, to the tokens of rows `row` and on of the block, which begin at
-// position `first`. Goes through those rows of the tile, of which no other warp may read.
+// Stores the warp's sums as bf16, row [m][r] times factors[m][r]. The targets are the tokens of the
+// block's rows from `row` on. Uses those rows of the tile as a buffer.
+// REQUIRES: no other warp reads those rows of the tile.
 template <int kDepth, int kTiles>
 __device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums, const float (&factors)[kTiles][2], BFloat16* tile, int row,
                                  const TokenRows<BFloat16>& to, const SequenceRows& rows, int head, int depth) {
@@ -180,7 +185,7 @@ __device__ inline void StoreRows(const TileSums<kTiles, kDepth>& sums, const flo
   }
 }
 
-// Calls body with the smallest kDepth that the kernels are built for and that holds the head.
+// Calls body with the smallest compiled kDepth that holds the head.
 template <class Body>
 void WithPaddedDepth(int64_t depth, const Body& body) {
   switch (PaddedDepth(depth)) {

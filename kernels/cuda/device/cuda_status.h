@@ -1,4 +1,5 @@
-// Errors of CUDA's runtime as absl::Status.
+// Converts errors of CUDA's runtime to absl::Status.
+// Thread rule: each call is about the calling thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,8 +9,8 @@
 
 namespace tandem::cuda {
 
-// OK for cudaSuccess; otherwise names what was done, in parts as absl::StrCat takes them. An error that does not stay by itself
-// is taken off the thread, so that no later call reports it again.
+// OK for cudaSuccess. Otherwise an error that names the failed call; `what` are parts for
+// absl::StrCat. Clears an error that is not sticky, so that no later call reports it again.
 template <class... Parts>
 absl::Status CudaStatus(cudaError_t error, const Parts&... what) {
   if (error == cudaSuccess) return absl::OkStatus();

@@ -1,4 +1,5 @@
-// What kernels share: 16-byte packs of elements, sums over a warp or a block in a fixed order, shared memory, checks.
+// The building blocks of kernels: 16-byte packs of elements, sums over a warp or a block in a fixed
+// order, shared memory, checks.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +13,8 @@ namespace tandem::kernels::cuda {
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 
-// kCount neighbouring elements, read and written by one instruction of at most 16 bytes. REQUIRES: aligned to its size.
+// kCount neighbouring elements, read and written by one instruction of at most 16 bytes.
+// REQUIRES: aligned to its size.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T values[kCount];
@@ -23,7 +25,7 @@ struct alignas(sizeof(T) * kCount) Pack {
   }
   __device__ void Put(T* to) const {
     if constexpr (sizeof(T) == 2 && kCount % 2 == 0) {
-      // As words: of two-byte elements nvcc makes as many stores.
+      // Stores 32-bit words, because nvcc makes one store per two-byte element.
       Pack<uint32_t, kCount / 2> words;
       for (int i = 0; i < kCount / 2; ++i) words.values[i] = values[2 * i].bits | static_cast<uint32_t>(values[2 * i + 1].bits) << 16;
       words.Put(reinterpret_cast<uint32_t*>(to));
@@ -34,18 +36,19 @@ struct alignas(sizeof(T) * kCount) Pack {
   }
 
  private:
-  // A device does it by itself.
+  // A device checks alignment itself.
   __device__ static void CheckAlignment([[maybe_unused]] const T* place) {
 #ifndef __CUDACC__
     if (reinterpret_cast<uintptr_t>(place) % sizeof(Pack) != 0) emulator::Stop("a pack is not aligned");
 #endif
   }
 };
-// Elements in 16 bytes.
+// The number of elements in 16 bytes.
 template <class T>
 inline constexpr int kPackOf = 16 / static_cast<int>(sizeof(T));
 
-// Whether packs of kPackOf<T> may be read at `data` and every `stride` elements behind it.
+// True if packs of kPackOf<T> may be read at `data` and at every multiple of `stride` elements
+// after it.
 template <class T>
 inline bool TakesPacks(const void* data, int64_t stride) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % kPackOf<T> == 0;
@@ -62,12 +65,12 @@ __device__ inline T* SharedMemory() {
   return reinterpret_cast<T*>(tandem_shared_memory);
 }
 
-// Ends the kernel with an error that the stream reports.
+// Traps if `condition` is false; the stream then reports an error.
 __device__ inline void DeviceCheck(bool condition) {
   if (!condition) __trap();
 }
 
-// In every lane the sum (the largest) of all lanes, by a tree of fixed shape.
+// Returns to every lane the sum (the maximum) over all lanes, by a tree of fixed shape.
 template <class T>
 __device__ inline T WarpSum(T value) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) value += __shfl_xor_sync(kAllLanes, value, distance);
@@ -82,8 +85,9 @@ __device__ inline T WarpMax(T value) {
   return value;
 }
 
-// In every thread the sum over the block: warps first, then warps in order. `room` is shared memory of a value per warp, free again
-// when the call returns. REQUIRES: all threads of a one-dimensional block call it; the block is whole warps.
+// Returns to every thread the sum (the maximum) over the block: first per warp, then over warps in
+// order. `room` is shared memory with one value per warp, free again when the call returns.
+// REQUIRES: all threads of a one-dimensional block call; the block has whole warps.
 template <class T>
 __device__ inline T BlockSum(T value, T* room) {
   value = WarpSum(value);

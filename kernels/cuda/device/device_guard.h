@@ -1,7 +1,9 @@
-// The device that the runtime's calls of this thread are about, until the guard goes. A guard gives the device back to the
-// guard around it; the outermost leaves its own in place, for a new thread stands on device 0, and to set that would make a
-// context there: half a gigabyte on a device which the process may not use. So whoever needs a device has a guard; nobody
-// relies on what a thread stands on.
+// Sets the device for this thread's calls of the runtime, while the guard lives. A guard restores
+// the device of the guard around it. The outermost guard leaves its device in place: a new thread's
+// device is 0, and setting it back would create a context there. A context takes half a gigabyte,
+// on a device that the process may not use. So code that needs a device makes a guard and never
+// relies on the thread's current device.
+// Thread rule: a guard is about the calling thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,7 +14,8 @@ class DeviceGuard {
  public:
   explicit DeviceGuard(int device) : outer_(innermost_) {
     int current = -1;
-    // A thread that has chosen no device is told 0 as well: what counts is that no context is made here on another one.
+    // A thread that has chosen no device also reports 0. That is fine: no context is created here
+    // on another device.
     error_ = cudaGetDevice(&current);
     if (error_ == cudaSuccess && current != device) error_ = cudaSetDevice(device);
     innermost_ = device;

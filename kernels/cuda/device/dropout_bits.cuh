@@ -1,4 +1,5 @@
-// Which elements a dropout keeps (DropoutBits of kernels/base/random.h), a block of the random stream at a time.
+// The dropout mask (DropoutBits of kernels/base/random.h), one block of the random stream at a
+// time.
 #pragma once
 
 #include "kernels/base/random.h"
@@ -10,7 +11,7 @@ namespace tandem::kernels::cuda {
 
 struct DropoutStream {
   uint64_t folded_key;
-  const uint64_t* step;  // in the device's memory
+  const uint64_t* step;  // in device memory
   uint32_t threshold;
   float scale;
 };
@@ -22,7 +23,7 @@ inline DropoutStream DropoutStreamOf(RandomKey key, uint64_t step, float probabi
 
 __device__ inline float KeepOrZero(bool kept, float x, float scale) { return kept ? x * scale : 0.0f; }
 
-// Bit e: element e of the block is kept.
+// Bit e is set if dropout keeps element e of the block.
 __device__ inline uint32_t KeptBits(const DropoutStream& random, uint64_t block) {
   const Philox4 words = PhiloxBlock(random.folded_key, __ldg(random.step), block);
   uint32_t kept = 0;

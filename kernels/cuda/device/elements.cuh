@@ -1,14 +1,15 @@
-// A few neighbouring elements of an array as floats: by packs where the address allows it, else one at a time. Both ways give a
-// thread the same elements, so that the order of a sum does not depend on where an array lies.
-// The choice is the caller's, around all of a thread's reads: a branch around each would make it wait for one before it asks for
-// the next.
+// Reads and writes a few neighbouring elements as floats: by packs if the address allows packs,
+// else one at a time. Both ways give a thread the same elements. So the order of a sum does not
+// depend on an array's address. The caller chooses once, around all of a thread's reads: a branch
+// around each read would wait for one read before it starts the next.
 #pragma once
 
 #include <type_traits>
 
 #include "kernels/cuda/device/device.cuh"
 
-// In front of loops over small arrays, which lie in registers only if every index is known.
+// Goes before loops over small arrays. Such arrays lie in registers only if every index is a
+// constant.
 #ifdef __CUDACC__
 #define TANDEM_UNROLL _Pragma("unroll")
 #else
@@ -17,8 +18,9 @@
 
 namespace tandem::kernels::cuda {
 
-// x[e] = from[e] for e below `left`, 0 for the others. kPacks: by packs. REQUIRES with kPacks: left >= kWidth, and `from` is
-// aligned to kWidth elements, or to 16 bytes where those are more.
+// x[e] = from[e] for e < left, otherwise 0. kPacks reads by packs.
+// REQUIRES with kPacks: left >= kWidth, and `from` is aligned to kWidth elements or to 16 bytes,
+// whichever is less.
 template <bool kPacks, class T, int kWidth>
 __device__ inline void ReadElements(const T* from, int64_t left, float (&x)[kWidth]) {
   if constexpr (kPacks) {
@@ -35,7 +37,8 @@ __device__ inline void ReadElements(const T* from, int64_t left, float (&x)[kWid
   }
 }
 
-// to[e] = x[e], rounded to T, for e below `left`. REQUIRES: as above.
+// to[e] = x[e], rounded to T, for e < left.
+// REQUIRES: like ReadElements.
 template <bool kPacks, class T, int kWidth>
 __device__ inline void WriteElements(T* to, int64_t left, const Compute<T> (&x)[kWidth]) {
   if constexpr (kPacks) {
@@ -43,7 +46,7 @@ __device__ inline void WriteElements(T* to, int64_t left, const Compute<T> (&x)[
     TANDEM_UNROLL
     for (int first = 0; first < kWidth; first += kStep) {
       if constexpr (std::is_same_v<T, BFloat16> && kStep % 2 == 0) {
-        // In words: the compiler does not gather halves of words into one store.
+        // In words, because the compiler does not combine half words into one store.
         Pack<uint32_t, kStep / 2> pack;
         TANDEM_UNROLL
         for (int e = 0; e < kStep; e += 2) {
@@ -65,7 +68,8 @@ __device__ inline void WriteElements(T* to, int64_t left, const Compute<T> (&x)[
   }
 }
 
-// sum[e] += row(j)[e] for j = first, first + step, ... below `end`, in that order. Several rows are on their way at once.
+// sum[e] += row(j)[e] for j = first, first + step, ... below `end`, in this order. Reads several
+// rows before it adds them.
 template <bool kPacks, int kWidth, class Row>
 __device__ inline void AddRows(int64_t first, int64_t end, int64_t step, int64_t left, const Row& row, float (&sum)[kWidth]) {
   constexpr int kTogether = 32 / kWidth;

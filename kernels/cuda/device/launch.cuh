@@ -1,5 +1,7 @@
-// How the host starts a kernel: on the stream's queue, with errors that name the operation and its shapes.
-// Launchers and kernels use only what tests/emulator/cuda_runtime.h has too, so that every .cu file also runs on a CPU.
+// Starts kernels from the host: on the stream's queue, with errors that name the operation and its
+// shapes. Launchers and kernels use only features that tests/emulator/cuda_runtime.h also has, so
+// every .cu file also runs on a CPU.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,22 +20,22 @@ namespace tandem::kernels::cuda {
 
 struct Grid {
   dim3 blocks, threads;
-  size_t shared_bytes = 0;  // of dynamic shared memory (SharedMemory)
+  size_t shared_bytes = 0;  // dynamic shared memory (SharedMemory)
 };
 
-// The operation and its main array: what an error names.
+// The name of the operation and its main array, for errors.
 struct Operation {
   const char* name;
   const ArrayView& array;
 };
 
-// The stream's error becomes `error`, unless that is cudaSuccess.
+// Fails the stream with `error`, unless it is cudaSuccess.
 void Report(Stream& stream, const Operation& operation, cudaError_t error);
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Lets a kernel have so much dynamic shared memory on the device, which is the current one. What it may have only grows: another
-// thread may be about to launch it with more.
+// Raises the kernel's limit of dynamic shared memory to `num_bytes`, on the current device. Never
+// lowers the limit, because another thread may be about to launch the kernel with more.
 inline cudaError_t AllowSharedMemory(const void* kernel, int device, size_t num_bytes) {
   static auto* const mutex = new absl::Mutex;
   static auto* const allowed = new std::map<std::pair<const void*, int>, size_t>;
@@ -45,7 +47,8 @@ inline cudaError_t AllowSharedMemory(const void* kernel, int device, size_t num_
   return error;
 }
 
-// Runs kernel(arguments...) over the grid. Nothing is done for an empty grid or after the stream failed.
+// Runs kernel(arguments...) over the grid. Does nothing for an empty grid or after the stream has
+// failed.
 template <class... Parameters, class... Arguments>
 void Launch(Stream& stream, const Operation& operation, const Grid& grid, void (*kernel)(Parameters...), Arguments... arguments) {
   if (grid.blocks.x == 0 || grid.blocks.y == 0 || grid.blocks.z == 0 || !stream.status().ok()) return;
@@ -63,10 +66,12 @@ void Launch(Stream& stream, const Operation& operation, const Grid& grid, void (
   Report(stream, operation, cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }
 
-// Memory that kernels of this stream use until the returned owner goes: then the stream's next kernels may have it.
+// Memory for kernels of this stream, until the returned owner is gone. Then later kernels of the
+// stream may get it.
 inline std::shared_ptr<Buffer> DeviceScratch(Stream& stream, size_t num_bytes) { return Buffer::Allocate(num_bytes, stream.device()); }
 
-// Calls body(T{}) with the storage type of a view: float or BFloat16. The reference type, f64, stays on the CPU.
+// Calls body(T{}) with the storage type of a view: float or BFloat16. The reference type f64 runs
+// on the CPU only.
 template <class Body>
 void WithDeviceType(DType dtype, const Body& body) {
   if (dtype == DType::F32) return body(float{});

@@ -1,7 +1,9 @@
-// How the element-by-element operations are written: out[i] = f(inputs[i]...), computed in f32 and stored once. An input is a small
-// struct that reads a few neighbouring elements: an array, a row for every row, a number per row. PlaceOf says where those of
-// element i lie: all places are known before the first is read, for a division has branches, and what was read would be waited for
-// at each. A thread reads all its elements before it writes one, so an input may be the output.
+// The frame of elementwise operations: out[i] = f(inputs[i]...), computed in f32 and stored once.
+// An input is a small struct that reads a few neighbouring elements: an array, one row for every
+// row, or one number per row. PlaceOf gives the place of element i. All places are computed before
+// the first read: a division has branches, and each branch would wait for the reads before it. A
+// thread reads all its elements before it writes one, so an input may be the output.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +14,10 @@
 
 namespace tandem::kernels::cuda {
 
-// An array of the output's shape.
+// An array with the output's shape.
 template <class T>
 struct Elements {
-  static constexpr int kWidth = kPackOf<T>;  // the most elements that a thread should read at once
+  static constexpr int kWidth = kPackOf<T>;  // the most elements for one thread to read at once
   const T* data;
 
   bool TakesWidth(int) const { return TakesPacks<T>(data, 0); }
@@ -26,7 +28,7 @@ struct Elements {
   }
 };
 
-// A number per column: the same row in every row.
+// One number per column: the same row for every row.
 template <class T>
 struct PerColumn {
   static constexpr int kWidth = 8;
@@ -41,7 +43,7 @@ struct PerColumn {
   }
 };
 
-// A number per row.
+// One number per row.
 template <class T>
 struct PerRow {
   static constexpr int kWidth = 8;
@@ -59,7 +61,8 @@ struct PerRow {
 };
 
 inline constexpr int kMapThreads = 256;
-// Packs per thread: enough bytes on their way for full bandwidth, and few enough blocks for 2^40 single elements.
+// Packs per thread: enough bytes in flight for full bandwidth, and few enough blocks for 2^40
+// single elements.
 constexpr int MapPacks(int width) { return width > 1 ? 2 : 8; }
 
 template <class F, int kInputs, int kWidth, size_t... kInput>
@@ -68,7 +71,8 @@ __device__ inline auto ApplyAt([[maybe_unused]] int e, const F& f, [[maybe_unuse
   return f(x[kInput][e]...);
 }
 
-// The packs that begin at first, first + kMapThreads * kWidth, ... kPacks: all lie before `count`.
+// Computes the packs that begin at first, first + kMapThreads * kWidth, ... With kPacks, all packs
+// end before `count`.
 template <bool kPacks, int kWidth, class O, class F, class... Inputs>
 __device__ inline void MapElements(int64_t first, int64_t count, O* out, const F& f, const Inputs&... inputs) {
   constexpr int kParts = MapPacks(kWidth), kInputs = sizeof...(Inputs);
@@ -114,7 +118,7 @@ void LaunchMap(const Operation& operation, Stream& stream, const F& f, const Inp
          operation.array.as<O>(), f, inputs...);
 }
 
-// operation.array[i] = f(inputs[i]...), elements of type O.
+// operation.array[i] = f(inputs[i]...), with elements of type O.
 template <class O, class F, class... Inputs>
 void Map(const Operation& operation, Stream& stream, const F& f, const Inputs&... inputs) {
   constexpr int kWidth = std::min({kPackOf<O>, Inputs::kWidth...});

@@ -1,6 +1,7 @@
-// What row-wise kernels are made of: teams of threads that share a row, and rows that are read from memory once, as far as
-// registers and shared memory go, and passed over several times. Which thread has which column follows from the shape (row_plan.h):
-// neither the place of an array in memory nor a row's neighbours change a sum's order.
+// The building blocks of row-wise kernels: teams of threads that share a row, and held rows. A held
+// row is read once and passed over several times, as far as registers and shared memory hold it.
+// The shape decides which thread has which column (row_plan.h). So neither an array's address nor
+// neighbouring rows change the order of a sum.
 #pragma once
 
 #include <limits>
@@ -13,12 +14,13 @@
 
 namespace tandem::kernels::cuda {
 
-// The packs of a row that a thread has: at first, first + step, ... below columns.
+// A thread's packs of a row: at first, first + step, ... below columns.
 struct RowPart {
   int64_t first, step, columns;
 };
 
-// kLanes neighbouring lanes of a warp, a power of two, or with 0 all threads of the block. All threads of the block call together.
+// A team: kLanes neighbouring lanes of a warp (a power of two), or all threads of the block if
+// kLanes is 0. All threads of the block call together.
 template <int kLanes>
 struct Team {
   __device__ static int Size() { return kLanes == 0 ? static_cast<int>(blockDim.x) : kLanes; }
@@ -30,7 +32,8 @@ struct Team {
     return {int64_t{Rank()} * kPack, int64_t{Size()} * kPack, columns};
   }
 
-  // In every thread the sum (the largest) over its team. `room`: shared memory of a value per warp.
+  // Returns to every thread the sum (the maximum) over its team. `room` is shared memory with one
+  // value per warp.
   __device__ static float Sum(float value, float* room) {
     if constexpr (kLanes == 0) {
       return BlockSum(value, room);
@@ -50,7 +53,7 @@ struct Team {
   }
 };
 
-// Without `aligned` element by element: one of the kernel's arrays does not lie where packs may be read.
+// Reads element by element unless `aligned`: then one of the kernel's arrays does not allow packs.
 template <int kPack, class T>
 __device__ inline Pack<T, kPack> ReadPack(const T* from, bool aligned) {
   if (aligned) return Pack<T, kPack>::At(from);
@@ -64,7 +67,8 @@ __device__ inline void WritePack(const Pack<T, kPack>& pack, T* to, bool aligned
   for (int i = 0; i < kPack; ++i) to[i] = pack.values[i];
 }
 
-// Calls body(column, p) for each pack of the part; p is its number, or kPacks for all behind the first kPacks.
+// Calls body(column, p) for each pack of the part. p is the pack's number, or kPacks for all packs
+// after the first kPacks.
 template <int kPacks, class Body>
 __device__ inline void ForEachPack(const RowPart& part, const Body& body) {
 #pragma unroll
@@ -75,8 +79,9 @@ __device__ inline void ForEachPack(const RowPart& part, const Body& body) {
   for (int64_t column = part.first + kPacks * part.step; column < part.columns; column += part.step) body(column, kPacks);
 }
 
-// A thread's part of a row: PacksHeld() packs in its registers, further ones in its places of the block's shared memory, as far as
-// that goes, and the rest where it was. A row may be overwritten while it is held: each thread reads its own columns alone.
+// A thread's part of a row. The first PacksHeld() packs lie in registers. Further packs lie in the
+// thread's part of shared memory, as far as that reaches. The rest stay in place. The row may be
+// overwritten while it is held, because each thread reads only its own columns.
 template <class T, int kPack>
 class HeldRow {
  public:
@@ -92,21 +97,23 @@ class HeldRow {
     FillRoom(part);
   }
 
-  // REQUIRES: as ForEachPack() calls.
+  // REQUIRES: column and p come from ForEachPack().
   __device__ Pack<T, kPack> At(int64_t column, int p) const {
     if (p < kPacks) return held_[p];
     if (column < room_end_) return Pack<T, kPack>::At(room_ + (column - room_begin_));
     return ReadPack<kPack>(row_ + column, aligned_);
   }
 
-  // Other values take its place: pack p of those in registers, and `row` for what is in none. REQUIRES: no room.
+  // Replaces held values: Hold replaces pack p in registers, ReadRestFrom the row for packs that
+  // are not in registers.
+  // REQUIRES: no shared memory is used.
   __device__ void Hold(int p, const Pack<T, kPack>& pack) {
     if (p < kPacks) held_[p] = pack;
   }
   __device__ void ReadRestFrom(const T* row) { row_ = row; }
 
  private:
-  // Several packs on their way at a time.
+  // Reads several packs before it writes them.
   __device__ void FillRoom(const RowPart& part) {
     constexpr int kBatch = 4;
     const int64_t end = room_end_ < part.columns ? room_end_ : part.columns;
@@ -137,7 +144,7 @@ __device__ inline float ExpOf(float x) {
   return exp2f(x * kLog2E);
 }
 
-// The largest of some elements and the sum of exp(x - largest), in one pass. Minus infinity adds 0.
+// The maximum of some elements and the sum of exp(x - maximum), in one pass. Minus infinity adds 0.
 struct ExpSum {
   float max = std::numeric_limits<float>::lowest();
   float sum = 0;
@@ -154,7 +161,7 @@ struct ExpSum {
   }
 };
 
-// Of the whole row, in every thread of its team.
+// The ExpSum of the whole row, in every thread of its team.
 template <int kLanes, class T, int kPack>
 __device__ inline ExpSum RowExpSum(const HeldRow<T, kPack>& row, const RowPart& part, float* room) {
   ExpSum own;
@@ -165,7 +172,8 @@ __device__ inline ExpSum RowExpSum(const HeldRow<T, kPack>& row, const RowPart& 
   return all;
 }
 
-// Shared memory that keeps what registers cannot of a row of T; all devices have so much.
+// Columns of a row of T that shared memory holds after the registers are full. All devices have
+// this much.
 template <class T>
 int64_t RoomColumns(const RowPlan& plan, int64_t columns) {
   constexpr int64_t kRoomBytes = 96 << 10;
@@ -177,7 +185,8 @@ int64_t RoomColumns(const RowPlan& plan, int64_t columns) {
 template <int kValue>
 using Constant = std::integral_constant<int, kValue>;
 
-// Calls body(pack, lanes) with the plan's as Constants. S is the type of the array that the plan's packs were made for.
+// Calls body(pack, lanes) with the plan's values as Constants. S is the type of the array that the
+// plan's packs were chosen for.
 template <class S, class Body>
 void WithPlan(const RowPlan& plan, const Body& body) {
   const auto with_pack = [&](auto pack) {
@@ -189,7 +198,7 @@ void WithPlan(const RowPlan& plan, const Body& body) {
   with_pack(Constant<1>{});
 }
 
-// Whether packs may be read from all the views; empty ones count as such.
+// True if packs may be read from all views; empty views do not count.
 template <class... Views>
 bool AllTakePacks(const Views&... views) {
   return ((reinterpret_cast<uintptr_t>(views.data) % 16 == 0) && ...);

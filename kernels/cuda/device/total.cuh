@@ -1,4 +1,6 @@
-// A sum over any number of elements in f64: kSumBlock elements per block of threads, then the blocks' sums in a fixed order.
+// A sum over any number of elements in f64: kSumBlock elements per block of threads, then the
+// blocks' sums in a fixed order.
+// Thread rule: the stream's thread.
 #pragma once
 
 #include "kernels/cuda/device/elements.cuh"
@@ -8,8 +10,9 @@
 
 namespace tandem::kernels::cuda {
 
-// In every thread the sum over x[0 .. count) of the elements, or of their squares. `room`: shared memory of a value per warp. A
-// thread's elements do not depend on `packs`. REQUIRES: kReduceThreads threads call.
+// Returns to every thread the sum over x[0 .. count) of the elements, or of their squares. `room`
+// is shared memory with one value per warp. A thread's elements do not depend on `packs`.
+// REQUIRES: kReduceThreads threads call.
 template <bool kSquares>
 __device__ inline double BlockTotal(const float* x, int64_t count, bool packs, double* room) {
   constexpr int kWidth = kPackOf<float>, kTogether = 4, kStep = kReduceThreads * kWidth;
@@ -37,7 +40,7 @@ __device__ inline double BlockTotal(const float* x, int64_t count, bool packs, d
   return BlockSum((sum[0] + sum[1]) + (sum[2] + sum[3]), room);
 }
 
-// The sum of the blocks' sums, brought to the host: waits for the stream. NaN if the stream has failed.
+// The sum of the blocks' sums, on the host. Waits for the stream. NaN if the stream has failed.
 double SumOfPartials(const double* partials, int64_t count, const Operation& operation, Stream& stream);
 
 }  // namespace tandem::kernels::cuda

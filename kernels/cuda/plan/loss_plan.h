@@ -1,4 +1,4 @@
-// How the linear cross entropy is cut: a function of the shape alone. Plain C++, for the host.
+// The split of the linear cross entropy, a function of the shape alone. Plain C++, for the host.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace tandem::kernels::cuda {
 
-// Rows whose logits are made at a time: whole tiles of a product, up to 256 MB of f32 unless a single tile's rows take more, and of
-// about the same number in each chunk.
+// The number of rows whose logits are computed at a time. Whole tiles of a product; up to 256 MB of
+// f32, unless a single tile takes more. All chunks have about the same number of rows.
 constexpr int64_t CrossEntropyChunkRows(int64_t rows, int64_t classes) {
   constexpr int64_t kTileRows = 128, kMaxElements = 256'000'000 / 4;
   const int64_t most = std::max<int64_t>(1, kMaxElements / std::max<int64_t>(1, classes) / kTileRows) * kTileRows;
@@ -17,7 +17,7 @@ constexpr int64_t CrossEntropyChunkRows(int64_t rows, int64_t classes) {
   return ((rows + chunks - 1) / chunks + kTileRows - 1) / kTileRows * kTileRows;
 }
 
-// LinearCrossEntropy with as many rows at a time as the caller says: a few, where a test wants many chunks.
+// LinearCrossEntropy with `chunk_rows` rows at a time, for tests that need many chunks.
 void LinearCrossEntropyInChunks(const LinearCrossEntropyArgs& args, int64_t chunk_rows, Stream& stream);
 
 }  // namespace tandem::kernels::cuda

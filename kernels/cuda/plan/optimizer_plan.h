@@ -1,5 +1,6 @@
-// How a pass over many parameters is cut: batches of runs that fit the parameters of one kernel, and within a batch blocks of
-// threads, each with a chunk of one run. Plain arithmetic, tested without a device.
+// The split of a pass over many parameters: batches of runs that fit a kernel's parameters. Each
+// block of threads in a batch has a chunk of one run. Plain arithmetic, tested without a device.
+// Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +10,18 @@
 
 namespace tandem::kernels::cuda {
 
-// A kernel's parameters, which CUDA bounds at 4 KiB.
+// The parameters of one kernel. CUDA limits them to 4 KiB.
 struct RunBatch {
   static constexpr int kMaxRuns = 64;
 
   OptimizerRun runs[kMaxRuns];
   uint32_t first_block[kMaxRuns + 1];  // run r has blocks first_block[r] .. first_block[r + 1] - 1
   int num_runs = 0;
-  uint64_t packs = 0;  // bit r: the arrays of run r may be read by packs
+  uint64_t packs = 0;  // bit r: run r's arrays may be read by packs
 };
 
-// The run of a block: the last that begins at or before it. REQUIRES: block < first_block[num_runs].
+// The run of a block: the last run that begins at or before it.
+// REQUIRES: block < first_block[num_runs].
 constexpr int RunOfBlock(const uint32_t* first_block, int num_runs, uint32_t block) {
   int low = 0, high = num_runs;
   while (high - low > 1) {
@@ -30,7 +32,8 @@ constexpr int RunOfBlock(const uint32_t* first_block, int num_runs, uint32_t blo
   return low;
 }
 
-// Calls launch(batch, num_blocks) for batches of the runs in order, `chunk` elements to a block. Empty runs are left out.
+// Calls launch(batch, num_blocks) for batches of the runs, in order, with `chunk` elements per
+// block. Skips empty runs.
 template <class Launch>
 void ForEachBatch(const std::vector<OptimizerRun>& runs, int64_t chunk, bool (*takes_packs)(const OptimizerRun&),
                   const Launch& launch) {
