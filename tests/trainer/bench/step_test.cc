@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tests/support/temp_folder.h"
-#include "trainer/cli/commands.h"
+#include "trainer/bench/commands.h"
 
 namespace tandem::bench {
 namespace {

@@ -13,6 +13,7 @@
 #include "trainer/checkpoint/folder.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/checkpoint/writer.h"
+#include "trainer/optim/dense_optimizer.h"
 
 namespace tandem::checkpoint {
 

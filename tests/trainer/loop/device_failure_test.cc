@@ -51,12 +51,12 @@ std::string Read(const std::string& path) {
   return text.str();
 }
 
-TextData SmallData(int valid_symbols) {
+tasks::TextData SmallData(int valid_symbols) {
   data::Text text;
   text.vocabulary = data::Vocabulary(U" abcd");
   for (int i = 0; i < 60; ++i) text.train.push_back(i * i % 5);
   for (int i = 0; i < valid_symbols; ++i) text.valid.push_back(i * i % 5);
-  return TextData(text);
+  return tasks::TextData(text);
 }
 
 struct Setting {
@@ -65,20 +65,20 @@ struct Setting {
   int valid_symbols = 20;
 };
 
-absl::StatusOr<RunSummary> Train(const std::string& out, int calls_before_failure, const Setting& setting = {},
+absl::StatusOr<report::RunSummary> Train(const std::string& out, int calls_before_failure, const Setting& setting = {},
                                  std::vector<int64_t>* launched = nullptr) {
   const auto job = ParseJob(setting.job, "job", setting.sets, {.num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
   testing::internal::CaptureStdout();
-  const TextData data = SmallData(setting.valid_symbols);
+  const tasks::TextData data = SmallData(setting.valid_symbols);
   ps::TableHost host(1);
   ps::LocalClient client(host, 0, 1);
   const auto groups = comm::ThreadGroup::Create(1, "dp");
-  auto output = RunOutput::Create(out, LogFormat::JSON);
+  auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
   cuda::emulated_calls_before_failure = calls_before_failure;
   auto summary = RunReplica(*job, data, {.group = groups[0].get(), .client = &client, .output = output->get(),
                                          .device = {DeviceKind::CUDA, 0}, .compute = DType::BF16,
-                                         .on_step = [&](const StepRecord& record) {
+                                         .on_step = [&](const report::StepRecord& record) {
                                            if (launched != nullptr && record.launched_graph) launched->push_back(record.step);
                                          }});
   cuda::emulated_calls_before_failure = kNever;
@@ -143,9 +143,9 @@ TEST(DeviceFailureTest, DeviceThatFailsUnderAGraphFailsTheRun) {
 constexpr int64_t kPlenty = int64_t{1} << 40;
 
 // On a device with so much memory; of a thread that has none of earlier runs. `used`, if given, gets the most that was taken at once.
-absl::StatusOr<RunSummary> TrainWithin(int64_t num_bytes, const std::string& out, int64_t* used = nullptr, const Setting& setting = {},
+absl::StatusOr<report::RunSummary> TrainWithin(int64_t num_bytes, const std::string& out, int64_t* used = nullptr, const Setting& setting = {},
                                        std::vector<int64_t>* launched = nullptr) {
-  absl::StatusOr<RunSummary> summary;
+  absl::StatusOr<report::RunSummary> summary;
   cuda::emulated_bytes_left = cuda::emulated_fewest_bytes_left = num_bytes;
   std::thread([&] { summary = Train(out, kNever, setting, launched); }).join();
   if (used != nullptr) *used = num_bytes - cuda::emulated_fewest_bytes_left;
