@@ -23,8 +23,6 @@ class ForwardingClient : public Client {
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override {
     return client_->Pull(step, create, std::move(segments));
   }
-  // PullRows stays Client's, which goes by Pull: by that of the client around, if it has one.
-  std::shared_ptr<Buffer> AllocateGradients(size_t num_bytes) override { return client_->AllocateGradients(num_bytes); }
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override {
     return client_->Accumulate(step, slice, std::move(segments));
   }

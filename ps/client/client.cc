@@ -27,18 +27,6 @@ struct Pooled {
 
 }  // namespace
 
-rpc::Future<ArrivedRows> Client::PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim) {
-  const auto memory = Buffer::Allocate(ids.size() * dim * sizeof(float));
-  auto* const rows = static_cast<float*>(memory->data());
-  const auto promise = std::make_shared<rpc::Promise<ArrivedRows>>();
-  const auto future = promise->future();
-  Pull(step, create, {{table, ids, rows}}).OnReady([promise, memory, rows](const absl::StatusOr<rpc::Done>& pulled) {
-    if (pulled.ok()) promise->Set(ArrivedRows(memory, rows));
-    else promise->Set(pulled.status());
-  });
-  return future;
-}
-
 rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
   if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
   const auto call = std::make_shared<Pooled>(bags, dim);

@@ -13,7 +13,6 @@
 #include "absl/numeric/int128.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "kernels/memory/buffer.h"
 #include "kernels/trace/trace.h"
 #include "proto/embedding.pb.h"
 #include "ps/wire/bags.h"
@@ -33,9 +32,6 @@ struct PullSegment {
   uint32_t* versions = nullptr;
   uint32_t read_bound = 0;
 };
-
-// Rows [ids, dim] for as long as somebody has them, to be read only.
-using ArrivedRows = std::shared_ptr<const float>;
 
 // Part of a push: gradients [ids.size(), dim], one row per id.
 struct PushSegment {
@@ -76,10 +72,6 @@ class Client {
   // Rows as they are after step - 1 was applied on their server, or as stale as the job's consistency allows (step 0: as they are
   // now).
   virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
-  // The same of one table's rows, wherever they have come to.
-  virtual rpc::Future<ArrivedRows> PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim);
-  // Memory for gradients that are pushed with it as their owner: such that, where that can be, they are not copied on their way.
-  virtual std::shared_ptr<Buffer> AllocateGradients(size_t num_bytes) { return Buffer::Allocate(num_bytes); }
   // `slice` is this push's place in the step's summation order.
   virtual rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) = 0;
   // Draws a name for a push of this trainer, for AccumulateMerged.

@@ -42,10 +42,6 @@ class RemoteClient : public Client {
   absl::Status Assign(const RowsToAssign& rows, absl::Time deadline) override;
   absl::Status Read(const RowsToRead& rows, absl::Time deadline) override;
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
-  // Where there is one server alone, and they come through shared memory as f32, rows that are few enough for one message stay there.
-  rpc::Future<ArrivedRows> PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim) override;
-  // Shared with the server where there is one alone, to which pushes go through shared memory as f32.
-  std::shared_ptr<Buffer> AllocateGradients(size_t num_bytes) override;
   rpc::Future<rpc::Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
   PushName NamePush() override;
   // One message for each server, whatever its size.
