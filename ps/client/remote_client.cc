@@ -96,7 +96,7 @@ void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::
   }
 }
 
-// A call that is one segment list, cut up: what Pull and Accumulate have in common.
+// A call that is one segment list, cut up: what Pull and Push have in common.
 struct Plan {
   std::vector<std::vector<OwnedIds>> split;  // [segment][server]
   WireFormat wire = WIRE_F32;
@@ -744,7 +744,7 @@ absl::Status RemoteClient::Read(const RowsToRead& rows, absl::Time deadline) {
 }
 
 ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t step) {
-  return Client::TraceCall(core_->header.sender().rank(), kind, name, step);
+  return tracer_.Begin(core_->header.sender().rank(), kind, name, step);
 }
 
 Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
@@ -778,16 +778,16 @@ PushName RemoteClient::NamePush() {
   return {core_->header.sender().rank(), core_->header.sender().incarnation(), next_sequence_++};
 }
 
-Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
-  return Push(step, slice, segments, {});
+Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  return SendPush(step, slice, segments, {});
 }
 
-Future<Done> RemoteClient::AccumulateMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) {
-  return Push(step, /*slice=*/0, segments, names);
+Future<Done> RemoteClient::PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) {
+  return SendPush(step, /*slice=*/0, segments, names);
 }
 
-Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
-                                const std::vector<PushName>& merged, const CommitArgs* commit) {
+Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
+                                    const std::vector<PushName>& merged, const CommitArgs* commit) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
   // A virtual shard's part of a merged push must not be cut.
   const size_t message_bytes = merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
@@ -950,9 +950,9 @@ bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const
   return num_ids > 0 && num_bytes <= core_->options.message_bytes && segments.size() <= kMaxSegments;
 }
 
-Future<Done> RemoteClient::AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
-  if (!CanCommitWith(segments)) return Client::AccumulateAndCommit(slice, std::move(segments), args);
-  const Future<Done> done = Push(args.step, slice, segments, {}, &args);
+Future<Done> RemoteClient::PushAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
+  if (!CanCommitWith(segments)) return RowClient::PushAndCommit(slice, std::move(segments), args);
+  const Future<Done> done = SendPush(args.step, slice, segments, {}, &args);
   core_->residuals.EndStep(args.skip);
   pushes_.clear();
   SharedPromise<Done> sent;

@@ -110,7 +110,7 @@ absl::Status PullPushClient::MakeRows() {
     if (IsHybrid(bench_)) {
       RETURN_IF_ERROR(Wait(Pull(0, lookup_.ids).done));
     } else {
-      RETURN_IF_ERROR(Wait(AccumulateAndCommit(lookup_.ids, Share(std::move(gradients)))));
+      RETURN_IF_ERROR(Wait(PushAndCommit(lookup_.ids, Share(std::move(gradients)))));
     }
   }
   return absl::OkStatus();
@@ -146,7 +146,7 @@ absl::Status PullPushClient::MakeReplica() {
                                       .size = static_cast<int>(bench_.clients()),
                                       .timeout = kBenchTimeout};
   ASSIGN_OR_RETURN(group_, comm::CpuGroup::Create(options, absl::Now() + kBenchTimeout));
-  ASSIGN_OR_RETURN(replica_, HybridReplica::Create(bench_, kTable, client_.get(), group_.get()));
+  ASSIGN_OR_RETURN(replica_, HybridReplica::Create(bench_, kTable, ps::ClientsOf(*client_), group_.get()));
   return absl::OkStatus();
 }
 
@@ -193,12 +193,12 @@ void PullPushClient::PullParts(uint64_t step, Lookup* lookup) {
   for (size_t begin = 0; begin < ids.size(); begin += kPartIds) lookup->rows.push_back(Pull(step, ids.subspan(begin, kPartIds)));
 }
 
-rpc::Future<rpc::Done> PullPushClient::Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients) {
-  return client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
+rpc::Future<rpc::Done> PullPushClient::Push(absl::Span<const uint64_t> ids, const Gradients& gradients) {
+  return client_->Push(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
 }
 
-rpc::Future<rpc::Done> PullPushClient::AccumulateAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients) {
-  return client_->AccumulateAndCommit(/*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
+rpc::Future<rpc::Done> PullPushClient::PushAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients) {
+  return client_->PushAndCommit(/*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
                                       NextCommit());
 }
 
@@ -217,7 +217,7 @@ absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetiti
   if (pull) {
     pulls_under_way_.push_back(Pull(next_step_, batch));
   } else {
-    pushes_under_way_.push_back(AccumulateAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
+    pushes_under_way_.push_back(PushAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
   }
   for (; pulls_under_way_.size() > most_under_way; pulls_under_way_.pop_front()) {
     last_pulled_ = pulls_under_way_.front();
@@ -269,7 +269,7 @@ absl::Status PullPushClient::StepInParts(bool another_follows, PullPushRepetitio
     const auto ids = absl::MakeConstSpan(lookup_.ids).subspan(begin, kPartIds);
     const Gradients gradients = MakeGradients(begin, begin + ids.size(), pulled.rows());
     watch.Lap();
-    pushes.push_back(Accumulate(ids, gradients));
+    pushes.push_back(Push(ids, gradients));
     pushing += watch.Lap();
   }
   const Calls pushed = CommitBehind(std::move(pushes));
@@ -393,7 +393,7 @@ absl::StatusOr<std::string> PullPushClient::FindDifference() {
   if (rank_ != 0) return std::string();
   const auto rows = MakeClient(bench_, master_, WIRE_F32);
   RETURN_IF_ERROR(rows->CreateTables({table_}, kBenchTimeout));
-  return CompareWithReplay(bench_, table_, *replica_, *rows, SampleIds());
+  return CompareWithReplay(bench_, table_, *replica_, ps::ClientsOf(*rows), SampleIds());
 }
 
 absl::StatusOr<PullPushFigures> PullPushClient::Run() {

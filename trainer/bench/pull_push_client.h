@@ -60,9 +60,9 @@ class PullPushClient {
   PulledRows Pull(uint64_t step, absl::Span<const uint64_t> ids);
   void PullParts(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
-  rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients);
+  rpc::Future<rpc::Done> Push(absl::Span<const uint64_t> ids, const Gradients& gradients);
   // Pushes all gradients of a step and commits.
-  rpc::Future<rpc::Done> AccumulateAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients);
+  rpc::Future<rpc::Done> PushAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients);
   // Begins the next step and returns its commit arguments.
   ps::CommitArgs NextCommit();
   // Commits the step of these pushes.

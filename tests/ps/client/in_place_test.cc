@@ -36,7 +36,7 @@ class InPlaceTest : public testing::TestWithParam<Case> {
 
   TableHost host_{2};
   std::unique_ptr<PsCluster> cluster_;
-  std::unique_ptr<Client> client_;
+  ClientStack client_;
   const std::vector<uint64_t> ids_ = [] {
     std::vector<uint64_t> ids(kRows);
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = 3 * i + 1;
@@ -48,18 +48,18 @@ class InPlaceTest : public testing::TestWithParam<Case> {
 TEST_P(InPlaceTest, OnlyGradientsWithAnOwnerAreReadLater) {
   TableSpec spec = MakeTableSpec(1, kDim);  // SGD
   spec.set_init_stddev(0);
-  ASSERT_TRUE(client_->CreateTables({spec}, absl::Seconds(30)).ok());
+  ASSERT_TRUE(client_.tables->CreateTables({spec}, absl::Seconds(30)).ok());
   std::vector<float> rows(kRows * kDim);
   float expected = 0;
   for (uint64_t step = 1; step <= 3; ++step) {
     SCOPED_TRACE(testing::Message() << "step " << step);
     const bool owned = step == 3;
     const auto gradients = std::make_shared<std::vector<float>>(kRows * kDim, 1.0f);
-    const auto pushed = client_->Accumulate(step, 0, {{1, ids_, gradients->data(), owned ? gradients : nullptr}});
+    const auto pushed = client_.rows->Push(step, 0, {{1, ids_, gradients->data(), owned ? gradients : nullptr}});
     ASSERT_TRUE(pushed.Wait(Deadline()).ok());
     std::fill(gradients->begin(), gradients->end(), 5.0f);
-    ASSERT_TRUE(client_->Commit({step, {{1, 1}}, 1, false}).Wait(Deadline()).ok());
-    ASSERT_TRUE(client_->Pull(step + 1, true, {{1, ids_, rows.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client_.rows->Commit({step, {{1, 1}}, 1, false}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client_.rows->Pull(step + 1, true, {{1, ids_, rows.data()}}).Wait(Deadline()).ok());
     expected -= owned && GetParam().gradients_stay ? 5 : 1;
     for (const float value : rows) ASSERT_EQ(value, expected);
   }
