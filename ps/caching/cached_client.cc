@@ -135,37 +135,37 @@ void CachedClient::Cache::ForgetRows() {
   for (auto& [number, table] : tables) table.ForgetRows();
 }
 
-CachedClient::CachedClient(std::unique_ptr<Client> client, CacheOptions options)
-    : ForwardingClient(std::move(client)), options_(options), cache_(std::make_shared<Cache>()) {}
+CachedClient::CachedClient(const Clients& inner, CacheOptions options)
+    : ForwardingAdmin(*inner.tables), inner_(inner), options_(options), cache_(std::make_shared<Cache>()) {}
 
 CachedClient::~CachedClient() = default;
 
 absl::Status CachedClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
-  RETURN_IF_ERROR(client().CreateTables(tables, timeout));
+  RETURN_IF_ERROR(this->tables().CreateTables(tables, timeout));
   absl::MutexLock lock(&cache_->mutex);
   for (const TableSpec& spec : tables) cache_->tables.try_emplace(spec.number(), spec, options_);
   return absl::OkStatus();
 }
 
 Future<Done> CachedClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
-  if (step == 0) return client().Pull(step, create, std::move(segments));
+  if (step == 0) return inner_.rows->Pull(step, create, std::move(segments));
   if (absl::Status refused = cache_->CheckStep(step); !refused.ok()) return Future<Done>::Ready(refused);
   const auto pulled = std::make_shared<Pulled>();
   pulled->segments = std::move(segments);
   cache_->Lookup(options_.read_bound, *pulled);
   const auto promise = std::make_shared<rpc::Promise<Done>>();
   const Future<Done> future = promise->future();
-  client().Pull(step, create, pulled->segments).OnReady([cache = cache_, pulled, promise](const absl::StatusOr<Done>& done) {
+  inner_.rows->Pull(step, create, pulled->segments).OnReady([cache = cache_, pulled, promise](const absl::StatusOr<Done>& done) {
     if (done.ok()) cache->TakeRows(*pulled);
     promise->Set(done);
   });
   return future;
 }
 
-Future<Done> CachedClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+Future<Done> CachedClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
   if (options_.write_bound == 0) {
     if (options_.shows_own()) cache_->AddGradients(step, segments);
-    return client().Accumulate(step, slice, std::move(segments));
+    return inner_.rows->Push(step, slice, std::move(segments));
   }
   if (absl::Status refused = cache_->CheckPush(step, segments); !refused.ok()) {
     absl::MutexLock lock(&cache_->mutex);
@@ -177,17 +177,17 @@ Future<Done> CachedClient::Accumulate(uint64_t step, uint32_t slice, std::vector
 }
 
 Future<Done> CachedClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
-  if (!options_.shows_own()) return client().PullPooled(step, create, bags, dim, pooled);
-  return Client::PullPooled(step, create, bags, dim, pooled);
+  if (!options_.shows_own()) return inner_.pooled->PullPooled(step, create, bags, dim, pooled);
+  return PullAndPool(*this, step, create, bags, dim, pooled);
 }
 
 Future<Done> CachedClient::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
-  if (!options_.shows_own()) return client().PushPooled(step, slice, bags, dim, gradients);
-  return Client::PushPooled(step, slice, bags, dim, gradients);
+  if (!options_.shows_own()) return inner_.pooled->PushPooled(step, slice, bags, dim, gradients);
+  return PushToBags(*this, step, slice, bags, dim, gradients);
 }
 
 Future<absl::uint128> CachedClient::GradientNorm(uint64_t step) {
-  if (options_.write_bound == 0) return client().GradientNorm(step);
+  if (options_.write_bound == 0) return inner_.rows->GradientNorm(step);
   absl::MutexLock lock(&cache_->mutex);
   if (!cache_->refused_push.ok()) return Future<absl::uint128>::Ready(cache_->refused_push);
   double squared = 0;
@@ -196,9 +196,9 @@ Future<absl::uint128> CachedClient::GradientNorm(uint64_t step) {
 }
 
 Future<Done> CachedClient::Commit(const CommitArgs& args) {
-  if (!options_.shows_own()) return client().Commit(args);
+  if (!options_.shows_own()) return inner_.rows->Commit(args);
   if (options_.write_bound == 0) cache_->ShowGradients(args);
-  const Future<Done> committed = options_.write_bound == 0 ? client().Commit(args) : CommitMerged(args);
+  const Future<Done> committed = options_.write_bound == 0 ? inner_.rows->Commit(args) : CommitMerged(args);
   committed.OnReady([cache = cache_](const absl::StatusOr<Done>& done) {
     if (!done.ok()) cache->ForgetRows();
   });
@@ -231,19 +231,19 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
     if (!cache_->overflow.ok()) return Future<Done>::Ready(cache_->overflow);
   }
   std::erase_if(segments, [](const PushSegment& segment) { return segment.ids.empty(); });
-  if (segments.empty()) return client().Commit(args);
+  if (segments.empty()) return inner_.rows->Commit(args);
   // Each gradient has its own step's scale already, and a step that is skipped does not take back what others left.
   CommitArgs merged = args;
   merged.gradient_scale = 1;
   merged.skip = false;
-  const Future<Done> committed = client().AccumulateAndCommit(/*slice=*/0, std::move(segments), merged);
+  const Future<Done> committed = inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), merged);
   committed.OnReady([due](const absl::StatusOr<Done>&) {});
   return committed;
 }
 
 Future<HashResult> CachedClient::Hash() {
   if (absl::Status refused = cache_->CheckFlushed("hash"); !refused.ok()) return Future<HashResult>::Ready(refused);
-  return client().Hash();
+  return tables().Hash();
 }
 
 StatisticsReply CachedClient::OwnStatistics() const {
@@ -257,7 +257,7 @@ Future<std::vector<SavedFile>> CachedClient::Save(uint64_t step, const std::stri
   if (absl::Status refused = cache_->CheckFlushed("save"); !refused.ok()) {
     return Future<std::vector<SavedFile>>::Ready(refused);
   }
-  return client().Save(step, folder, deadline);
+  return tables().Save(step, folder, deadline);
 }
 
 CachedClient::Counts CachedClient::counts() const {
@@ -266,7 +266,7 @@ CachedClient::Counts CachedClient::counts() const {
 }
 
 std::vector<std::string> CachedClient::Report() const {
-  std::vector<std::string> lines = client().Report();
+  std::vector<std::string> lines = tables().Report();
   const Counts total = counts();
   const uint64_t rows = total.hits + total.refreshes + total.misses;
   if (rows == 0) return lines;

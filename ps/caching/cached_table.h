@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "ps/client/client.h"
+#include "ps/client/row_client.h"
 #include "ps/optimizer/sparse_optimizer.h"
 #include "ps/caching/row_cache.h"
 #include "ps/caching/step_gradients.h"

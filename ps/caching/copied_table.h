@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "ps/client/client.h"
+#include "ps/client/row_client.h"
 #include "ps/wire/row_index.h"
 #include "ps/store/table.h"
 

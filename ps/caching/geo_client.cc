@@ -76,8 +76,8 @@ absl::Status GeoClient::Copies::CheckFlushed(const char* what) {
       absl::StrCat(what, ": deltas of the steps up to ", last_commit, " are not pushed; the last commit must flush"));
 }
 
-GeoClient::GeoClient(std::unique_ptr<Client> client, GeoClientOptions options)
-    : ForwardingClient(std::move(client)), options_(options), copies_(std::make_shared<Copies>()) {
+GeoClient::GeoClient(const Clients& inner, GeoClientOptions options)
+    : ForwardingAdmin(*inner.tables), inner_(inner), options_(options), copies_(std::make_shared<Copies>()) {
   TANDEM_CHECK_GE(options_.geo_steps, uint64_t{1});
   TANDEM_CHECK_GE(options_.num_trainers, 1u);
 }
@@ -102,14 +102,14 @@ absl::Status GeoClient::CreateTables(const std::vector<TableSpec>& tables, absl:
     RETURN_IF_ERROR(CheckTableSpec(spec));
     stored.push_back(StoredSpec(spec));
   }
-  RETURN_IF_ERROR(client().CreateTables(stored, timeout));
+  RETURN_IF_ERROR(this->tables().CreateTables(stored, timeout));
   absl::MutexLock lock(&copies_->mutex);
   for (const TableSpec& spec : tables) copies_->tables.try_emplace(spec.number(), spec);
   return absl::OkStatus();
 }
 
 Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
-  if (step == 0) return client().Pull(step, create, std::move(segments));
+  if (step == 0) return inner_.rows->Pull(step, create, std::move(segments));
   const auto missing = std::make_shared<std::vector<MissingRows>>();
   std::vector<PullSegment> fetches;
   uint64_t window = 0;
@@ -135,7 +135,7 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
   if (fetches.empty()) return Future<Done>::Ready(Done());
   const auto promise = std::make_shared<rpc::Promise<Done>>();
   const Future<Done> future = promise->future();
-  client().Pull(step, create, std::move(fetches))
+  inner_.rows->Pull(step, create, std::move(fetches))
       .OnReady([copies = copies_, step, segments = std::move(segments), window, missing, promise](const absl::StatusOr<Done>& done) {
         if (done.ok()) copies->Take(step, segments, window, *missing);
         promise->Set(done);
@@ -143,7 +143,7 @@ Future<Done> GeoClient::Pull(uint64_t step, bool create, std::vector<PullSegment
   return future;
 }
 
-Future<Done> GeoClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+Future<Done> GeoClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
   absl::MutexLock lock(&copies_->mutex);
   if (absl::Status refused = copies_->CheckPush(options_.trainer, step, segments); !refused.ok()) {
     refused = absl::Status(refused.code(), absl::StrCat("push for step ", step, ": ", refused.message()));
@@ -203,15 +203,15 @@ Future<Done> GeoClient::Commit(const CommitArgs& args) {
       copies_->has_updates = false;
     }
   }
-  if (segments.empty()) return client().Commit(servers);
-  const Future<Done> committed = client().AccumulateAndCommit(/*slice=*/0, std::move(segments), servers);
+  if (segments.empty()) return inner_.rows->Commit(servers);
+  const Future<Done> committed = inner_.rows->PushAndCommit(/*slice=*/0, std::move(segments), servers);
   committed.OnReady([deltas](const absl::StatusOr<Done>&) {});
   return committed;
 }
 
 Future<HashResult> GeoClient::Hash() {
   if (absl::Status refused = copies_->CheckFlushed("hash"); !refused.ok()) return Future<HashResult>::Ready(refused);
-  return client().Hash();
+  return tables().Hash();
 }
 
 StatisticsReply GeoClient::OwnStatistics() const {
@@ -225,11 +225,11 @@ Future<std::vector<SavedFile>> GeoClient::Save(uint64_t step, const std::string&
   if (absl::Status refused = copies_->CheckFlushed("save"); !refused.ok()) {
     return Future<std::vector<SavedFile>>::Ready(refused);
   }
-  return client().Save(step, folder, deadline);
+  return tables().Save(step, folder, deadline);
 }
 
 std::vector<std::string> GeoClient::Report() const {
-  std::vector<std::string> lines = client().Report();
+  std::vector<std::string> lines = tables().Report();
   absl::MutexLock lock(&copies_->mutex);
   if (copies_->rows_used == 0) return lines;
   size_t num_rows = 0, bytes = 0;

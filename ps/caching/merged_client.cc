@@ -83,8 +83,10 @@ struct MergedClient::Block {
   RowBlock rows;
 };
 
-MergedClient::MergedClient(std::unique_ptr<Client> client, std::unique_ptr<TrainerExchange> exchange, MergeOptions options)
-    : ForwardingClient(std::move(client)),
+MergedClient::MergedClient(const Clients& inner, MergedPushes& pushes, std::unique_ptr<TrainerExchange> exchange, MergeOptions options)
+    : ForwardingAdmin(*inner.tables),
+      inner_(inner),
+      merged_(pushes),
       exchange_(std::move(exchange)),
       options_(options),
       router_(MergersOf(exchange_->size())),
@@ -93,7 +95,7 @@ MergedClient::MergedClient(std::unique_ptr<Client> client, std::unique_ptr<Train
 }
 
 absl::Status MergedClient::CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) {
-  RETURN_IF_ERROR(client().CreateTables(tables, timeout));
+  RETURN_IF_ERROR(this->tables().CreateTables(tables, timeout));
   for (const TableSpec& spec : tables) specs_[spec.number()] = spec;
   return absl::OkStatus();
 }
@@ -161,7 +163,7 @@ void MergedClient::Pack(uint32_t slice, const PushSegment& segment, const Share&
   }
 }
 
-Future<Done> MergedClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+Future<Done> MergedClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
   struct Wrong {
     std::vector<Share> shares;
     std::vector<PushSegment> segments;
@@ -175,7 +177,7 @@ Future<Done> MergedClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     if (!refused.ok()) break;
     if (!share->wrong_ids.empty() && share->spec->non_finite() == TableSpec::REJECT) {
       rejected.Update(
-          ValueGuardStatistics().NoteRejected(share->spec->name(), {share->wrong_ids[0], client().NamePush().trainer, step}));
+          ValueGuardStatistics().NoteRejected(share->spec->name(), {share->wrong_ids[0], merged_.NamePush().trainer, step}));
     }
     wrong->shares.push_back(*std::move(share));
   }
@@ -185,7 +187,7 @@ Future<Done> MergedClient::Accumulate(uint64_t step, uint32_t slice, std::vector
   }
   if (!rejected.ok()) {
     refused_push_.Update(rejected);
-    return client().Accumulate(step, slice, std::move(segments));  // to be refused, and counted
+    return inner_.rows->Push(step, slice, std::move(segments));  // to be refused, and counted
   }
   held_step_ = step;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -194,13 +196,9 @@ Future<Done> MergedClient::Accumulate(uint64_t step, uint32_t slice, std::vector
     if (!share.wrong_ids.empty()) wrong->segments.push_back({segments[i].table, share.wrong_ids, share.wrong_gradients.data()});
   }
   if (wrong->segments.empty()) return Future<Done>::Ready(Done());
-  const Future<Done> counted = client().Accumulate(step, slice, wrong->segments);
+  const Future<Done> counted = inner_.rows->Push(step, slice, wrong->segments);
   counted.OnReady([wrong](const absl::StatusOr<Done>&) {});
   return counted;
-}
-
-Future<Done> MergedClient::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
-  return client().PullPooled(step, create, bags, dim, pooled);
 }
 
 absl::Status MergedClient::Flush(uint64_t step) {
@@ -235,8 +233,8 @@ absl::StatusOr<AllToAllBuffers> MergedClient::ExchangeBuffers(uint64_t step, con
 }
 
 absl::Status MergedClient::ExchangeAndPush(uint64_t step) {
-  const ConcurrentSpan span = TraceCall(static_cast<uint32_t>(exchange_->rank()), SpanKind::PUSH, "merge_pushes", step);
-  std::vector<PushName> names = {client().NamePush()};
+  const ConcurrentSpan span = tracer_.Begin(static_cast<uint32_t>(exchange_->rank()), SpanKind::PUSH, "merge_pushes", step);
+  std::vector<PushName> names = {merged_.NamePush()};
   absl::StatusOr<AllToAllBuffers> incoming = ExchangeBuffers(step, names[0]);
   RETURN_IF_ERROR(incoming.status());
   TANDEM_CHECK_EQ(incoming->bytes.size(), buffers_.size());
@@ -308,32 +306,32 @@ void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
     }
     if (segments.empty()) continue;
     // The client's commit waits for it, and fails with it.
-    client().AccumulateMerged(step, names, std::move(segments)).OnReady([merged](const absl::StatusOr<Done>&) {});
+    merged_.PushMerged(step, names, std::move(segments)).OnReady([merged](const absl::StatusOr<Done>&) {});
   }
 }
 
 Future<absl::uint128> MergedClient::GradientNorm(uint64_t step) {
   if (absl::Status flushed = Flush(step); !flushed.ok()) return Future<absl::uint128>::Ready(flushed);
-  return client().GradientNorm(step);
+  return inner_.rows->GradientNorm(step);
 }
 
 Future<Done> MergedClient::Commit(const CommitArgs& args) {
   if (absl::Status flushed = Flush(args.step); !flushed.ok()) return Future<Done>::Ready(flushed);
-  return client().Commit(args);
+  return inner_.rows->Commit(args);
 }
 
 void MergedClient::Abort(absl::Status reason) {
   exchange_->Abort(reason);
-  client().Abort(std::move(reason));
+  inner_.rows->Abort(std::move(reason));
 }
 
 void MergedClient::TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) {
-  Client::TraceSteps(tracer, first, last);
-  ForwardingClient::TraceSteps(std::move(tracer), first, last);
+  tracer_.TraceSteps(tracer, first, last);
+  ForwardingAdmin::TraceSteps(std::move(tracer), first, last);
 }
 
 std::vector<std::string> MergedClient::Report() const {
-  std::vector<std::string> lines = client().Report();
+  std::vector<std::string> lines = tables().Report();
   if (rows_received_ == 0) return lines;
   lines.push_back(absl::StrFormat("merged pushes: gradients of %d rows of %d trainers were added up here, and %d rows pushed",
                                   rows_received_, exchange_->size(), rows_pushed_));

@@ -40,8 +40,6 @@ using rpc::Payload;
 constexpr char kService[] = "/tandem.EmbeddingService/";
 // Sets the random bits of gradients apart from those of weights.
 constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
-// Rows that stay in a server's memory: below what one stream's receiver may hold of it (rpc/shared/link.h).
-constexpr size_t kMostInPlaceBytes = size_t{30} << 20;
 // A checksum is taken of so much at a time.
 constexpr size_t kChecksumBytes = size_t{12} << 10;
 
@@ -98,7 +96,7 @@ void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::
   }
 }
 
-// A call that is one segment list, cut up: what Pull and Accumulate have in common.
+// A call that is one segment list, cut up: what Pull and Push have in common.
 struct Plan {
   std::vector<std::vector<OwnedIds>> split;  // [segment][server]
   WireFormat wire = WIRE_F32;
@@ -337,19 +335,13 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
   return absl::OkStatus();
 }
 
-// The pieces of all the rows that the message asked for.
-absl::StatusOr<std::vector<std::string_view>> FindRows(const CutMessage& message, Payload& reply) {
+absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
+                         Payload reply) {
   std::vector<std::string_view> pieces;
   if (!rpc::FindBytesField(reply, 15, &pieces)) return absl::InternalError("malformed reply");
   if (const size_t answered = TotalBytes(pieces); answered != message.row_bytes) {
     return absl::InternalError(absl::StrCat("answered ", answered, " bytes of rows, expected ", message.row_bytes));
   }
-  return pieces;
-}
-
-absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
-                         Payload reply) {
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, FindRows(message, reply));
   PieceReader rows(pieces);
   std::vector<char> joined;
   for (const IdRange& range : message.ranges) {
@@ -363,18 +355,6 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
     }
   }
   return absl::OkStatus();
-}
-
-// All rows of the message: where they came, if that is one place, or put together.
-absl::StatusOr<ArrivedRows> RowsInPlace(const CutMessage& message, Payload reply) {
-  ASSIGN_OR_RETURN(const std::vector<std::string_view> pieces, FindRows(message, reply));
-  if (pieces.size() == 1 && reinterpret_cast<uintptr_t>(pieces[0].data()) % alignof(float) == 0) {
-    return ArrivedRows(std::make_shared<Payload>(std::move(reply)), reinterpret_cast<const float*>(pieces[0].data()));
-  }
-  const auto memory = Buffer::Allocate(message.row_bytes);
-  char* next = static_cast<char*>(memory->data());
-  for (const std::string_view piece : pieces) next = std::copy(piece.begin(), piece.end(), next);
-  return ArrivedRows(memory, static_cast<const float*>(memory->data()));
 }
 
 // The messages of a call with bags, and what a pull's brought back.
@@ -526,10 +506,6 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
     }
   }
 
-  // Looks at the answer to a message of a pull.
-  using TakeRows = std::function<absl::Status(const Plan&, const CutMessage&, const std::vector<PullSegment>&, Payload)>;
-  Future<Done> Pull(const ConcurrentSpan& span, uint64_t step, bool create, std::vector<PullSegment> segments, size_t message_bytes,
-                    const TakeRows& take);
   template <class SegmentType>
   absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments, size_t message_bytes);
   std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
@@ -768,21 +744,22 @@ absl::Status RemoteClient::Read(const RowsToRead& rows, absl::Time deadline) {
 }
 
 ConcurrentSpan RemoteClient::TraceCall(SpanKind kind, const char* name, uint64_t step) {
-  return Client::TraceCall(core_->header.sender().rank(), kind, name, step);
+  return tracer_.Begin(core_->header.sender().rank(), kind, name, step);
 }
 
-Future<Done> RemoteClient::Core::Pull(const ConcurrentSpan& span, uint64_t step, bool create, std::vector<PullSegment> segments,
-                                      size_t message_bytes, const TakeRows& take) {
-  const auto made = MakePlan(segments, message_bytes);
+Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
+  const ConcurrentSpan span = TraceCall(SpanKind::PULL, "pull", step);
+  const auto made = core_->MakePlan(segments, core_->options.message_bytes);
   if (!made.ok()) return Future<Done>::Ready(made.status());
   const std::shared_ptr<const Plan> plan = *made;
   if (plan->messages.empty()) return Future<Done>::Ready(Done());
-  const auto operation = Start(absl::StrCat("pull for step ", step), *plan, span);
+  const auto operation = core_->Start(absl::StrCat("pull for step ", step), *plan, span);
   const auto targets = std::make_shared<const std::vector<PullSegment>>(std::move(segments));
   const bool changed_only = HaveVersions(*targets);
+  const auto take = changed_only ? ScatterChanged : ScatterRows;
   for (const CutMessage& message : plan->messages) {
     PullRequest request;
-    *request.mutable_header() = HeaderOf(span);
+    *request.mutable_header() = core_->HeaderOf(span);
     request.set_step(step);
     request.set_create(create);
     request.set_rows_format(plan->wire);
@@ -791,55 +768,26 @@ Future<Done> RemoteClient::Core::Pull(const ConcurrentSpan& span, uint64_t step,
     Payload payload(request.SerializeAsString());
     rpc::AppendBytesField(payload, 15, ids.buffer->data(), ids.num_bytes, ids.buffer);
     if (changed_only) rpc::AppendBytesField(payload, 16, versions->data(), versions->num_bytes(), versions);
-    Send(*pulls[static_cast<size_t>(message.server)], std::move(payload), operation, message.server,
-         [plan, targets, take, &message](Payload answer) { return take(*plan, message, *targets, std::move(answer)); });
+    Core::Send(*core_->pulls[static_cast<size_t>(message.server)], std::move(payload), operation, message.server,
+               [plan, targets, take, &message](Payload answer) { return take(*plan, message, *targets, std::move(answer)); });
   }
   return operation->future();
-}
-
-Future<Done> RemoteClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
-  const auto take = HaveVersions(segments) ? ScatterChanged : ScatterRows;
-  return core_->Pull(TraceCall(SpanKind::PULL, "pull", step), step, create, std::move(segments), core_->options.message_bytes, take);
-}
-
-Future<ArrivedRows> RemoteClient::PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim) {
-  const bool stay = core_->pulls.size() == 1 && core_->options.wire == WIRE_F32 && core_->pulls[0]->shares_memory() && !ids.empty() &&
-                    CallBytes(ids.size(), dim) <= kMostInPlaceBytes;
-  if (!stay) return Client::PullRows(step, create, table, ids, dim);
-  const auto rows = std::make_shared<ArrivedRows>();
-  const auto take = [rows](const Plan&, const CutMessage& message, const std::vector<PullSegment>&, Payload answer) {
-    auto taken = RowsInPlace(message, std::move(answer));
-    if (taken.ok()) *rows = *std::move(taken);
-    return taken.status();
-  };
-  const SharedPromise<ArrivedRows> promise;
-  core_->Pull(TraceCall(SpanKind::PULL, "pull", step), step, create, {{table, ids}}, kMostInPlaceBytes, take)
-      .OnReady([rows, promise](const absl::StatusOr<Done>& done) {
-        if (done.ok()) promise.Set(std::move(*rows));
-        else promise.Set(done.status());
-      });
-  return promise.future();
 }
 
 PushName RemoteClient::NamePush() {
   return {core_->header.sender().rank(), core_->header.sender().incarnation(), next_sequence_++};
 }
 
-std::shared_ptr<Buffer> RemoteClient::AllocateGradients(size_t num_bytes) {
-  const bool travels_there = core_->pushes.size() == 1 && core_->options.wire == WIRE_F32;
-  return travels_there ? core_->pushes[0]->Allocate(num_bytes) : Buffer::Allocate(num_bytes);
+Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  return SendPush(step, slice, segments, {});
 }
 
-Future<Done> RemoteClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
-  return Push(step, slice, segments, {});
+Future<Done> RemoteClient::PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) {
+  return SendPush(step, /*slice=*/0, segments, names);
 }
 
-Future<Done> RemoteClient::AccumulateMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) {
-  return Push(step, /*slice=*/0, segments, names);
-}
-
-Future<Done> RemoteClient::Push(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
-                                const std::vector<PushName>& merged, const CommitArgs* commit) {
+Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
+                                    const std::vector<PushName>& merged, const CommitArgs* commit) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
   // A virtual shard's part of a merged push must not be cut.
   const size_t message_bytes = merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
@@ -1002,9 +950,9 @@ bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const
   return num_ids > 0 && num_bytes <= core_->options.message_bytes && segments.size() <= kMaxSegments;
 }
 
-Future<Done> RemoteClient::AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
-  if (!CanCommitWith(segments)) return Client::AccumulateAndCommit(slice, std::move(segments), args);
-  const Future<Done> done = Push(args.step, slice, segments, {}, &args);
+Future<Done> RemoteClient::PushAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
+  if (!CanCommitWith(segments)) return RowClient::PushAndCommit(slice, std::move(segments), args);
+  const Future<Done> done = SendPush(args.step, slice, segments, {}, &args);
   core_->residuals.EndStep(args.skip);
   pushes_.clear();
   SharedPromise<Done> sent;

@@ -64,7 +64,7 @@ absl::Status LocalClient::Read(const RowsToRead& rows, absl::Time) {
 rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector<PullSegment> segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  ConcurrentSpan span = TraceCall(trainer_, SpanKind::PULL, "pull", step);
+  ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::PULL, "pull", step);
   std::vector<PullPart> parts;
   for (const PullSegment& segment : segments) {
     parts.push_back({segment.table, segment.ids.size(), segment.ids.data(), segment.rows, segment.versions, segment.read_bound});
@@ -74,19 +74,19 @@ rpc::Future<rpc::Done> LocalClient::Pull(uint64_t step, bool create, std::vector
   return future;
 }
 
-rpc::Future<rpc::Done> LocalClient::Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
-  return Push({trainer_, step, slice, next_sequence_++}, segments);
+rpc::Future<rpc::Done> LocalClient::Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) {
+  return PushAt({trainer_, step, slice, next_sequence_++}, segments);
 }
 
-rpc::Future<rpc::Done> LocalClient::AccumulateMerged(uint64_t step, const std::vector<PushName>& names,
-                                                     std::vector<PushSegment> segments) {
-  return Push({trainer_, step, 0, names[0].sequence, names[0].incarnation, {names.begin() + 1, names.end()}}, segments);
+rpc::Future<rpc::Done> LocalClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
+                                               std::vector<PushSegment> segments) {
+  return PushAt({trainer_, step, 0, names[0].sequence, names[0].incarnation, {names.begin() + 1, names.end()}}, segments);
 }
 
-rpc::Future<rpc::Done> LocalClient::Push(const PushPlace& place, const std::vector<PushSegment>& segments) {
+rpc::Future<rpc::Done> LocalClient::PushAt(const PushPlace& place, const std::vector<PushSegment>& segments) {
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  ConcurrentSpan span = TraceCall(trainer_, SpanKind::PUSH, "push", place.step);
+  ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::PUSH, "push", place.step);
   struct Kept {
     std::shared_ptr<Buffer> copies;
     std::vector<std::shared_ptr<const void>> owners;
@@ -125,7 +125,7 @@ rpc::Future<rpc::Done> LocalClient::Push(const PushPlace& place, const std::vect
 rpc::Future<absl::uint128> LocalClient::GradientNorm(uint64_t step) {
   Pending<absl::uint128> pending;
   const auto future = pending.future();
-  const ConcurrentSpan span = TraceCall(trainer_, SpanKind::COMMIT, "gradient_norm", step);
+  const ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::COMMIT, "gradient_norm", step);
   host_.GradientNorm({trainer_}, step, pending.SetValue(span), span.trace_id());
   return future;
 }
@@ -138,7 +138,7 @@ rpc::Future<rpc::Done> LocalClient::Commit(const CommitArgs& args) {
   }
   Pending<rpc::Done> pending;
   const auto future = pending.future();
-  const ConcurrentSpan span = TraceCall(trainer_, SpanKind::COMMIT, "commit", args.step);
+  const ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::COMMIT, "commit", args.step);
   host_.Commit({trainer_}, args, SetDone(pending, span), span.trace_id());
   return future;
 }
@@ -160,7 +160,7 @@ rpc::Future<StatisticsReply> LocalClient::Statistics() {
 rpc::Future<std::vector<SavedFile>> LocalClient::Save(uint64_t step, const std::string& folder, absl::Time) {
   Pending<std::vector<SavedFile>> pending;
   const auto future = pending.future();
-  const ConcurrentSpan span = TraceCall(trainer_, SpanKind::CHECKPOINT, "save", step);
+  const ConcurrentSpan span = tracer_.Begin(trainer_, SpanKind::CHECKPOINT, "save", step);
   host_.Save(step, folder, kNoJob, pending.SetValue(span), span.trace_id());
   return future;
 }

@@ -34,7 +34,7 @@ namespace tandem::ps {
 
 // InvalidArgument, naming the field, if no table can be made of the spec.
 absl::Status CheckTableSpec(const TableSpec& spec);
-// InvalidArgument unless rows of `width` numbers can be assigned and read (ps/client/client.h).
+// InvalidArgument unless rows of `width` numbers can be assigned and read (ps/client/table_admin.h).
 absl::Status CheckRowWidth(const TableSpec& spec, size_t width);
 
 class Table {

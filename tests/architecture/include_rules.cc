@@ -62,7 +62,8 @@ constexpr Room kRooms[] = {
     {"trainer/comm/host", "trainer/comm rpc rpc/shared rpc/store kernels/memory kernels/base"},
     {"trainer/comm/device", "trainer/comm rpc rpc/store kernels/memory kernels/base"},
     {"trainer/sparse",
-     "trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor ps/client ps/caching ps/wire rpc proto kernels "
+     "trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor ps/client/row_client.h ps/client/pooled_client.h "
+     "ps/caching/trainer_exchange.h ps/wire rpc proto kernels "
      "kernels/cpu/vector kernels/memory kernels/trace kernels/base"},
     {"trainer/remote",
      "trainer/sparse trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor rpc proto kernels kernels/memory kernels/trace "
@@ -70,7 +71,8 @@ constexpr Room kRooms[] = {
     {"trainer/parallel", "trainer/comm trainer/optim trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/parallel/data_parallel", "trainer/parallel trainer/comm trainer/optim trainer/autograd trainer/tensor kernels kernels/memory kernels/base"},
     {"trainer/parallel/served",
-     "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor ps/client ps/wire rpc proto kernels kernels/memory kernels/base"},
+     "trainer/parallel trainer/sparse trainer/optim trainer/autograd trainer/tensor ps/client/row_client.h ps/client/table_admin.h "
+     "ps/wire rpc proto kernels kernels/memory kernels/base"},
     {"trainer/data", "kernels/base"},
     {"trainer/models",
      "trainer/parallel trainer/nn trainer/autograd trainer/autograd/ops trainer/tensor kernels kernels/memory kernels/base"},
@@ -78,21 +80,21 @@ constexpr Room kRooms[] = {
      "trainer/models trainer/data trainer/parallel trainer/parallel/served trainer/sparse trainer/comm trainer/comm/device trainer/nn trainer/optim "
      "trainer/autograd trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/checkpoint",
-     "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client rpc proto kernels kernels/memory kernels/base"},
+     "trainer/job trainer/optim trainer/autograd trainer/tensor ps/client/table_admin.h rpc proto kernels kernels/memory kernels/base"},
     {"trainer/tasks",
      "trainer/job trainer/models trainer/data trainer/parallel trainer/sparse trainer/comm trainer/nn trainer/autograd trainer/autograd/ops "
      "trainer/tensor proto kernels kernels/memory kernels/base"},
     {"trainer/report",
-     "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client rpc rpc/master proto kernels/memory kernels/trace kernels/base"},
+     "trainer/tasks trainer/checkpoint trainer/job trainer/comm ps/client/table_admin.h rpc rpc/master proto kernels/memory kernels/trace kernels/base"},
     {"trainer/loop",
      "trainer/report trainer/tasks trainer/checkpoint trainer/job trainer/models trainer/data trainer/parallel trainer/parallel/data_parallel "
-     "trainer/parallel/served trainer/sparse trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor ps/client "
-     "rpc rpc/master proto kernels kernels/memory kernels/trace kernels/base"},
+     "trainer/parallel/served trainer/sparse trainer/comm trainer/nn trainer/optim trainer/autograd trainer/autograd/ops trainer/tensor "
+     "ps/client/clients.h ps/client/row_client.h ps/client/table_admin.h rpc rpc/master proto kernels kernels/memory kernels/trace kernels/base"},
     {"trainer/cli", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/bench", "trainer/ ps/ rpc/ proto kernels/"},
     {"trainer/main.cc", "trainer/cli trainer/bench"},
 
-    {"examples/", "examples/ trainer/ ps/client/client.h rpc rpc/master kernels/base/status_macros.h"},
+    {"examples/", "examples/ trainer/ ps/client/clients.h ps/client/pooled_client.h ps/client/row_client.h ps/client/table_admin.h rpc rpc/master kernels/base/status_macros.h"},
     {"tests/", "tests/ trainer/ ps/ rpc/ proto kernels/"},
 };
 

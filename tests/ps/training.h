@@ -10,7 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "ps/client/client.h"
+#include "ps/client/clients.h"
 #include "tests/ps/spec.h"
 
 namespace tandem::ps {
@@ -38,7 +38,7 @@ inline std::vector<TableSpec> TrainedSpecs() {
 inline absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 
 // Steps of one trainer: pull, make gradients of the rows, push them in two slices, ask for the norm, commit.
-inline void Train(Client& client, uint32_t trainer, const Steps& steps, Trace* trace) {
+inline void Train(const Clients& client, uint32_t trainer, const Steps& steps, Trace* trace) {
   const std::vector<TableSpec> specs = TrainedSpecs();
   for (uint64_t step = steps.first; step <= steps.last; ++step) {
     std::vector<std::vector<uint64_t>> ids;
@@ -49,7 +49,7 @@ inline void Train(Client& client, uint32_t trainer, const Steps& steps, Trace* t
       rows.emplace_back(ids.back().size() * spec.dim());
     }
     for (size_t t = 0; t < 3; ++t) pulls.push_back({specs[t].number(), ids[t], rows[t].data()});
-    ASSERT_TRUE(client.Pull(step, true, pulls).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.rows->Pull(step, true, pulls).Wait(Deadline()).ok());
     for (const auto& values : rows) trace->rows.insert(trace->rows.end(), values.begin(), values.end());
     std::vector<rpc::Future<rpc::Done>> pushed;
     for (uint32_t part = 0; part < 2; ++part) {
@@ -63,40 +63,40 @@ inline void Train(Client& client, uint32_t trainer, const Steps& steps, Trace* t
         gradients.push_back(std::move(gradient));
         pushes.push_back({specs[t].number(), ids[t], gradients.back().data()});
       }
-      pushed.push_back(client.Accumulate(step, trainer * 2 + part, pushes));
+      pushed.push_back(client.rows->Push(step, trainer * 2 + part, pushes));
     }
     for (const auto& push : pushed) ASSERT_TRUE(push.Wait(Deadline()).ok());
-    const auto norm = client.GradientNorm(step).Wait(Deadline());
+    const auto norm = client.rows->GradientNorm(step).Wait(Deadline());
     ASSERT_TRUE(norm.ok()) << norm.status();
     trace->norms.push_back(*norm);
     const CommitArgs commit{step, {{1, 0.1f}, {2, 0.05f}, {3, 0.01f}}, 0.25f, step == 4};
-    const auto committed = client.Commit(commit).Wait(Deadline());
+    const auto committed = client.rows->Commit(commit).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
-  const auto hash = client.Hash().Wait(Deadline());
+  const auto hash = client.tables->Hash().Wait(Deadline());
   ASSERT_TRUE(hash.ok()) << hash.status();
   trace->hash = *hash;
 }
 
-using MakeClient = std::function<std::unique_ptr<Client>(uint32_t trainer)>;
-using Clients = std::vector<std::unique_ptr<Client>>;
+using MakeClient = std::function<ClientStack(uint32_t trainer)>;
+using TrainerClients = std::vector<ClientStack>;
 
-inline Clients MakeClients(const MakeClient& make) {
-  Clients clients;
+inline TrainerClients MakeClients(const MakeClient& make) {
+  TrainerClients clients;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
     clients.push_back(make(trainer));
-    const absl::Status created = clients.back()->CreateTables(TrainedSpecs(), absl::Seconds(30));
+    const absl::Status created = clients.back().tables->CreateTables(TrainedSpecs(), absl::Seconds(30));
     EXPECT_TRUE(created.ok()) << created;
   }
   return clients;
 }
 
 // Both trainers, each on a thread.
-inline std::vector<Trace> TrainAll(const Clients& clients, const Steps& steps) {
+inline std::vector<Trace> TrainAll(const TrainerClients& clients, const Steps& steps) {
   std::vector<Trace> traces(kTrainers);
   std::vector<std::thread> threads;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
-    threads.emplace_back([&, trainer] { Train(*clients[trainer], trainer, steps, &traces[trainer]); });
+    threads.emplace_back([&, trainer] { Train(clients[trainer], trainer, steps, &traces[trainer]); });
   }
   for (auto& thread : threads) thread.join();
   return traces;

@@ -65,11 +65,7 @@ std::unique_ptr<ps::RemoteClient> MakeClient(const PullPushCase& bench, const rp
                                                                     .credentials = master.credentials()});
 }
 
-template <class T>
-absl::StatusOr<T> Await(const rpc::Future<T>& future) {
-  return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1));
-}
-absl::Status Wait(const rpc::Future<rpc::Done>& future) { return Await(future).status(); }
+absl::Status Wait(const rpc::Future<rpc::Done>& future) { return future.Wait(absl::Now() + kBenchTimeout + absl::Seconds(1)).status(); }
 absl::Status Wait(const std::vector<rpc::Future<rpc::Done>>& calls) {
   for (const auto& call : calls) RETURN_IF_ERROR(Wait(call));
   return absl::OkStatus();
@@ -112,9 +108,9 @@ absl::Status PullPushClient::MakeRows() {
       for (uint32_t column = 0; column < bench_.dim(); ++column) gradients.push_back(-FirstWeight(row + 1, column));
     }
     if (IsHybrid(bench_)) {
-      RETURN_IF_ERROR(Await(Pull(0, lookup_.ids)).status());
+      RETURN_IF_ERROR(Wait(Pull(0, lookup_.ids).done));
     } else {
-      RETURN_IF_ERROR(Wait(AccumulateAndCommit(lookup_.ids, Share(std::move(gradients)))));
+      RETURN_IF_ERROR(Wait(PushAndCommit(lookup_.ids, Share(std::move(gradients)))));
     }
   }
   return absl::OkStatus();
@@ -150,7 +146,7 @@ absl::Status PullPushClient::MakeReplica() {
                                       .size = static_cast<int>(bench_.clients()),
                                       .timeout = kBenchTimeout};
   ASSIGN_OR_RETURN(group_, comm::CpuGroup::Create(options, absl::Now() + kBenchTimeout));
-  ASSIGN_OR_RETURN(replica_, HybridReplica::Create(bench_, kTable, client_.get(), group_.get()));
+  ASSIGN_OR_RETURN(replica_, HybridReplica::Create(bench_, kTable, ps::ClientsOf(*client_), group_.get()));
   return absl::OkStatus();
 }
 
@@ -170,7 +166,7 @@ void PullPushClient::Merge(const std::vector<uint64_t>& batch, Lookup* lookup) {
 
 PullPushClient::Gradients PullPushClient::MakeGradients(size_t begin, size_t end, const float* row) {
   const size_t dim = bench_.dim();
-  const auto memory = client_->AllocateGradients((end - begin) * dim * sizeof(float));
+  const auto memory = Buffer::Allocate((end - begin) * dim * sizeof(float));
   auto* gradient = static_cast<float*>(memory->data());
   const Gradients gradients(memory, gradient);
   for (size_t i = begin; i < end; ++i) {
@@ -183,8 +179,12 @@ PullPushClient::Gradients PullPushClient::MakeGradients(size_t begin, size_t end
   return gradients;
 }
 
-rpc::Future<ps::ArrivedRows> PullPushClient::Pull(uint64_t step, absl::Span<const uint64_t> ids) {
-  return client_->PullRows(step, /*create=*/true, kTable, ids, bench_.dim());
+PullPushClient::PulledRows PullPushClient::Pull(uint64_t step, absl::Span<const uint64_t> ids) {
+  const auto memory = Buffer::Allocate(ids.size() * bench_.dim() * sizeof(float));
+  auto* const rows = static_cast<float*>(memory->data());
+  const auto done = client_->Pull(step, /*create=*/true, {{.table = kTable, .ids = ids, .rows = rows}});
+  done.OnReady([memory](const absl::StatusOr<rpc::Done>&) {});
+  return {memory, done};
 }
 
 void PullPushClient::PullParts(uint64_t step, Lookup* lookup) {
@@ -193,12 +193,12 @@ void PullPushClient::PullParts(uint64_t step, Lookup* lookup) {
   for (size_t begin = 0; begin < ids.size(); begin += kPartIds) lookup->rows.push_back(Pull(step, ids.subspan(begin, kPartIds)));
 }
 
-rpc::Future<rpc::Done> PullPushClient::Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients) {
-  return client_->Accumulate(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
+rpc::Future<rpc::Done> PullPushClient::Push(absl::Span<const uint64_t> ids, const Gradients& gradients) {
+  return client_->Push(next_step_, /*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}});
 }
 
-rpc::Future<rpc::Done> PullPushClient::AccumulateAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients) {
-  return client_->AccumulateAndCommit(/*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
+rpc::Future<rpc::Done> PullPushClient::PushAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients) {
+  return client_->PushAndCommit(/*slice=*/0, {{.table = kTable, .ids = ids, .gradients = gradients.get(), .owner = gradients}},
                                       NextCommit());
 }
 
@@ -217,10 +217,11 @@ absl::Status PullPushClient::StepUnderWay(bool another_follows, PullPushRepetiti
   if (pull) {
     pulls_under_way_.push_back(Pull(next_step_, batch));
   } else {
-    pushes_under_way_.push_back(AccumulateAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
+    pushes_under_way_.push_back(PushAndCommit(batch, ready_gradients_[2 * number + (PushSign(num_steps_) < 0 ? 1 : 0)]));
   }
   for (; pulls_under_way_.size() > most_under_way; pulls_under_way_.pop_front()) {
-    ASSIGN_OR_RETURN(last_pulled_, Await(pulls_under_way_.front()));
+    last_pulled_ = pulls_under_way_.front();
+    RETURN_IF_ERROR(Wait(last_pulled_.done));
   }
   for (; pushes_under_way_.size() > most_under_way; pushes_under_way_.pop_front()) {
     RETURN_IF_ERROR(Wait(pushes_under_way_.front()));
@@ -262,13 +263,13 @@ absl::Status PullPushClient::StepInParts(bool another_follows, PullPushRepetitio
   double pulling = 0, pushing = 0;
   Calls pushes;
   for (size_t begin = 0; begin < lookup_.ids.size(); begin += kPartIds) {
-    ASSIGN_OR_RETURN(ps::ArrivedRows rows, Await(std::exchange(lookup_.rows[begin / kPartIds], {})));
+    const PulledRows pulled = std::exchange(lookup_.rows[begin / kPartIds], {});
+    RETURN_IF_ERROR(Wait(pulled.done));
     pulling += watch.Lap();
     const auto ids = absl::MakeConstSpan(lookup_.ids).subspan(begin, kPartIds);
-    const Gradients gradients = MakeGradients(begin, begin + ids.size(), rows.get());
-    rows = nullptr;  // frees the rows, because the client that keeps them may need the room
+    const Gradients gradients = MakeGradients(begin, begin + ids.size(), pulled.rows());
     watch.Lap();
-    pushes.push_back(Accumulate(ids, gradients));
+    pushes.push_back(Push(ids, gradients));
     pushing += watch.Lap();
   }
   const Calls pushed = CommitBehind(std::move(pushes));
@@ -376,7 +377,7 @@ absl::StatusOr<std::string> PullPushClient::FindWrongRow() {
   };
   if (bench_.mode() == PullPushCase::PULL) {
     const auto& last_batch = batches_[(num_steps_ - 1) % kNumBatches];
-    if (std::string wrong = compare(last_batch, last_pulled_.get()); !wrong.empty()) return wrong;
+    if (std::string wrong = compare(last_batch, last_pulled_.rows()); !wrong.empty()) return wrong;
   }
   const std::vector<uint64_t> sampled = SampleIds();
   std::vector<float> rows(sampled.size() * bench_.dim());
@@ -392,7 +393,7 @@ absl::StatusOr<std::string> PullPushClient::FindDifference() {
   if (rank_ != 0) return std::string();
   const auto rows = MakeClient(bench_, master_, WIRE_F32);
   RETURN_IF_ERROR(rows->CreateTables({table_}, kBenchTimeout));
-  return CompareWithReplay(bench_, table_, *replica_, *rows, SampleIds());
+  return CompareWithReplay(bench_, table_, *replica_, ps::ClientsOf(*rows), SampleIds());
 }
 
 absl::StatusOr<PullPushFigures> PullPushClient::Run() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/memory/buffer.h"
 #include "proto/bench.pb.h"
 #include "ps/client/remote_client.h"
 #include "rpc/future.h"
@@ -36,11 +37,18 @@ class PullPushClient {
   absl::Status MakeRows();
   void MakeReadyGradients();
   absl::Status MakeReplica();
+  // Rows in flight, f32 [ids, dim]. The pull keeps its memory until it completes.
+  struct PulledRows {
+    std::shared_ptr<Buffer> memory;
+    rpc::Future<rpc::Done> done;
+
+    const float* rows() const { return static_cast<const float*>(memory->data()); }
+  };
   // The ids and rows that one step looks up, pulls and pushes.
   struct Lookup {
     std::vector<uint64_t> ids;  // distinct
     std::vector<uint32_t> counts;
-    std::vector<rpc::Future<ps::ArrivedRows>> rows;  // for each part of the ids
+    std::vector<PulledRows> rows;  // for each part of the ids
   };
 
   // Finds the distinct ids of a batch, ascending, and the number of occurrences of each.
@@ -49,12 +57,12 @@ class PullPushClient {
   // Makes the gradients of lookup_.ids from `begin` to `end`. `row` points at their rows.
   Gradients MakeGradients(size_t begin, size_t end, const float* row);
   // Pulls rows for step `step` of the tables.
-  rpc::Future<ps::ArrivedRows> Pull(uint64_t step, absl::Span<const uint64_t> ids);
+  PulledRows Pull(uint64_t step, absl::Span<const uint64_t> ids);
   void PullParts(uint64_t step, Lookup* lookup);
   using Calls = std::vector<rpc::Future<rpc::Done>>;
-  rpc::Future<rpc::Done> Accumulate(absl::Span<const uint64_t> ids, const Gradients& gradients);
+  rpc::Future<rpc::Done> Push(absl::Span<const uint64_t> ids, const Gradients& gradients);
   // Pushes all gradients of a step and commits.
-  rpc::Future<rpc::Done> AccumulateAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients);
+  rpc::Future<rpc::Done> PushAndCommit(absl::Span<const uint64_t> ids, const Gradients& gradients);
   // Begins the next step and returns its commit arguments.
   ps::CommitArgs NextCommit();
   // Commits the step of these pushes.
@@ -97,11 +105,11 @@ class PullPushClient {
   std::vector<uint64_t> offsets_;           // POOLED
   std::vector<uint64_t> sorted_, scratch_;
   Lookup lookup_, next_;
-  bool pulled_ahead_ = false;                                 // lookup_ is in flight
-  std::deque<rpc::Future<ps::ArrivedRows>> pulls_under_way_;  // PULL: of each step
-  ps::ArrivedRows last_pulled_;                               // PULL
-  std::deque<rpc::Future<rpc::Done>> pushes_under_way_;       // PUSH: of each step
-  std::vector<float> pooled_;                                 // POOLED: [bags, dim]
+  bool pulled_ahead_ = false;                            // lookup_ is in flight
+  std::deque<PulledRows> pulls_under_way_;               // PULL: of each step
+  PulledRows last_pulled_;                               // PULL
+  std::deque<rpc::Future<rpc::Done>> pushes_under_way_;  // PUSH: of each step
+  std::vector<float> pooled_;                            // POOLED: [bags, dim]
 };
 
 }  // namespace tandem::bench

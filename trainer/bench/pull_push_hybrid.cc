@@ -30,18 +30,18 @@ sparse::StepOptimizer::Options Rates(uint32_t table) {
 
 }  // namespace
 
-HybridReplica::HybridReplica(const PullPushCase& bench, uint32_t table, ps::Client* client, comm::ProcessGroup* group)
+HybridReplica::HybridReplica(const PullPushCase& bench, uint32_t table, const ps::Clients& clients, comm::ProcessGroup* group)
     : bench_(bench),
-      client_(client),
+      clients_(clients),
       group_(group),
       batches_(MakeBatches(bench, static_cast<uint32_t>(group->rank()))),
       parameters_(/*seed=*/1, DType::F32),
       hidden_(parameters_, "hidden", bench.dim(), kHidden, {.init = nn::Init::UNIFORM_FAN_IN}),
       output_(parameters_, "output", kHidden, 1, {.init = nn::Init::UNIFORM_FAN_IN}),
       dense_({.kind = optim::Kind::SGD}, &parameters_),
-      rows_(client, table, bench.dim(), &stream_),
-      bags_(client, table, bench.dim(), ps::Pooling::SUM),
-      optimizer_(Rates(table), &dense_, client) {
+      rows_(clients.rows, table, bench.dim(), &stream_),
+      bags_(clients.pooled, table, bench.dim(), ps::Pooling::SUM),
+      optimizer_(Rates(table), &dense_, clients.rows) {
   for (size_t offset = 0; offset <= IdsPerStep(bench); offset += kSampleIds) offsets_.push_back(offset);
   offsets_tensor_ = Tensor::FromVector(std::vector<int64_t>(offsets_.begin(), offsets_.end()));
   for (uint64_t batch = 0; batch < kNumBatches; ++batch) {
@@ -53,9 +53,9 @@ HybridReplica::HybridReplica(const PullPushCase& bench, uint32_t table, ps::Clie
   }
 }
 
-absl::StatusOr<std::unique_ptr<HybridReplica>> HybridReplica::Create(const PullPushCase& bench, uint32_t table, ps::Client* client,
+absl::StatusOr<std::unique_ptr<HybridReplica>> HybridReplica::Create(const PullPushCase& bench, uint32_t table, const ps::Clients& clients,
                                                                      comm::ProcessGroup* group) {
-  std::unique_ptr<HybridReplica> replica(new HybridReplica(bench, table, client, group));
+  std::unique_ptr<HybridReplica> replica(new HybridReplica(bench, table, clients, group));
   ASSIGN_OR_RETURN(replica->ddp_, parallel::Ddp::Create(&replica->parameters_, group, &replica->stream_, {}));
   return replica;
 }
@@ -117,7 +117,7 @@ absl::Status HybridReplica::Commit(Context& context, sparse::StepPushes& autogra
 absl::Status HybridReplica::Step(bool another_follows, PullPushRepetition* times) {
   const uint64_t step = num_steps_ + 1;
   Context context({.stream = &stream_, .step = step, .deadline = absl::Now() + kBenchTimeout});
-  sparse::StepPushes autograd(client_, static_cast<uint32_t>(group_->rank()));
+  sparse::StepPushes autograd(clients_.rows, clients_.pooled, static_cast<uint32_t>(group_->rank()));
   autograd.Begin(step);
   ddp_->BeginStep(1);
   ddp_->BeginPass(0);
@@ -135,7 +135,7 @@ absl::Status HybridReplica::Step(bool another_follows, PullPushRepetition* times
   watch.Lap();
   absl::Status status = context.failed() ? context.status() : Commit(context, autograd, another_follows);
   if (!status.ok()) {  // wakes peers, and completes the pushes that `autograd` waits for
-    client_->Abort(status);
+    clients_.rows->Abort(status);
     group_->Abort(status);
     return status;
   }

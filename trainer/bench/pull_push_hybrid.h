@@ -13,6 +13,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/status/statusor.h"
 #include "proto/bench.pb.h"
+#include "ps/client/clients.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/nn/layers.h"
 #include "trainer/parallel/data_parallel/ddp.h"
@@ -25,8 +26,8 @@ namespace tandem::bench {
 class HybridReplica {
  public:
   // Collective over `group`, the group of the case's clients.
-  // REQUIRES: client and group outlive the replica; the table exists when a step is made.
-  static absl::StatusOr<std::unique_ptr<HybridReplica>> Create(const PullPushCase& bench, uint32_t table, ps::Client* client,
+  // REQUIRES: clients and group outlive the replica; the table exists when a step is made.
+  static absl::StatusOr<std::unique_ptr<HybridReplica>> Create(const PullPushCase& bench, uint32_t table, const ps::Clients& clients,
                                                                comm::ProcessGroup* group);
 
   // Trains on the next batch and adds to `times`. If another step follows, its rows are pulled
@@ -37,7 +38,7 @@ class HybridReplica {
   absl::uint128 DenseHash() const { return dense_.State().Hash(); }
 
  private:
-  HybridReplica(const PullPushCase& bench, uint32_t table, ps::Client* client, comm::ProcessGroup* group);
+  HybridReplica(const PullPushCase& bench, uint32_t table, const ps::Clients& clients, comm::ProcessGroup* group);
 
   // The lookup of a step: `rows` in HYBRID, `bags` in HYBRID_POOLED.
   struct Lookup {
@@ -55,7 +56,7 @@ class HybridReplica {
   absl::Status Commit(Context& context, sparse::StepPushes& autograd, bool another_follows);
 
   const PullPushCase& bench_;
-  ps::Client* const client_;
+  const ps::Clients clients_;
   comm::ProcessGroup* const group_;
   const std::vector<std::vector<uint64_t>> batches_;
   std::vector<uint64_t> offsets_;  // offsets of the samples in a batch

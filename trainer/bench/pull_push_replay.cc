@@ -19,7 +19,7 @@ namespace tandem::bench {
 
 namespace {
 
-absl::StatusOr<std::vector<float>> RowsNow(ps::Client& client, const TableSpec& table, absl::Span<const uint64_t> ids) {
+absl::StatusOr<std::vector<float>> RowsNow(ps::RowClient& client, const TableSpec& table, absl::Span<const uint64_t> ids) {
   std::vector<float> rows(ids.size() * table.dim());
   const auto pulled = client.Pull(0, /*create=*/false, {{.table = table.number(), .ids = ids, .rows = rows.data()}});
   RETURN_IF_ERROR(pulled.Wait(absl::Now() + kBenchTimeout).status());
@@ -27,9 +27,9 @@ absl::StatusOr<std::vector<float>> RowsNow(ps::Client& client, const TableSpec& 
 }
 
 // Returns the hash of the dense parameters after the steps of one replica.
-absl::StatusOr<absl::uint128> RunReplica(const PullPushCase& bench, uint32_t table, uint64_t num_steps, ps::Client& client,
+absl::StatusOr<absl::uint128> RunReplica(const PullPushCase& bench, uint32_t table, uint64_t num_steps, ps::LocalClient& client,
                                          comm::ProcessGroup& group) {
-  ASSIGN_OR_RETURN(const auto replica, HybridReplica::Create(bench, table, &client, &group));
+  ASSIGN_OR_RETURN(const auto replica, HybridReplica::Create(bench, table, ps::ClientsOf(client), &group));
   PullPushRepetition ignored;
   for (uint64_t step = 1; step <= num_steps; ++step) RETURN_IF_ERROR(replica->Step(step < num_steps, &ignored));
   return replica->DenseHash();
@@ -87,15 +87,15 @@ double ShareMissed(const Replayed& replayed, const std::vector<float>& last) {
 }  // namespace
 
 absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table, const HybridReplica& replica,
-                                              ps::Client& rows, absl::Span<const uint64_t> sampled) {
+                                              const ps::Clients& clients, absl::Span<const uint64_t> sampled) {
   ASSIGN_OR_RETURN(const Replayed replayed, Replay(bench, table, replica.num_steps(), sampled));
-  ASSIGN_OR_RETURN(const std::vector<float> last, RowsNow(rows, table, sampled));
+  ASSIGN_OR_RETURN(const std::vector<float> last, RowsNow(*clients.rows, table, sampled));
   const double most = MostMissed(bench), missed = ShareMissed(replayed, last);
   if (!(missed <= most)) {
     return absl::StrCat("rows miss those of the same steps in one process by ", missed, " of their way, at most ", most);
   }
   if (most > 0) return std::string();
-  ASSIGN_OR_RETURN(const ps::HashResult hash, rows.Hash().Wait(absl::Now() + kBenchTimeout));
+  ASSIGN_OR_RETURN(const ps::HashResult hash, clients.tables->Hash().Wait(absl::Now() + kBenchTimeout));
   if (hash.hash != replayed.row_hash) return std::string("the rows' hash is not that of the same steps in one process");
   if (replica.DenseHash() != replayed.dense_hash) {
     return std::string("the dense weights' hash is not that of the same steps in one process");

@@ -20,6 +20,6 @@ namespace tandem::bench {
 // as in the replay. Only the error that rounding explains is allowed.
 // REQUIRES: all commits are applied.
 absl::StatusOr<std::string> CompareWithReplay(const PullPushCase& bench, const TableSpec& table, const HybridReplica& replica,
-                                              ps::Client& rows, absl::Span<const uint64_t> sampled);
+                                              const ps::Clients& clients, absl::Span<const uint64_t> sampled);
 
 }  // namespace tandem::bench

@@ -129,7 +129,7 @@ absl::StatusOr<Measured> Measure(const BenchJob& bench, int threads, bool bf16, 
   const auto summary = loop::RunReplica(
       job, *bench.data,
       {.group = groups[0].get(),
-       .client = &client,
+       .clients = ps::ClientsOf(client),
        .device = device,
        .compute = bf16 ? DType::BF16 : DType::F32,
        .on_step =

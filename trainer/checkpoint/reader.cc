@@ -151,14 +151,14 @@ absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& st
   return parameters.status();
 }
 
-absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Time deadline) {
+absl::Status LoadRows(const Checkpoint& checkpoint, ps::TableAdmin& tables, absl::Time deadline) {
   std::error_code error;
   const fs::path folder = fs::absolute(checkpoint.folder, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("checkpoint ", checkpoint.folder, ": ", error.message()));
   std::vector<std::string> files;
   for (const SavedFile& file : checkpoint.manifest.rows()) files.push_back(file.name());
   // The calls have the deadline. The extra second lets their answer arrive.
-  const auto loaded = client.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files, deadline)
+  const auto loaded = tables.Load(checkpoint.manifest.step(), folder.lexically_normal().string(), files, deadline)
                           .Wait(deadline + absl::Seconds(1));
   if (loaded.ok()) return absl::OkStatus();
   return absl::Status(loaded.status().code(), absl::StrCat("checkpoint ", checkpoint.folder, ": ", loaded.status().message()));

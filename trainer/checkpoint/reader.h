@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
-#include "ps/client/client.h"
+#include "ps/client/table_admin.h"
 #include "trainer/autograd/parameter.h"
 #include "trainer/optim/dense_state.h"
 
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> ReadItemIds(const Checkpoint& checkpoint);
 absl::Status LoadParameters(const Checkpoint& checkpoint, ParameterSet& parameters);
 // The same with the optimizer's slots, which must be those of its kind, into the entries of `state`, which has those of all parameters.
 absl::Status LoadState(const Checkpoint& checkpoint, const optim::DenseState& state);
-// Puts the rows back into tables that `client` has created (ps::Client::Load) and makes the checkpoint's step the last one applied.
-absl::Status LoadRows(const Checkpoint& checkpoint, ps::Client& client, absl::Time deadline);
+// Puts the rows back into tables that `tables` has created (ps::TableAdmin::Load) and makes the checkpoint's step the last one applied.
+absl::Status LoadRows(const Checkpoint& checkpoint, ps::TableAdmin& tables, absl::Time deadline);
 
 }  // namespace tandem::checkpoint

@@ -59,7 +59,7 @@ absl::StatusOr<SavedFile> WriteItems(const std::string& folder, const std::strin
 
 absl::Status WriteFiles(const std::string& draft, const WriteArgs& args) {
   // Servers write at the same time.
-  const auto saved = args.client->Save(args.manifest.step(), draft, args.deadline);
+  const auto saved = args.tables->Save(args.manifest.step(), draft, args.deadline);
   CheckpointManifest manifest = args.manifest;
   const absl::StatusOr<SavedFile> dense = WriteDense(draft, args);
   // Waits even after an error: servers must not write into a removed draft.

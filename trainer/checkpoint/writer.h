@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
-#include "ps/client/client.h"
+#include "ps/client/table_admin.h"
 #include "trainer/optim/dense_state.h"
 
 namespace tandem::checkpoint {
@@ -19,7 +19,7 @@ struct WriteArgs {
   std::string folder;           // holds the checkpoints; made if missing
   CheckpointManifest manifest;  // without files
   const optim::DenseState* state = nullptr;  // with the entries of all parameters
-  ps::Client* client = nullptr;
+  ps::TableAdmin* tables = nullptr;
   std::string item_ids = {};  // ids of mapped items, one per line; empty: none
   int keep = 1;  // how many checkpoints stay, newest first; the best one also stays
   absl::Time deadline;

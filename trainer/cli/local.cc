@@ -56,18 +56,18 @@ absl::StatusOr<report::RunSummary> RunReplicas(const Job& job, const tasks::JobD
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_trainers; ++rank) {
     threads.emplace_back([&, rank] {
-      auto local = MergePushes(job,
-                               std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank),
-                                                                 static_cast<uint32_t>(num_trainers), job::ConsistencyOf(job)),
-                               *groups[rank], /*num_servers=*/0);
-      if (!local.ok()) {
-        results[rank] = local.status();
+      auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), static_cast<uint32_t>(num_trainers),
+                                                     job::ConsistencyOf(job));
+      ps::MergedPushes& pushes = *local;
+      auto merged = MergePushes(job, std::move(local), pushes, *groups[rank], /*num_servers=*/0);
+      if (!merged.ok()) {
+        results[rank] = merged.status();
         return;
       }
-      const std::unique_ptr<ps::Client> client = ClientOfJob(job, *std::move(local), rank, num_trainers);
+      const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank, num_trainers);
       results[rank] = RunOne(job, data, &store, {.resume = resumed,
                                                  .group = groups[rank].get(),
-                                                 .client = client.get(),
+                                                 .clients = clients,
                                                  .output = rank == 0 ? output : nullptr,
                                                  .num_servers = 0,
                                                  .stop_requested = SignalReceived});

@@ -28,7 +28,7 @@ namespace {
 struct Abortable {
   absl::Mutex mutex;
   absl::Status reason ABSL_GUARDED_BY(mutex);
-  ps::Client* client ABSL_GUARDED_BY(mutex) = nullptr;
+  ps::RowClient* client ABSL_GUARDED_BY(mutex) = nullptr;
   std::vector<comm::ProcessGroup*> groups ABSL_GUARDED_BY(mutex);
 
   void Abort(absl::Status status) {
@@ -38,7 +38,7 @@ struct Abortable {
     for (comm::ProcessGroup* group : groups) group->Abort(status);
   }
   // Returns the reason if the job has failed already.
-  absl::Status Set(ps::Client* new_client) {
+  absl::Status Set(ps::RowClient* new_client) {
     absl::MutexLock lock(&mutex);
     client = new_client;
     return reason;
@@ -135,12 +135,12 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
                                       .timeout = timeout};
   ASSIGN_OR_RETURN(auto group, comm::CpuGroup::Create(group_options, absl::Now() + timeout));
   auto remote = MakeClient(master, job);
-  const ps::RemoteClient& reached = *remote;  // `client` owns it
-  ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), *group, num_ps));
-  const std::unique_ptr<ps::Client> client = ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
+  ps::RemoteClient& reached = *remote;  // `clients` owns it
+  ASSIGN_OR_RETURN(auto merged, MergePushes(job, std::move(remote), reached, *group, num_ps));
+  const ps::ClientStack clients = ClientOfJob(job, std::move(merged), static_cast<int>(assignment.rank), num_trainers);
   comm::DeviceGroup device_group;
   const absl::Cleanup clear = [&abortable] { abortable.Clear(); };
-  RETURN_IF_ERROR(abortable.Set(client.get()));
+  RETURN_IF_ERROR(abortable.Set(clients.rows));
   RETURN_IF_ERROR(abortable.Add(group.get()));
   if (place.device.is_cuda() && num_trainers > 1) {
     ASSIGN_OR_RETURN(device_group, job::MakeDeviceGroup(job, place, group.get(), &master.store()));
@@ -149,7 +149,7 @@ absl::Status Train(const RoleOptions& options, const Job& job, rpc::MasterClient
   }
   const auto summary = loop::RunReplica(job, *data, {.resume = resumed,
                                                     .group = group.get(),
-                                                    .client = client.get(),
+                                                    .clients = clients,
                                                     .output = output.get(),
                                                     .device = place.device,
                                                     .device_group = device_group.group.get(),

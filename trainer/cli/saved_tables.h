@@ -21,7 +21,7 @@ class SavedTables {
  public:
   static absl::StatusOr<std::unique_ptr<SavedTables>> Load(const checkpoint::Checkpoint& saved, int num_workers,
                                                            absl::Duration timeout);
-  ps::Client* client() { return &client_; }
+  ps::RowClient* rows() { return &client_; }
 
  private:
   explicit SavedTables(int num_workers) : host_(num_workers), client_(host_, /*trainer=*/0, /*num_trainers=*/1) {}

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(const J
   const std::vector<Parameter*> replicated = PlacedAs(*args.parameters, args.placements, parallel::Placement::REPLICATED);
   std::vector<std::unique_ptr<parallel::GradientSync>> parts;
   if (job::ServesParameters(job)) {  // first: the rest of the pushes leaves before all-reduces are awaited
-    ASSIGN_OR_RETURN(parts.emplace_back(), parallel::ServedParameters::Create(args.client, args.parameters,
+    ASSIGN_OR_RETURN(parts.emplace_back(), parallel::ServedParameters::Create(args.rows, args.tables, args.parameters,
                                                                   job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes,
                                                                   args.stream));
   }

@@ -6,7 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
-#include "ps/client/client.h"
+#include "ps/client/row_client.h"
+#include "ps/client/table_admin.h"
 #include "trainer/comm/process_group.h"
 #include "trainer/parallel/gradient_sync.h"
 #include "trainer/parallel/placement.h"
@@ -18,7 +19,8 @@ struct GradientSyncArgs {
   ParameterSet* parameters = nullptr;
   parallel::Placements placements;
   comm::ProcessGroup* group = nullptr;  // its arrays lie where the parameters do, if it has several ranks
-  ps::Client* client = nullptr;
+  ps::RowClient* rows = nullptr;
+  ps::TableAdmin* tables = nullptr;
   sparse::StepPushes* pushes = nullptr;  // of the step
   Stream* stream = nullptr;
 };

@@ -46,15 +46,15 @@ class Replica {
         pool_(job.runtime().threads()),
         stream_(&pool_, environment.device),
         parameters_(job.seed(), DType::F32, &stream_),
-        table_(tasks::MakeEmbeddingTable(job, environment.client, &stream_)),
+        table_(tasks::MakeEmbeddingTable(job, environment.clients.rows, &stream_)),
         task_(data.MakeTask(job, {.parameters = &parameters_, .table = table_.get(), .group = environment.group})),
         placements_(job::PlacementsOf(job, parameters_)),
         dense_(job::DenseOptionsOf(job), &parameters_, PlacedAs(parameters_, placements_.value_or(parallel::Placements()), parallel::Placement::REPLICATED)),
-        pushes_(environment.client, static_cast<uint32_t>(environment.group->rank())),
+        pushes_(environment.clients.rows, environment.clients.pooled, static_cast<uint32_t>(environment.group->rank())),
         total_steps_(job::TotalSteps(job, task_->steps_per_epoch())),
-        optimizer_(job::DistOptionsOf(job, total_steps_), &dense_, environment.client),
+        optimizer_(job::DistOptionsOf(job, total_steps_), &dense_, environment.clients.rows),
         state_(job.train()),
-        servers_(environment.client) {}
+        servers_(environment.clients.tables) {}
 
   absl::StatusOr<report::RunSummary> Run();
 
@@ -163,12 +163,13 @@ absl::Status Replica::Prepare() {
   std::vector<TableSpec> tables = job::TableSpecsOf(job_);
   const std::vector<TableSpec> dense_tables = job::DenseTableSpecsOf(job_);
   tables.insert(tables.end(), dense_tables.begin(), dense_tables.end());
-  RETURN_IF_ERROR(environment_.client->CreateTables(tables, Timeout()));
+  RETURN_IF_ERROR(environment_.clients.tables->CreateTables(tables, Timeout()));
   comm::ProcessGroup* const gradients = environment_.device_group != nullptr ? environment_.device_group : environment_.group;
   ASSIGN_OR_RETURN(sync_, MakeGradientSync(job_, {.parameters = &parameters_,
                                                   .placements = *placements_,
                                                   .group = gradients,
-                                                  .client = environment_.client,
+                                                  .rows = environment_.clients.rows,
+                                                  .tables = environment_.clients.tables,
                                                   .pushes = &pushes_,
                                                   .stream = &stream_}));
   passes_ = MakePasses();
@@ -204,7 +205,7 @@ absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
   state_.Restore(saved.manifest);
   saved_step_ = state_.step();
   const absl::Time deadline = absl::Now() + CheckpointTimeout();
-  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.client, deadline));
+  if (environment_.group->rank() == 0) RETURN_IF_ERROR(checkpoint::LoadRows(saved, *environment_.clients.tables, deadline));
   return FillOwners(&state, CheckpointTimeout());
 }
 
@@ -230,7 +231,7 @@ std::unique_ptr<report::RunTrace> Replica::MakeTrace(int64_t first_step) {
                           .num_steps = job_.trace().steps(),
                           .stream = &stream_,
                           .group = environment_.group,
-                          .client = environment_.client,
+                          .tables = environment_.clients.tables,
                           .master = environment_.master};
   if (environment_.on_trace) {
     options.deliver = [this](const std::vector<RoleTrace>& traces) {
@@ -484,7 +485,7 @@ absl::Status Replica::SaveCheckpoint() {
     checkpoint::WriteArgs args{.folder = environment_.output->folder() + "/checkpoints",
                                .manifest = {},
                                .state = &state,
-                               .client = environment_.client,
+                               .tables = environment_.clients.tables,
                                .item_ids = data_.ItemIds(),
                                .keep = job_.checkpoint().keep(),
                                .deadline = deadline};
@@ -496,7 +497,7 @@ absl::Status Replica::SaveCheckpoint() {
     args.manifest.set_num_items(data_.num_items());
     for (const SavedFile& file : data_.Files()) *args.manifest.add_data() = file;
     SavePrecision(job_, compute_, &args.manifest);
-    for (const TableSpec& spec : job::TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.client->StoredSpec(spec);
+    for (const TableSpec& spec : job::TableSpecsOf(job_)) *args.manifest.add_tables() = environment_.clients.tables->StoredSpec(spec);
     const absl::Status written = checkpoint::WriteCheckpoint(args);
     if (absl::IsOutOfRange(written)) return Ended(state_.step(), std::string(written.message()));
     RETURN_IF_ERROR(written);
@@ -535,19 +536,19 @@ absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status)
   summary.tokens_per_second = static_cast<double>(tokens_) / std::max(1e-9, train_seconds_);
   summary.dense_parameters = static_cast<uint64_t>(parameters_.num_elements());
   ASSIGN_OR_RETURN(const StatisticsReply of_others,
-                   report::GatherStatistics(*environment_.group, environment_.client->OwnStatistics(), Deadline()));
+                   report::GatherStatistics(*environment_.group, environment_.clients.tables->OwnStatistics(), Deadline()));
   if (environment_.output != nullptr) {
-    ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.client->Hash().Wait(Deadline()));
+    ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.clients.tables->Hash().Wait(Deadline()));
     ASSIGN_OR_RETURN(const optim::DenseState state, WholeState(Deadline()));
     summary.params_hash = state.Hash() + sparse.hash;
     summary.sparse_rows = sparse.num_rows;
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their loss or gradients were not finite"));
     }
-    ASSIGN_OR_RETURN(StatisticsReply statistics, environment_.client->Statistics().Wait(Deadline()));
+    ASSIGN_OR_RETURN(StatisticsReply statistics, environment_.clients.tables->Statistics().Wait(Deadline()));
     ps::MergeStatistics(of_others, &statistics);
     for (const std::string& note : report::ServerNotes(statistics, /*may_be_stale=*/!IsBsp())) environment_.output->Note(note);
-    for (const std::string& line : environment_.client->Report()) environment_.output->Note(line);
+    for (const std::string& line : environment_.clients.tables->Report()) environment_.output->Note(line);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
   // Nobody leaves, taking its part of the job down, before rank 0 has read everything.
@@ -583,7 +584,7 @@ absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobDa
   if (!summary.ok()) {
     environment.group->Abort(summary.status());
     if (environment.device_group != nullptr) environment.device_group->Abort(summary.status());
-    environment.client->Abort(summary.status());
+    environment.clients.rows->Abort(summary.status());
   }
   return summary;
 }

@@ -11,6 +11,7 @@
 #include "proto/job.pb.h"
 #include "trainer/comm/process_group.h"
 #include "proto/trace.pb.h"
+#include "ps/client/clients.h"
 #include "rpc/master/client.h"
 #include "trainer/checkpoint/reader.h"
 #include "trainer/tasks/job_data.h"
@@ -21,7 +22,7 @@ namespace tandem::loop {
 struct ReplicaEnvironment {
   const checkpoint::Checkpoint* resume = nullptr;  // go on from it, of this job and data; null: from the start
   comm::ProcessGroup* group = nullptr;  // its rank and size are the replica's
-  ps::Client* client = nullptr;
+  ps::Clients clients = {};
   report::RunOutput* output = nullptr;          // rank 0 only; begins when nothing can refuse the run any more
   Device device = {};                   // where it computes: DeviceOf the job
   comm::ProcessGroup* device_group = nullptr;  // the same ranks, for arrays on `device`; null on a CPU, and for the only replica

@@ -24,8 +24,8 @@ absl::Status WithoutFile(const absl::Status& why) {
 RunTrace::RunTrace(const RunTraceOptions& options) : options_(options) {
   if (options_.num_steps <= 0) return;
   NameThisThread("loop");
-  if (options_.client != nullptr) {
-    options_.client->TraceSteps(tracer_, static_cast<uint64_t>(options_.first_step), static_cast<uint64_t>(last_step()));
+  if (options_.tables != nullptr) {
+    options_.tables->TraceSteps(tracer_, static_cast<uint64_t>(options_.first_step), static_cast<uint64_t>(last_step()));
   }
 }
 
@@ -33,7 +33,7 @@ RunTrace::~RunTrace() { StopRecording(); }
 
 void RunTrace::StopRecording() {
   options_.stream->set_tracer(nullptr);
-  if (options_.client != nullptr) options_.client->TraceSteps(nullptr, 0, 0);
+  if (options_.tables != nullptr) options_.tables->TraceSteps(nullptr, 0, 0);
   if (options_.master != nullptr) options_.master->TraceCalls(nullptr);
 }
 
@@ -70,8 +70,8 @@ absl::Status RunTrace::Collect(absl::Time deadline) {
   auto traces = GatherTraces(*options_.group, mine, deadline);
   if (!traces.ok()) return WithoutFile(traces.status());
   if (!collects) return absl::OkStatus();
-  if (options_.client != nullptr) {
-    auto servers = options_.client->TakeTraces(deadline - absl::Now());
+  if (options_.tables != nullptr) {
+    auto servers = options_.tables->TakeTraces(deadline - absl::Now());
     if (servers.ok()) std::move(servers->begin(), servers->end(), std::back_inserter(others));
     else lack("the servers'", servers.status());
   }

@@ -14,7 +14,7 @@
 #include "kernels/memory/stream.h"
 #include "kernels/trace/trace.h"
 #include "proto/trace.pb.h"
-#include "ps/client/client.h"
+#include "ps/client/table_admin.h"
 #include "rpc/master/client.h"
 #include "trainer/comm/process_group.h"
 
@@ -24,7 +24,7 @@ struct RunTraceOptions {
   int64_t first_step = 0, num_steps = 0;  // in the job's numbering; num_steps <= 0: no trace
   Stream* stream = nullptr;
   comm::ProcessGroup* group = nullptr;
-  ps::Client* client = nullptr;          // null: no tables
+  ps::TableAdmin* tables = nullptr;     // null: no tables
   rpc::MasterClient* master = nullptr;  // null: no master
   // At rank 0: gets the spans of all roles, on one clock. Null at all other ranks.
   std::function<absl::Status(std::vector<RoleTrace>)> deliver = nullptr;

@@ -10,24 +10,24 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "ps/client/client.h"
+#include "ps/client/table_admin.h"
 #include "trainer/comm/process_group.h"
 
 namespace tandem::report {
 
 class ServerWatch {
  public:
-  explicit ServerWatch(ps::Client* client) : client_(client) {}
+  explicit ServerWatch(ps::TableAdmin* tables) : tables_(tables) {}
 
   // Sends the request whose answer TakeStaleness waits for.
-  void Ask() { asked_ = client_->Statistics(); }
+  void Ask() { asked_ = tables_->Statistics(); }
   // The most steps of the slowest trainer that a pull missed between the last two requests. If
   // above 15: the most of the whole run.
   // REQUIRES: Ask.
   absl::StatusOr<int64_t> TakeStaleness(absl::Time deadline);
 
  private:
-  ps::Client* client_;
+  ps::TableAdmin* tables_;
   rpc::Future<StatisticsReply> asked_;
   StepHistogram last_;
 };

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "ps/client/client.h"
+#include "ps/client/pooled_client.h"
 #include "trainer/autograd/variable.h"
 #include "trainer/sparse/step_pushes.h"
 
@@ -38,7 +38,7 @@ class PulledBags {
 class PooledEmbedding {
  public:
   // REQUIRES: the client outlives the embedding and everything it pulls.
-  PooledEmbedding(ps::Client* client, uint32_t table, int64_t dim, ps::Pooling pooling)
+  PooledEmbedding(ps::PooledClient* client, uint32_t table, int64_t dim, ps::Pooling pooling)
       : client_(client), table_(table), dim_(dim), pooling_(pooling) {}
 
   // Like RemoteEmbedding::Pull. The pull fails if offsets do not ascend from 0 to the number of
@@ -49,7 +49,7 @@ class PooledEmbedding {
   Variable Enter(Context& context, PulledBags& pulled, StepPushes& autograd);
 
  private:
-  ps::Client* client_;
+  ps::PooledClient* client_;
   const uint32_t table_;
   const int64_t dim_;
   const ps::Pooling pooling_;

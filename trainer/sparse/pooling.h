@@ -5,7 +5,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "ps/client/client.h"
+#include "ps/wire/bags.h"
 #include "trainer/autograd/variable.h"
 
 namespace tandem::sparse {

@@ -61,7 +61,7 @@ absl::StatusOr<Tensor> PulledRows::Await(absl::Time deadline) {
   return rows_;
 }
 
-RemoteEmbedding::RemoteEmbedding(ps::Client* client, uint32_t table, int64_t dim, Stream* stream)
+RemoteEmbedding::RemoteEmbedding(ps::RowClient* client, uint32_t table, int64_t dim, Stream* stream)
     : client_(client), table_(table), dim_(dim), uploads_(stream->on_cuda() ? std::make_unique<Uploads>(stream) : nullptr) {}
 
 std::unique_ptr<PulledRows> RemoteEmbedding::Pull(uint64_t step, bool create, std::vector<uint64_t> ids) {

@@ -12,7 +12,7 @@
 
 #include "absl/types/span.h"
 #include "kernels/memory/upload.h"
-#include "ps/client/client.h"
+#include "ps/client/row_client.h"
 #include "trainer/autograd/variable.h"
 #include "trainer/sparse/step_pushes.h"
 
@@ -50,7 +50,7 @@ class RemoteEmbedding {
  public:
   // `stream` computes with the rows.
   // REQUIRES: client and stream outlive the embedding; the embedding outlives all rows.
-  RemoteEmbedding(ps::Client* client, uint32_t table, int64_t dim, Stream* stream);
+  RemoteEmbedding(ps::RowClient* client, uint32_t table, int64_t dim, Stream* stream);
 
   // Pulls the rows for step `step` (0: their present values). `create` is false for evaluation.
   std::unique_ptr<PulledRows> Pull(uint64_t step, bool create, std::vector<uint64_t> ids);
@@ -61,7 +61,7 @@ class RemoteEmbedding {
   int64_t dim() const { return dim_; }
 
  private:
-  ps::Client* client_;
+  ps::RowClient* client_;
   const uint32_t table_;
   const int64_t dim_;
   const std::unique_ptr<Uploads> uploads_;  // null on a CPU

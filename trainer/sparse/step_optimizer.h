@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "ps/client/client.h"
+#include "ps/client/row_client.h"
 #include "trainer/optim/dense_optimizer.h"
 #include "trainer/optim/schedule.h"
 #include "trainer/sparse/step_pushes.h"
@@ -27,7 +27,7 @@ class StepOptimizer {
     std::vector<TableSchedule> tables;
     double max_grad_norm = 0;  // 0: no clipping
   };
-  StepOptimizer(Options options, optim::DenseOptimizer* dense, ps::Client* client)
+  StepOptimizer(Options options, optim::DenseOptimizer* dense, ps::RowClient* client)
       : options_(std::move(options)), dense_(dense), client_(client) {}
   ~StepOptimizer();
 
@@ -58,7 +58,7 @@ class StepOptimizer {
  private:
   Options options_;
   optim::DenseOptimizer* dense_;
-  ps::Client* client_;
+  ps::RowClient* client_;
   rpc::Future<rpc::Done> commit_;
 };
 

@@ -6,7 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ps/client/client.h"
+#include "ps/client/pooled_client.h"
+#include "ps/client/row_client.h"
 #include "trainer/autograd/context.h"
 #include "trainer/tensor/tensor.h"
 
@@ -15,7 +16,7 @@ namespace tandem::sparse {
 class StepPushes {
  public:
   // `slice` is this trainer's place in the summation order of each step.
-  StepPushes(ps::Client* client, uint32_t slice) : client_(client), slice_(slice) {}
+  StepPushes(ps::RowClient* rows, ps::PooledClient* pooled, uint32_t slice) : rows_(rows), pooled_(pooled), slice_(slice) {}
   ~StepPushes();
 
   // Begins step `step`. REQUIRES: the pushes of the step before have been awaited.
@@ -36,7 +37,8 @@ class StepPushes {
     Tensor gradients;
     rpc::Future<rpc::Done> done;
   };
-  ps::Client* client_;
+  ps::RowClient* rows_;
+  ps::PooledClient* pooled_;
   const uint32_t slice_;
   uint64_t step_ = 0;
   std::vector<Pushed> pushes_;

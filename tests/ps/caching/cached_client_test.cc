@@ -33,7 +33,7 @@ RemoteClientOptions RemoteOptions(const ConsistencySpec& consistency, size_t mes
   return options;
 }
 
-Counts CountsOf(const Client& client) { return dynamic_cast<const CachedClient&>(client).counts(); }
+Counts CountsOf(const Clients& client) { return dynamic_cast<const CachedClient&>(*client.rows).counts(); }
 
 TEST(CachedClientTest, WithoutBoundsEveryBitIsThatOfNoCache) {
   TableHost plain_host(2);
@@ -44,13 +44,14 @@ TEST(CachedClientTest, WithoutBoundsEveryBitIsThatOfNoCache) {
       SCOPED_TRACE(testing::Message() << rows << " rows, " << (remote ? "remote" : "local"));
       PsCluster cluster(2, 1);
       TableHost host(2);
-      const Clients clients = MakeClients([&](uint32_t trainer) -> std::unique_ptr<Client> {
-        std::unique_ptr<Client> inner = std::make_unique<LocalClient>(host, trainer, kTrainers);
-        if (remote) inner = cluster.MakeClient(trainer, kTrainers, RemoteOptions({}));
-        return std::make_unique<CachedClient>(std::move(inner), CacheOptions{.rows_per_table = rows});
+      const TrainerClients clients = MakeClients([&](uint32_t trainer) {
+        ClientStack client = std::make_unique<LocalClient>(host, trainer, kTrainers);
+        if (remote) client = cluster.MakeClient(trainer, kTrainers, RemoteOptions({}));
+        client.Wrap<CachedClient>(CacheOptions{.rows_per_table = rows});
+        return client;
       });
       ExpectSame(TrainAll(clients, {1, 6}), reference);
-      const Counts counts = CountsOf(*clients[0]);
+      const Counts counts = CountsOf(clients[0]);
       EXPECT_EQ(counts.hits > 0, rows > 0) << "step 4 is skipped: its rows are good for step 5";
       EXPECT_EQ(counts.hits + counts.refreshes + counts.misses, 6u * (53 + 66 + 79));
     }
@@ -69,30 +70,30 @@ TableSpec CountingSpec() {
 
 class CountingTrainer {
  public:
-  CountingTrainer(std::unique_ptr<Client> client, uint32_t trainer) : client_(std::move(client)), trainer_(trainer) {
-    EXPECT_TRUE(client_->CreateTables({CountingSpec()}, absl::Seconds(30)).ok());
+  CountingTrainer(ClientStack client, uint32_t trainer) : client_(std::move(client)), trainer_(trainer) {
+    EXPECT_TRUE(client_.tables->CreateTables({CountingSpec()}, absl::Seconds(30)).ok());
   }
-  Client& client() { return *client_; }
+  const Clients& client() { return client_; }
   uint64_t clock() const { return clock_; }  // steps committed
 
   using Row = std::array<float, kDim>;
   std::vector<Row> Pull(const std::vector<uint64_t>& ids) {
     std::vector<Row> rows(ids.size());
-    const auto pulled = client_->Pull(clock_ + 1, true, {{1, ids, rows[0].data()}}).Wait(Deadline());
+    const auto pulled = client_.rows->Pull(clock_ + 1, true, {{1, ids, rows[0].data()}}).Wait(Deadline());
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     return rows;
   }
   void PushAndCommit(const std::vector<uint64_t>& ids, bool flush = false) {
     std::vector<Row> gradients(ids.size(), Row{});
     for (Row& gradient : gradients) gradient[trainer_] = -1;
-    client_->Accumulate(clock_ + 1, 0, {{1, ids, gradients[0].data()}});
-    const auto committed = client_->Commit({clock_ + 1, {{1, 1.0f}}, 1, false, flush}).Wait(Deadline());
+    client_.rows->Push(clock_ + 1, 0, {{1, ids, gradients[0].data()}});
+    const auto committed = client_.rows->Commit({clock_ + 1, {{1, 1.0f}}, 1, false, flush}).Wait(Deadline());
     EXPECT_TRUE(committed.ok()) << committed.status();
     ++clock_;
   }
 
  private:
-  const std::unique_ptr<Client> client_;
+  const ClientStack client_;
   const uint32_t trainer_;
   uint64_t clock_ = 0;
 };
@@ -102,9 +103,9 @@ struct Bounds {
 };
 
 std::unique_ptr<CountingTrainer> MakeCountingTrainer(TableHost& host, uint32_t trainer, const Bounds& bounds, size_t rows) {
-  auto inner = std::make_unique<LocalClient>(host, trainer, 2, Asp());
-  const CacheOptions options{.rows_per_table = rows, .read_bound = bounds.read, .write_bound = bounds.write};
-  return std::make_unique<CountingTrainer>(std::make_unique<CachedClient>(std::move(inner), options), trainer);
+  ClientStack client = std::make_unique<LocalClient>(host, trainer, 2, Asp());
+  client.Wrap<CachedClient>(CacheOptions{.rows_per_table = rows, .read_bound = bounds.read, .write_bound = bounds.write});
+  return std::make_unique<CountingTrainer>(std::move(client), trainer);
 }
 
 // What was done to one row, by whom and in which of its steps, in the order of commits: kept by the test alone.
@@ -168,7 +169,7 @@ int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* h
     for (const uint64_t id : pushed) histories[id].gradients.push_back({t, trainer.clock()});
   }
   *hits = CountsOf(trainers[0]->client()).hits + CountsOf(trainers[1]->client()).hits;
-  const auto statistics = trainers[0]->client().Statistics().Wait(Deadline());
+  const auto statistics = trainers[0]->client().tables->Statistics().Wait(Deadline());
   EXPECT_TRUE(statistics.ok()) << statistics.status();
   const StepHistogram& left_out = statistics->tables(0).left_out();
   EXPECT_LE(left_out.max(), bounds.read);
@@ -209,9 +210,9 @@ TEST(CachedClientTest, BoundHoldsForASlowTrainerBesideAFastOne) {
   PsCluster cluster(2, 1);
   std::vector<std::unique_ptr<CountingTrainer>> trainers;
   for (uint32_t t = 0; t < 2; ++t) {
-    const CacheOptions options{.rows_per_table = 100, .read_bound = kReadBound};
-    trainers.push_back(std::make_unique<CountingTrainer>(
-        std::make_unique<CachedClient>(cluster.MakeClient(t, 2, RemoteOptions(Asp())), options), t));
+    ClientStack client = cluster.MakeClient(t, 2, RemoteOptions(Asp()));
+    client.Wrap<CachedClient>(CacheOptions{.rows_per_table = 100, .read_bound = kReadBound});
+    trainers.push_back(std::make_unique<CountingTrainer>(std::move(client), t));
   }
   std::vector<uint64_t> ids(kRows);
   for (size_t i = 0; i < kRows; ++i) ids[i] = i + 1;
@@ -249,13 +250,14 @@ TEST(CachedClientTest, BoundHoldsForASlowTrainerBesideAFastOne) {
 
 TEST(CachedClientTest, RowsThatArriveAfterTheNextCommitAreNotKeptWithoutItsGradients) {
   TableHost host(1);
-  auto slow = std::make_unique<SlowAnswers>(std::make_unique<LocalClient>(host, 0, 2, Asp()));
-  SlowAnswers& answers = *slow;
-  CountingTrainer trainer(std::make_unique<CachedClient>(std::move(slow), CacheOptions{.rows_per_table = 9, .read_bound = 4}), 0);
+  ClientStack client = std::make_unique<LocalClient>(host, 0, 2, Asp());
+  SlowAnswers& answers = client.Wrap<SlowAnswers>();
+  client.Wrap<CachedClient>(CacheOptions{.rows_per_table = 9, .read_bound = 4});
+  CountingTrainer trainer(std::move(client), 0);
   const uint64_t id = 7;
   float row[kDim];
   answers.Hold();
-  const auto pulled = trainer.client().Pull(1, true, {{1, absl::MakeConstSpan(&id, 1), row}});
+  const auto pulled = trainer.client().rows->Pull(1, true, {{1, absl::MakeConstSpan(&id, 1), row}});
   trainer.PushAndCommit({id});
   answers.Release();
   ASSERT_TRUE(pulled.Wait(Deadline()).ok());
@@ -269,7 +271,7 @@ TEST(CachedClientTest, WithBoundsAPullAheadOfTheOwnCommitIsRefused) {
   trainer->PushAndCommit({7});
   const uint64_t id = 7;
   float row[kDim];
-  const absl::Status status = trainer->client().Pull(3, true, {{1, absl::MakeConstSpan(&id, 1), row}}).Wait(Deadline()).status();
+  const absl::Status status = trainer->client().rows->Pull(3, true, {{1, absl::MakeConstSpan(&id, 1), row}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
 }
 
@@ -278,18 +280,19 @@ TEST(CachedClientTest, OwnUpdatesShowAsTheServersMadeThem) {
   for (const auto optimizer : {SPARSE_SGD, SPARSE_ADAGRAD, SPARSE_ADAM}) {
     TableHost plain_host(1), cached_host(2);
     LocalClient plain(plain_host, 0, 1, Asp());
-    CachedClient cached(std::make_unique<LocalClient>(cached_host, 0, 1, Asp()), {.rows_per_table = 1000, .read_bound = 4});
+    LocalClient inner(cached_host, 0, 1, Asp());
+    CachedClient cached(ClientsOf(inner), {.rows_per_table = 1000, .read_bound = 4});
     const std::vector<TableSpec> specs = {MakeTableSpec(1, 17, optimizer)};
     ASSERT_TRUE(plain.CreateTables(specs, absl::Seconds(30)).ok());
     ASSERT_TRUE(cached.CreateTables(specs, absl::Seconds(30)).ok());
     for (uint64_t step = 1; step <= 12; ++step) {
       const auto ids = MakeIds(step / 3, 40);
       std::vector<std::vector<float>> rows;
-      for (Client* client : {static_cast<Client*>(&plain), static_cast<Client*>(&cached)}) {
+      for (RowClient* client : {static_cast<RowClient*>(&plain), static_cast<RowClient*>(&cached)}) {
         rows.emplace_back(40 * 17);
         ASSERT_TRUE(client->Pull(step, true, {{1, ids, rows.back().data()}}).Wait(Deadline()).ok());
         const auto gradients = MakeValues(step, 40 * 17);
-        client->Accumulate(step, 0, {{1, ids, gradients.data()}});
+        client->Push(step, 0, {{1, ids, gradients.data()}});
         ASSERT_TRUE(client->Commit({step, {{1, 0.1}}, 0.25f, step == 8}).Wait(Deadline()).ok());
       }
       ASSERT_EQ(rows[0], rows[1]) << "optimizer " << optimizer << ", step " << step;
@@ -336,12 +339,12 @@ TEST_F(KeptGradientsTest, ReachServersAsOneCommitWhenTheyAreDue) {
 
 TEST_F(KeptGradientsTest, ReachServersWithAFlushAndBeforeItNothingIsSavedOrHashed) {
   Step({7});
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer_->client().Hash().Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer_->client().Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(trainer_->client().tables->Hash().Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(trainer_->client().tables->Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
   Step({8}, /*flush=*/true);
   EXPECT_EQ(OnServer(7).gradients, 1);
   EXPECT_EQ(OnServer(8).gradients, 1);
-  EXPECT_TRUE(trainer_->client().Hash().Wait(Deadline()).ok());
+  EXPECT_TRUE(trainer_->client().tables->Hash().Wait(Deadline()).ok());
 }
 
 TEST_F(KeptGradientsTest, RowsWithoutAPlaceHaveNothingKeptBack) {
@@ -358,8 +361,8 @@ TEST_F(KeptGradientsTest, StepThatIsSkippedDropsItsOwnGradientsOnly) {
   trainer_->Pull({7});
   const float gradient[kDim] = {-1, 0};
   const uint64_t id = 7;
-  trainer_->client().Accumulate(3, 0, {{1, absl::MakeConstSpan(&id, 1), gradient}});
-  ASSERT_TRUE(trainer_->client().Commit({3, {{1, 1.0f}}, 1, /*skip=*/true}).Wait(Deadline()).ok());
+  trainer_->client().rows->Push(3, 0, {{1, absl::MakeConstSpan(&id, 1), gradient}});
+  ASSERT_TRUE(trainer_->client().rows->Commit({3, {{1, 1.0f}}, 1, /*skip=*/true}).Wait(Deadline()).ok());
   EXPECT_EQ(OnServer(7).gradients, 1) << "kept since step 1";
   EXPECT_EQ(OnServer(8).gradients, 0);
 }
@@ -368,8 +371,8 @@ TEST_F(KeptGradientsTest, RefusedPushFailsItsCommitAndKeepsTheOthers) {
   Step({7});
   const float broken[kDim] = {std::nanf(""), 0};
   const uint64_t id = 8;
-  trainer_->client().Accumulate(2, 0, {{1, absl::MakeConstSpan(&id, 1), broken}});
-  EXPECT_TRUE(absl::IsOutOfRange(trainer_->client().Commit({2, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
+  trainer_->client().rows->Push(2, 0, {{1, absl::MakeConstSpan(&id, 1), broken}});
+  EXPECT_TRUE(absl::IsOutOfRange(trainer_->client().rows->Commit({2, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
   Step({9}, /*flush=*/true);
   EXPECT_EQ(OnServer(7).gradients, 1);
   EXPECT_EQ(OnServer(8).gradients, 0);
@@ -383,15 +386,15 @@ TEST_F(KeptGradientsTest, SumThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
   absl::Status committed;
   for (uint64_t step = 1; step <= 1 + kWriteBound; ++step) {
     ASSERT_TRUE(committed.ok()) << committed;
-    ASSERT_TRUE(trainer_->client().Pull(step, true, {{1, ids, rows}}).Wait(Deadline()).ok());
-    ASSERT_TRUE(trainer_->client().Accumulate(step, 0, {{1, ids, gradients}}).Wait(Deadline()).ok());
-    committed = trainer_->client().Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
+    ASSERT_TRUE(trainer_->client().rows->Pull(step, true, {{1, ids, rows}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(trainer_->client().rows->Push(step, 0, {{1, ids, gradients}}).Wait(Deadline()).ok());
+    committed = trainer_->client().rows->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
   }
   EXPECT_TRUE(absl::IsOutOfRange(committed)) << committed;
   EXPECT_NE(committed.message().find("the gradients of id 8 are finite and their sum is not"), absl::string_view::npos) << committed;
-  EXPECT_EQ(trainer_->client().Pull(2 + kWriteBound, true, {{1, ids, rows}}).Wait(Deadline()).status(), committed);
-  EXPECT_EQ(trainer_->client().Commit({2 + kWriteBound, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status(), committed);
-  EXPECT_EQ(trainer_->client().Statistics().Wait(Deadline())->tables(0).rejected(), 1u);
+  EXPECT_EQ(trainer_->client().rows->Pull(2 + kWriteBound, true, {{1, ids, rows}}).Wait(Deadline()).status(), committed);
+  EXPECT_EQ(trainer_->client().rows->Commit({2 + kWriteBound, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status(), committed);
+  EXPECT_EQ(trainer_->client().tables->Statistics().Wait(Deadline())->tables(0).rejected(), 1u);
 }
 
 // Servers see sums of what was left: what was kept out of them is told here.
@@ -403,11 +406,12 @@ TEST(KeptGuardTest, GradientsThatAreKeptOutAreInTheStatistics) {
       TableSpec spec = CountingSpec();
       spec.set_non_finite(policy);
       const CacheOptions options{.rows_per_table = 9, .read_bound = 1, .write_bound = write_bound, .trainer = 1};
-      CachedClient client(std::make_unique<LocalClient>(host, 1, 2, Asp()), options);
+      LocalClient inner(host, 1, 2, Asp());
+      CachedClient client(ClientsOf(inner), options);
       ASSERT_TRUE(client.CreateTables({spec}, absl::Seconds(30)).ok());
       const std::vector<uint64_t> ids = {7, 8};
       const float gradients[] = {1, 1, 1, std::nanf("")};
-      const bool refused = !client.Accumulate(1, 0, {{1, ids, gradients}}).Wait(Deadline()).ok();
+      const bool refused = !client.Push(1, 0, {{1, ids, gradients}}).Wait(Deadline()).ok();
       EXPECT_EQ(refused, policy == TableSpec::REJECT);
       EXPECT_EQ(client.Commit({1, {{1, 1.0f}}, 1, false, /*flush=*/true}).Wait(Deadline()).ok(), !refused);
       const auto statistics = client.Statistics().Wait(Deadline());
@@ -428,9 +432,9 @@ TEST_F(KeptGradientsTest, NormIsOfTheStepsGradientsEachRowSummed) {
   const float first[kDim] = {1, 2}, second[kDim] = {2, 2};
   const uint64_t id = 7;
   trainer_->Pull({7});
-  trainer_->client().Accumulate(1, 0, {{1, absl::MakeConstSpan(&id, 1), first}});
-  trainer_->client().Accumulate(1, 1, {{1, absl::MakeConstSpan(&id, 1), second}});
-  const auto norm = trainer_->client().GradientNorm(1).Wait(Deadline());
+  trainer_->client().rows->Push(1, 0, {{1, absl::MakeConstSpan(&id, 1), first}});
+  trainer_->client().rows->Push(1, 1, {{1, absl::MakeConstSpan(&id, 1), second}});
+  const auto norm = trainer_->client().rows->GradientNorm(1).Wait(Deadline());
   ASSERT_TRUE(norm.ok()) << norm.status();
   EXPECT_EQ(*norm, absl::uint128(25) << 64);
 }
@@ -462,16 +466,16 @@ TEST(CachedClientTest, AfterACommitThatFailedNoRowOfBeforeIsGoodEnough) {
   for (const Bounds& bounds : {Bounds{4, 0}, Bounds{0, 2}, Bounds{4, 2}}) {
     SCOPED_TRACE(testing::Message() << "read bound " << bounds.read << ", write bound " << bounds.write);
     TableHost host(1);
-    auto inner = std::make_unique<LostAnswers>(std::make_unique<LocalClient>(host, 0, 2, Asp()));
-    LostAnswers& answers = *inner;
-    CachedClient client(std::move(inner), {.rows_per_table = 9, .read_bound = bounds.read, .write_bound = bounds.write});
+    LocalClient inner(host, 0, 2, Asp());
+    LostAnswers answers(ClientsOf(inner));
+    CachedClient client(ClientsOf(answers), {.rows_per_table = 9, .read_bound = bounds.read, .write_bound = bounds.write});
     ASSERT_TRUE(client.CreateTables({CountingSpec()}, absl::Seconds(30)).ok());
     const std::vector<uint64_t> ids = {7, 8};
     const std::vector<float> gradients(ids.size() * kDim, -1);
     std::vector<float> rows(ids.size() * kDim);
     const auto step = [&](uint64_t number) {
       EXPECT_TRUE(client.Pull(number, true, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
-      client.Accumulate(number, 0, {{1, ids, gradients.data()}});
+      client.Push(number, 0, {{1, ids, gradients.data()}});
       return client.Commit({number, {{1, 1.0f}}, 1, false, /*flush=*/true}).Wait(Deadline()).ok();
     };
     ASSERT_TRUE(step(1));

@@ -25,24 +25,24 @@ ConsistencySpec Asp() {
 // A trainer's steps, one call after the other.
 class Trainer {
  public:
-  Trainer(std::unique_ptr<Client> client, const TableSpec& spec) : client_(std::move(client)) {
-    EXPECT_TRUE(client_->CreateTables({spec}, absl::Seconds(30)).ok());
+  Trainer(ClientStack client, const TableSpec& spec) : client_(std::move(client)) {
+    EXPECT_TRUE(client_.tables->CreateTables({spec}, absl::Seconds(30)).ok());
   }
 
-  Client& client() { return *client_; }
+  const Clients& client() { return client_; }
   uint64_t step() const { return step_; }  // the next one
   std::vector<float> Pull(const std::vector<uint64_t>& ids) {
     std::vector<float> rows(ids.size() * kDim);
-    const auto pulled = client_->Pull(step_, true, {{1, ids, rows.data()}}).Wait(Deadline());
+    const auto pulled = client_.rows->Pull(step_, true, {{1, ids, rows.data()}}).Wait(Deadline());
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     return rows;
   }
   void Push(const std::vector<uint64_t>& ids, const std::vector<float>& gradients) {
-    const auto pushed = client_->Accumulate(step_, 0, {{1, ids, gradients.data()}}).Wait(Deadline());
+    const auto pushed = client_.rows->Push(step_, 0, {{1, ids, gradients.data()}}).Wait(Deadline());
     EXPECT_TRUE(pushed.ok()) << pushed.status();
   }
   rpc::Future<rpc::Done> StartCommit(float rate, float scale = 1, bool skip = false, bool flush = false) {
-    return client_->Commit({step_++, {{1, rate}}, scale, skip, flush});
+    return client_.rows->Commit({step_++, {{1, rate}}, scale, skip, flush});
   }
   void Commit(float rate, float scale = 1, bool skip = false, bool flush = false) {
     const auto committed = StartCommit(rate, scale, skip, flush).Wait(Deadline());
@@ -50,19 +50,24 @@ class Trainer {
   }
   std::vector<float> OnServers(const std::vector<uint64_t>& ids) {
     std::vector<float> rows(ids.size() * kDim);
-    EXPECT_TRUE(client_->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    EXPECT_TRUE(client_.rows->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
     return rows;
   }
 
  private:
-  std::unique_ptr<Client> client_;
+  ClientStack client_;
   uint64_t step_ = 1;
 };
+
+ClientStack GeoOver(ClientStack client, const GeoClientOptions& options) {
+  client.Wrap<GeoClient>(options);
+  return client;
+}
 
 // Trainers on two servers, or on one local host.
 class GeoClientTest : public testing::TestWithParam<bool> {
  protected:
-  std::unique_ptr<Client> Plain(uint32_t trainer, uint32_t num_trainers, const ConsistencySpec& consistency) {
+  ClientStack Plain(uint32_t trainer, uint32_t num_trainers, const ConsistencySpec& consistency) {
     if (!GetParam()) return std::make_unique<LocalClient>(host_, trainer, num_trainers, consistency);
     RemoteClientOptions options{.timeout = absl::Seconds(30), .message_bytes = 256};
     options.consistency = consistency;
@@ -70,13 +75,12 @@ class GeoClientTest : public testing::TestWithParam<bool> {
   }
   Trainer Geo(uint32_t trainer, uint32_t num_trainers, uint64_t geo_steps, const TableSpec& spec,
               const ConsistencySpec& consistency = Asp()) {
-    return Trainer(
-        std::make_unique<GeoClient>(Plain(trainer, num_trainers, consistency), GeoClientOptions{num_trainers, geo_steps, trainer}), spec);
+    return Trainer(GeoOver(Plain(trainer, num_trainers, consistency), {num_trainers, geo_steps, trainer}), spec);
   }
 
   void ExpectFailed(Trainer& trainer, const absl::Status& failure) {
     std::vector<float> rows(kValues);
-    EXPECT_EQ(trainer.client().Pull(trainer.step(), true, {{1, ids_, rows.data()}}).Wait(Deadline()).status(), failure);
+    EXPECT_EQ(trainer.client().rows->Pull(trainer.step(), true, {{1, ids_, rows.data()}}).Wait(Deadline()).status(), failure);
     EXPECT_EQ(trainer.StartCommit(1).Wait(Deadline()).status(), failure);
   }
 
@@ -158,7 +162,7 @@ TEST_P(GeoClientTest, OneTrainersCopiesFollowTheJobsOptimizerAndServersKeepNoSta
       trainer->Commit(0.01f);
     }
   }
-  EXPECT_EQ(geo.client().StoredSpec(adam).optimizer(), SPARSE_SGD);
+  EXPECT_EQ(geo.client().tables->StoredSpec(adam).optimizer(), SPARSE_SGD);
 }
 
 TEST_P(GeoClientTest, RowIsPulledOnceInAWindowAndBeginsTheNextOneAsServersHaveIt) {
@@ -180,10 +184,10 @@ TEST_P(GeoClientTest, FlushEndsTheWindowAndWithoutItNothingIsSavedOrHashed) {
   const std::vector<float> first = trainer.Pull(ids_);
   trainer.Push(ids_, ones_);
   trainer.Commit(1);
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer.client().Hash().Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(trainer.client().Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(trainer.client().tables->Hash().Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(trainer.client().tables->Save(1, "/tmp", Deadline()).Wait(Deadline()).status()));
   trainer.Commit(1, 1, false, /*flush=*/true);
-  const auto hash = trainer.client().Hash().Wait(Deadline());
+  const auto hash = trainer.client().tables->Hash().Wait(Deadline());
   ASSERT_TRUE(hash.ok()) << hash.status();
   EXPECT_EQ(hash->num_rows, kIds);
   const std::vector<float> servers = trainer.OnServers(ids_);
@@ -195,7 +199,7 @@ TEST_P(GeoClientTest, RowsThatWereOnlyReadAreNotPushed) {
   trainer.Pull(ids_);
   trainer.Push({ids_[0]}, std::vector<float>(kDim, 1));
   trainer.Commit(1);
-  const auto hash = trainer.client().Hash().Wait(Deadline());
+  const auto hash = trainer.client().tables->Hash().Wait(Deadline());
   ASSERT_TRUE(hash.ok()) << hash.status();
   EXPECT_EQ(hash->num_rows, 1u);
 }
@@ -207,16 +211,16 @@ TEST_P(GeoClientTest, RefusedPushFailsItsCommitAndChangesNothing) {
   broken[17] = std::nanf("");
   const std::vector<uint64_t> unknown = {ids_[0], 987654321}, twice = {ids_[0], ids_[0]}, zero = {0};
   const auto push = [&](const std::vector<uint64_t>& ids, const std::vector<float>& gradients) {
-    return trainer.client().Accumulate(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status();
+    return trainer.client().rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status();
   };
   EXPECT_TRUE(push(ids_, ones_).ok());
   const absl::Status rejected = push(ids_, broken);
   EXPECT_TRUE(absl::IsOutOfRange(rejected)) << rejected;
   for (const absl::Status& refused : {push(unknown, ones_), push(twice, ones_), push(zero, ones_),
-                                      trainer.client().Accumulate(1, 0, {{2, ids_, ones_.data()}}).Wait(Deadline()).status()}) {
+                                      trainer.client().rows->Push(1, 0, {{2, ids_, ones_.data()}}).Wait(Deadline()).status()}) {
     EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   }
-  const absl::Status committed = trainer.client().Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
+  const absl::Status committed = trainer.client().rows->Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsOutOfRange(committed)) << "the first refusal: " << committed;
   EXPECT_EQ(trainer.Pull(ids_), first);
   trainer.Push(ids_, ones_);
@@ -254,16 +258,16 @@ TEST_P(GeoClientTest, GuardedGradientsAreInTheStatisticsOfTheTrainerThatHadThem)
     TableSpec spec = MakeTableSpec(1, kDim);
     spec.set_non_finite(policy);
     spec.set_max_row_norm(1.5f);
-    Trainer other(std::make_unique<GeoClient>(std::make_unique<LocalClient>(host, 0, 2, Asp()), GeoClientOptions{2, 2, 0}), spec);
-    Trainer trainer(std::make_unique<GeoClient>(std::make_unique<LocalClient>(host, 1, 2, Asp()), GeoClientOptions{2, 2, 1}), spec);
+    Trainer other(GeoOver(std::make_unique<LocalClient>(host, 0, 2, Asp()), {2, 2, 0}), spec);
+    Trainer trainer(GeoOver(std::make_unique<LocalClient>(host, 1, 2, Asp()), {2, 2, 1}), spec);
     std::vector<float> broken(kValues, 0.25f);
     broken[5 * kDim] = INFINITY;
     broken[7 * kDim] = 2;  // times 2 trainers: longer than max_row_norm
     trainer.Pull(ids_);
-    const absl::Status pushed = trainer.client().Accumulate(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
+    const absl::Status pushed = trainer.client().rows->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
     EXPECT_EQ(pushed.ok(), policy != TableSpec::REJECT) << pushed;
     trainer.StartCommit(1).Wait(Deadline()).IgnoreError();
-    const auto statistics = trainer.client().Statistics().Wait(Deadline());
+    const auto statistics = trainer.client().tables->Statistics().Wait(Deadline());
     ASSERT_TRUE(statistics.ok()) << statistics.status();
     ASSERT_EQ(statistics->tables_size(), 1);
     const TableStatistics& table = statistics->tables(0);
@@ -275,7 +279,7 @@ TEST_P(GeoClientTest, GuardedGradientsAreInTheStatisticsOfTheTrainerThatHadThem)
     EXPECT_EQ(table.first_offender().id(), ids_[5]);
     EXPECT_EQ(table.first_offender().trainer(), 1u);
     EXPECT_EQ(table.first_offender().step(), 1u);
-    EXPECT_FALSE(other.client().Statistics().Wait(Deadline())->tables(0).has_first_offender());
+    EXPECT_FALSE(other.client().tables->Statistics().Wait(Deadline())->tables(0).has_first_offender());
   }
 }
 
@@ -283,17 +287,17 @@ TEST_P(GeoClientTest, NormIsOfThisTrainersGradients) {
   Trainer trainer = Geo(0, 2, 2, MakeTableSpec(1, kDim));
   trainer.Pull(ids_);
   trainer.Push(ids_, ones_);
-  const auto norm = trainer.client().GradientNorm(1).Wait(Deadline());
+  const auto norm = trainer.client().rows->GradientNorm(1).Wait(Deadline());
   ASSERT_TRUE(norm.ok()) << norm.status();
   EXPECT_EQ(*norm, absl::uint128(kValues) << 64);
 }
 
 TEST_P(GeoClientTest, AbortFailsWhatNeedsServers) {
   Trainer trainer = Geo(0, 1, 1, MakeTableSpec(1, kDim));
-  trainer.client().Abort(absl::AbortedError("a peer is gone"));
+  trainer.client().rows->Abort(absl::AbortedError("a peer is gone"));
   std::vector<float> rows(kValues);
-  EXPECT_TRUE(absl::IsAborted(trainer.client().Pull(1, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsAborted(trainer.client().Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsAborted(trainer.client().rows->Pull(1, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsAborted(trainer.client().rows->Commit({1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status()));
 }
 
 TEST_P(GeoClientTest, PullAheadOfTheOwnCommitIsRefused) {
@@ -301,19 +305,19 @@ TEST_P(GeoClientTest, PullAheadOfTheOwnCommitIsRefused) {
   trainer.Commit(1);
   std::vector<float> rows(kValues);
   for (const uint64_t step : {1, 3}) {
-    const absl::Status status = trainer.client().Pull(step, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status();
+    const absl::Status status = trainer.client().rows->Pull(step, true, {{1, ids_, rows.data()}}).Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   }
 }
 
 TEST_P(GeoClientTest, RowsThatArriveWhenTheirWindowHasEndedAreNotTheNextOnes) {
-  auto slow = std::make_unique<SlowAnswers>(Plain(0, 2, Asp()));
-  SlowAnswers& answers = *slow;
-  Trainer trainer(std::make_unique<GeoClient>(std::move(slow), GeoClientOptions{2, 2}), MakeTableSpec(1, kDim));
-  Trainer other(Plain(1, 2, Asp()), trainer.client().StoredSpec(MakeTableSpec(1, kDim)));
+  ClientStack client = Plain(0, 2, Asp());
+  SlowAnswers& answers = client.Wrap<SlowAnswers>();
+  Trainer trainer(GeoOver(std::move(client), {2, 2}), MakeTableSpec(1, kDim));
+  Trainer other(Plain(1, 2, Asp()), trainer.client().tables->StoredSpec(MakeTableSpec(1, kDim)));
   std::vector<float> rows(kValues);
   answers.Hold();
-  const auto pulled = trainer.client().Pull(1, true, {{1, ids_, rows.data()}});
+  const auto pulled = trainer.client().rows->Pull(1, true, {{1, ids_, rows.data()}});
   trainer.Commit(1, 1, false, /*flush=*/true);
   other.Push(ids_, ones_);
   other.Commit(1);

@@ -13,6 +13,7 @@
 #include "ps/local/local_client.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/caching/merging.h"
+#include "tests/ps/forwarding_client.h"
 #include "tests/ps/training.h"
 
 namespace tandem::ps {
@@ -21,11 +22,11 @@ namespace {
 using rpc::Done;
 using rpc::Future;
 
-std::vector<Trace> TrainTogether(MergingHost& host, const std::vector<std::unique_ptr<Client>>& clients) {
+std::vector<Trace> TrainTogether(MergingHost& host, const std::vector<ClientStack>& clients) {
   std::vector<Trace> traces(host.size());
   host.Run([&](uint32_t trainer) {
-    ASSERT_TRUE(clients[trainer]->CreateTables(TrainedSpecs(), absl::Seconds(20)).ok());
-    Train(*clients[trainer], trainer, {1, 6}, &traces[trainer]);
+    ASSERT_TRUE(clients[trainer].tables->CreateTables(TrainedSpecs(), absl::Seconds(20)).ok());
+    Train(clients[trainer], trainer, {1, 6}, &traces[trainer]);
   });
   return traces;
 }
@@ -57,7 +58,7 @@ TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
   for (const uint32_t trainers : {1u, 2u, 3u}) {
     MergingHost host(trainers);
     TableHost plain_tables(2);
-    std::vector<std::unique_ptr<Client>> plain;
+    std::vector<ClientStack> plain;
     for (uint32_t trainer = 0; trainer < trainers; ++trainer) {
       plain.push_back(std::make_unique<LocalClient>(plain_tables, trainer, trainers));
     }
@@ -85,20 +86,20 @@ TEST(MergedClientTest, SlicesAddUpBeforeTrainersAndTrainersBeforePushes) {
     MergingHost host(kPushers);
     TableHost tables(2);
     const auto local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, kPushers); };
-    std::vector<std::unique_ptr<Client>> clients;
+    std::vector<ClientStack> clients;
     if (merged) clients = host.MakeClients(local);
     for (uint32_t trainer = 0; !merged && trainer < kPushers; ++trainer) clients.push_back(local(trainer));
     host.Run([&](uint32_t trainer) {
-      ASSERT_TRUE(clients[trainer]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+      ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
       for (const uint32_t slice : {4 - trainer, trainer, 2u, 2u}) {
         const auto gradients = MakeValues(trainer * 7 + slice, ids.size() * kDim);
-        ASSERT_TRUE(clients[trainer]->Accumulate(1, slice, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+        ASSERT_TRUE(clients[trainer].rows->Push(1, slice, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
       }
-      const auto committed = clients[trainer]->Commit(Rate1(1)).Wait(Deadline());
+      const auto committed = clients[trainer].rows->Commit(Rate1(1)).Wait(Deadline());
       ASSERT_TRUE(committed.ok()) << committed.status();
     });
     std::vector<float> rows(ids.size() * kDim);
-    EXPECT_TRUE(clients[0]->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    EXPECT_TRUE(clients[0].rows->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
     return rows;
   };
   EXPECT_EQ(train(true), train(false));
@@ -124,28 +125,30 @@ struct Seen {
   std::map<uint32_t, std::set<uint32_t>> covered;  // by trainer: whose pushes its pushes have
 };
 
-class Watched : public ForwardingClient {
+class Watched : public ForwardingClient, public MergedPushes {
  public:
-  Watched(std::unique_ptr<Client> client, Seen* seen) : ForwardingClient(std::move(client)), seen_(seen) {}
-  Future<Done> Accumulate(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override {
+  Watched(const Clients& inner, MergedPushes& pushes, Seen* seen) : ForwardingClient(inner), pushes_(pushes), seen_(seen) {}
+  Future<Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override {
     ADD_FAILURE() << "a push by itself";
-    return ForwardingClient::Accumulate(step, slice, std::move(segments));
+    return ForwardingClient::Push(step, slice, std::move(segments));
   }
-  Future<Done> AccumulateMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) override {
+  PushName NamePush() override { return pushes_.NamePush(); }
+  Future<Done> PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) override {
     absl::MutexLock lock(&seen_->mutex);
     for (const PushSegment& segment : segments) seen_->ids.insert(segment.ids.begin(), segment.ids.end());
     for (const PushName& name : names) seen_->covered[names[0].trainer].insert(name.trainer);
-    return ForwardingClient::AccumulateMerged(step, names, std::move(segments));
+    return pushes_.PushMerged(step, names, std::move(segments));
   }
 
  private:
+  MergedPushes& pushes_;
   Seen* const seen_;
 };
 
 // Pushes and commits step 1 of a table whose rows are, from then on, minus the sum of their gradients.
-absl::Status PushAndCommit(Client& client, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,
+absl::Status PushAndCommit(RowClient& client, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,
                            uint32_t slice = 0, absl::Duration patience = absl::Seconds(20)) {
-  const auto pushed = client.Accumulate(1, slice, {{1, ids, gradients.data()}});
+  const auto pushed = client.Push(1, slice, {{1, ids, gradients.data()}});
   const absl::Status committed = client.Commit(Rate1(1)).Wait(absl::Now() + patience).status();
   const absl::Status push = pushed.Wait(absl::Now() + patience).status();
   return push.ok() ? committed : push;
@@ -156,26 +159,30 @@ TEST(MergedClientTest, AnIdReachesServersOnceAndItsPushNamesWhoseGradientsItHas)
   TableHost tables(1);
   Seen seen;
   const auto clients = host.MakeClients([&](uint32_t trainer) {
-    return std::make_unique<Watched>(std::make_unique<LocalClient>(tables, trainer, 3), &seen);
+    auto local = std::make_unique<LocalClient>(tables, trainer, 3);
+    MergedPushes& pushes = *local;
+    ClientStack client = std::move(local);
+    Watched& watched = client.Wrap<Watched>(pushes, &seen);
+    return Mergeable(std::move(client), watched);
   });
   std::vector<uint64_t> shared(100);
   for (size_t i = 0; i < shared.size(); ++i) shared[i] = i + 1;
   host.Run([&](uint32_t trainer) {
-    ASSERT_TRUE(clients[trainer]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+    ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
     std::vector<uint64_t> ids = shared;
     if (trainer == 2) ids.clear();
-    const absl::Status status = PushAndCommit(*clients[trainer], ids, std::vector<float>(ids.size() * kDim, 1));
+    const absl::Status status = PushAndCommit(*clients[trainer].rows, ids, std::vector<float>(ids.size() * kDim, 1));
     EXPECT_TRUE(status.ok()) << status;
   });
   EXPECT_EQ(seen.ids, std::multiset<uint64_t>(shared.begin(), shared.end()));
   EXPECT_EQ(seen.covered, (std::map<uint32_t, std::set<uint32_t>>{{0, {0, 1}}, {1, {0, 1}}, {2, {0, 1, 2}}}));
   std::vector<float> rows(shared.size() * kDim);
-  ASSERT_TRUE(clients[0]->Pull(0, false, {{1, shared, rows.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(clients[0].rows->Pull(0, false, {{1, shared, rows.data()}}).Wait(Deadline()).ok());
   EXPECT_EQ(rows, std::vector<float>(rows.size(), -2));
   const auto merged_by_0 = std::count_if(shared.begin(), shared.end(), [](uint64_t id) { return rpc::VirtualShard(1, id) * 3 / 1024 == 0; });
   const std::string line = absl::StrCat("merged pushes: gradients of ", 2 * merged_by_0, " rows of 3 trainers were added up here, and ",
                                         merged_by_0, " rows pushed");
-  EXPECT_EQ(clients[0]->Report(), std::vector<std::string>{line});
+  EXPECT_EQ(clients[0].tables->Report(), std::vector<std::string>{line});
 }
 
 TEST(MergedClientTest, ServersKnowACoveredPushWhenItComesByItself) {
@@ -188,9 +195,9 @@ TEST(MergedClientTest, ServersKnowACoveredPushWhenItComesByItself) {
     const std::vector<float> both(ids.size() * kDim, 3), alone(ids.size() * kDim, 1);
     // The first push of `other` has sequence 1.
     const auto push_merged = [&] {
-      return sender->AccumulateMerged(1, {sender->NamePush(), {1, 1, 1}}, {{1, ids, both.data()}}).Wait(Deadline()).status();
+      return sender->PushMerged(1, {sender->NamePush(), {1, 1, 1}}, {{1, ids, both.data()}}).Wait(Deadline()).status();
     };
-    const auto push_alone = [&] { return other->Accumulate(1, 0, {{1, ids, alone.data()}}).Wait(Deadline()).status(); };
+    const auto push_alone = [&] { return other->Push(1, 0, {{1, ids, alone.data()}}).Wait(Deadline()).status(); };
     absl::Status first = alone_first ? push_alone() : push_merged(), second = alone_first ? push_merged() : push_alone();
     EXPECT_TRUE(first.ok()) << first;
     EXPECT_EQ(second.code(), alone_first ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk) << second;
@@ -219,22 +226,22 @@ Guarded PushNonFinite(TableSpec::NonFinite policy, bool merged) {
   MergingHost host(2);
   TableHost tables(2);
   const auto local = [&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); };
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<ClientStack> clients;
   if (merged) clients = host.MakeClients(local);
   for (uint32_t trainer = 0; !merged && trainer < 2; ++trainer) clients.push_back(local(trainer));
   const std::vector<uint64_t> ids = {1, 2, 3, 4};
   Guarded guarded{std::vector<absl::Status>(2), std::vector<float>(ids.size() * kDim), {}};
   host.Run([&](uint32_t trainer) {
-    ASSERT_TRUE(clients[trainer]->CreateTables({SumSpec(policy)}, absl::Seconds(20)).ok());
+    ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec(policy)}, absl::Seconds(20)).ok());
     std::vector<float> gradients = MakeValues(trainer, ids.size() * kDim);
     if (trainer == 1) {
       gradients[2 * kDim] = std::numeric_limits<float>::quiet_NaN();
       gradients[2 * kDim + 2] = -std::numeric_limits<float>::infinity();
     }
-    guarded.results[trainer] = PushAndCommit(*clients[trainer], ids, gradients, trainer, absl::Seconds(merged ? 20 : 1));
+    guarded.results[trainer] = PushAndCommit(*clients[trainer].rows, ids, gradients, trainer, absl::Seconds(merged ? 20 : 1));
   });
-  EXPECT_TRUE(clients[0]->Pull(0, false, {{1, ids, guarded.rows.data()}}).Wait(Deadline()).ok());
-  guarded.statistics = *clients[0]->Statistics().Wait(Deadline());
+  EXPECT_TRUE(clients[0].rows->Pull(0, false, {{1, ids, guarded.rows.data()}}).Wait(Deadline()).ok());
+  guarded.statistics = *clients[0].tables->Statistics().Wait(Deadline());
   return guarded;
 }
 
@@ -268,27 +275,27 @@ TEST(MergedClientTest, BadPushesAreRefusedAndHeldNoFurther) {
   MergingHost host(1);
   TableHost tables(1);
   const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
-  Client& client = *clients[0];
-  ASSERT_TRUE(client.CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+  const Clients& client = clients[0];
+  ASSERT_TRUE(client.tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
   const std::vector<float> gradients(2 * kDim, 1);
   const auto push = [&](uint64_t step, uint32_t table, const std::vector<uint64_t>& ids) {
-    return client.Accumulate(step, 0, {{table, ids, gradients.data()}}).Wait(Deadline()).status();
+    return client.rows->Push(step, 0, {{table, ids, gradients.data()}}).Wait(Deadline()).status();
   };
   EXPECT_EQ(push(1, 1, {4, 5}), absl::OkStatus());
   EXPECT_EQ(push(2, 1, {4}), absl::InvalidArgumentError("push for step 2, but pushes of step 1 wait for their commit"));
-  const absl::Status committed = client.Commit(Rate1(1)).Wait(Deadline()).status();
+  const absl::Status committed = client.rows->Commit(Rate1(1)).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsInvalidArgument(committed)) << "a push of the step was refused";
 
   const auto others = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
-  ASSERT_TRUE(others[0]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+  ASSERT_TRUE(others[0].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
   const auto push_other = [&](uint64_t step, uint32_t table, const std::vector<uint64_t>& ids) {
-    return others[0]->Accumulate(step, 0, {{table, ids, gradients.data()}}).Wait(Deadline()).status();
+    return others[0].rows->Push(step, 0, {{table, ids, gradients.data()}}).Wait(Deadline()).status();
   };
   EXPECT_TRUE(absl::IsInvalidArgument(push_other(1, 7, {4}))) << "no such table";
   EXPECT_TRUE(absl::IsInvalidArgument(push_other(1, 1, {0}))) << "padding";
   EXPECT_TRUE(absl::IsInvalidArgument(push_other(1, 1, {4, 4}))) << "twice";
   std::vector<float> rows(2 * kDim);
-  ASSERT_TRUE(others[0]->Pull(0, false, {{1, std::vector<uint64_t>{4, 5}, rows.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(others[0].rows->Pull(0, false, {{1, std::vector<uint64_t>{4, 5}, rows.data()}}).Wait(Deadline()).ok());
   EXPECT_EQ(rows, std::vector<float>(2 * kDim, 0));
 }
 
@@ -296,56 +303,62 @@ TEST(MergedClientTest, APushAfterTheNormIsRefused) {
   MergingHost host(1);
   TableHost tables(1);
   const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 1); });
-  ASSERT_TRUE(clients[0]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+  ASSERT_TRUE(clients[0].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
   const std::vector<uint64_t> ids = {9};
   const std::vector<float> gradients(kDim, 2);
-  ASSERT_TRUE(clients[0]->Accumulate(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
-  EXPECT_EQ(*clients[0]->GradientNorm(1).Wait(Deadline()), absl::uint128{12} << 64);
-  EXPECT_TRUE(absl::IsFailedPrecondition(clients[0]->Accumulate(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
+  ASSERT_TRUE(clients[0].rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+  EXPECT_EQ(*clients[0].rows->GradientNorm(1).Wait(Deadline()), absl::uint128{12} << 64);
+  EXPECT_TRUE(absl::IsFailedPrecondition(clients[0].rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
 }
 
 // Whose pushes were handed to a trainer that never pushes them.
-class Dying : public ForwardingClient {
+class Dying : public ForwardingClient, public MergedPushes {
  public:
-  using ForwardingClient::ForwardingClient;
-  Future<Done> AccumulateMerged(uint64_t, const std::vector<PushName>&, std::vector<PushSegment>) override { return Gone(); }
+  Dying(const Clients& inner, MergedPushes& pushes) : ForwardingClient(inner), pushes_(pushes) {}
+  PushName NamePush() override { return pushes_.NamePush(); }
+  Future<Done> PushMerged(uint64_t, const std::vector<PushName>&, std::vector<PushSegment>) override { return Gone(); }
   Future<Done> Commit(const CommitArgs&) override { return Gone(); }
 
  private:
   static Future<Done> Gone() { return Future<Done>::Ready(absl::UnavailableError("this trainer is gone")); }
+
+  MergedPushes& pushes_;
 };
 
 TEST(MergedClientTest, WhatAMergerTookAlongIsAppliedNeverAndByNobody) {
   MergingHost host(2);
   PsCluster cluster(1, 1);
-  const auto clients = host.MakeClients([&](uint32_t trainer) -> std::unique_ptr<Client> {
+  const auto clients = host.MakeClients([&](uint32_t trainer) -> Mergeable {
     auto remote = cluster.MakeClient(trainer, 2, {.timeout = absl::Seconds(1)});
     if (trainer == 0) return remote;
-    return std::make_unique<Dying>(std::move(remote));
+    MergedPushes& pushes = *remote;
+    ClientStack client = std::move(remote);
+    Dying& dying = client.Wrap<Dying>(pushes);
+    return Mergeable(std::move(client), dying);
   });
   std::vector<uint64_t> ids(50);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = i + 1;
   std::vector<absl::Status> results(2);
   host.Run([&](uint32_t trainer) {
-    ASSERT_TRUE(clients[trainer]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
-    results[trainer] = PushAndCommit(*clients[trainer], ids, std::vector<float>(ids.size() * kDim, 1));
+    ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+    results[trainer] = PushAndCommit(*clients[trainer].rows, ids, std::vector<float>(ids.size() * kDim, 1));
   });
   EXPECT_TRUE(absl::IsDeadlineExceeded(results[0])) << results[0];
   EXPECT_NE(results[0].message().find("commit of step 1"), absl::string_view::npos) << results[0];
   EXPECT_TRUE(absl::IsUnavailable(results[1])) << results[1];
-  EXPECT_EQ(clients[0]->Hash().Wait(Deadline())->num_rows, 0u);
+  EXPECT_EQ(clients[0].tables->Hash().Wait(Deadline())->num_rows, 0u);
 }
 
 TEST(MergedClientTest, ATrainerThatDoesNotComeIsNamedByTheDeadline) {
   MergingHost host(2, absl::Milliseconds(200));
   TableHost tables(1);
   const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
-  ASSERT_TRUE(clients[0]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
-  const absl::Status late = PushAndCommit(*clients[0], {1}, {1, 2, 3});
+  ASSERT_TRUE(clients[0].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+  const absl::Status late = PushAndCommit(*clients[0].rows, {1}, {1, 2, 3});
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   EXPECT_NE(late.message().find("pushes of step 1 were not merged: group 'merge' rank 0"), absl::string_view::npos) << late;
   EXPECT_NE(late.message().find("rank 1 did not arrive within 200ms"), absl::string_view::npos) << late;
-  EXPECT_EQ(clients[0]->Commit(Rate1(1)).Wait(Deadline()).status(), late) << "for good";
+  EXPECT_EQ(clients[0].rows->Commit(Rate1(1)).Wait(Deadline()).status(), late) << "for good";
 }
 
 TEST(MergedClientTest, AnAbortWakesATrainerThatWaitsForAnother) {
@@ -353,8 +366,8 @@ TEST(MergedClientTest, AnAbortWakesATrainerThatWaitsForAnother) {
   TableHost tables(1);
   const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
   host.Run([&](uint32_t trainer) {
-    if (trainer == 1) return clients[1]->Abort(absl::UnavailableError("its machine burns"));
-    const absl::Status woken = clients[0]->Commit(Rate1(1)).Wait(Deadline()).status();
+    if (trainer == 1) return clients[1].rows->Abort(absl::UnavailableError("its machine burns"));
+    const absl::Status woken = clients[0].rows->Commit(Rate1(1)).Wait(Deadline()).status();
     EXPECT_NE(woken.message().find("its machine burns"), absl::string_view::npos) << woken;
   });
 }
@@ -365,8 +378,8 @@ TEST(MergedClientTest, TrainersThatEndDifferentStepsAreTold) {
   const auto clients = host.MakeClients([&](uint32_t trainer) { return std::make_unique<LocalClient>(tables, trainer, 2); });
   std::vector<absl::Status> results(2);
   host.Run([&](uint32_t trainer) {
-    ASSERT_TRUE(clients[trainer]->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
-    results[trainer] = clients[trainer]->Commit(Rate1(1 + trainer)).Wait(Deadline()).status();
+    ASSERT_TRUE(clients[trainer].tables->CreateTables({SumSpec()}, absl::Seconds(20)).ok());
+    results[trainer] = clients[trainer].rows->Commit(Rate1(1 + trainer)).Wait(Deadline()).status();
   });
   for (const absl::Status& result : results) {
     EXPECT_TRUE(absl::IsFailedPrecondition(result)) << result;

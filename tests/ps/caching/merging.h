@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -13,6 +14,16 @@
 #include "trainer/sparse/group_exchange.h"
 
 namespace tandem::ps {
+
+// A client, and who takes its merged pushes.
+struct Mergeable {
+  template <class Client>
+  Mergeable(std::unique_ptr<Client> client) : pushes(client.get()), clients(std::move(client)) {}  // NOLINT: takes its own
+  Mergeable(ClientStack stack, MergedPushes& merged) : pushes(&merged), clients(std::move(stack)) {}
+
+  MergedPushes* pushes;
+  ClientStack clients;
+};
 
 class MergingHost {
  public:
@@ -27,13 +38,14 @@ class MergingHost {
     for (std::thread& thread : threads) thread.join();
   }
   // One for each trainer, around what `make` makes.
-  std::vector<std::unique_ptr<Client>> MakeClients(const std::function<std::unique_ptr<Client>(uint32_t trainer)>& make,
-                                                   MergeOptions options = {}) {
-    std::vector<std::unique_ptr<Client>> clients(size());
+  std::vector<ClientStack> MakeClients(const std::function<Mergeable(uint32_t trainer)>& make, MergeOptions options = {}) {
+    std::vector<ClientStack> clients(size());
     Run([&](uint32_t trainer) {
       auto exchange = sparse::GroupExchange::Create(*groups_[trainer], timeout_);
       ASSERT_TRUE(exchange.ok()) << exchange.status();
-      clients[trainer] = std::make_unique<MergedClient>(make(trainer), *std::move(exchange), options);
+      Mergeable mergeable = make(trainer);
+      mergeable.clients.Wrap<MergedClient>(*mergeable.pushes, *std::move(exchange), options);
+      clients[trainer] = std::move(mergeable.clients);
     });
     return clients;
   }

@@ -1,5 +1,6 @@
 // Pulls of a caller that has rows: only those that changed come, over both clients.
 #include "gtest/gtest.h"
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
@@ -18,26 +19,26 @@ class PullChangedTest : public testing::TestWithParam<bool> {
   PullChangedTest() {
     if (GetParam()) client_ = cluster_.MakeClient(0, 1, {absl::Seconds(30), 64});
     else client_ = std::make_unique<LocalClient>(host_, 0, 1);
-    EXPECT_TRUE(client_->CreateTables({MakeTableSpec(1, kDim), MakeTableSpec(2, 3)}, absl::Seconds(30)).ok());
+    EXPECT_TRUE(client_.tables->CreateTables({MakeTableSpec(1, kDim), MakeTableSpec(2, 3)}, absl::Seconds(30)).ok());
   }
   // Into rows_, which first are all kUntouched; versions_ in and out.
   void Pull(uint32_t read_bound = 0) {
     rows_.assign(kIds * kDim, kUntouched);
-    const auto pulled = client_->Pull(step_, true, {{1, ids_, rows_.data(), versions_.data(), read_bound}}).Wait(Deadline());
+    const auto pulled = client_.rows->Pull(step_, true, {{1, ids_, rows_.data(), versions_.data(), read_bound}}).Wait(Deadline());
     ASSERT_TRUE(pulled.ok()) << pulled.status();
   }
   // Every row of `ids` one lower.
   void Update(absl::Span<const uint64_t> ids) {
     const std::vector<float> gradients(ids.size() * kDim, 1);
-    client_->Accumulate(step_, 0, {{1, ids, gradients.data()}});
-    const auto committed = client_->Commit({step_, {{1, 1.0f}, {2, 1.0f}}, 1, false}).Wait(Deadline());
+    client_.rows->Push(step_, 0, {{1, ids, gradients.data()}});
+    const auto committed = client_.rows->Commit({step_, {{1, 1.0f}, {2, 1.0f}}, 1, false}).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
     ++step_;
   }
 
   PsCluster cluster_{2, 1};
   TableHost host_{2};
-  std::unique_ptr<Client> client_;
+  ClientStack client_;
   const std::vector<uint64_t> ids_ = MakeIds(1, kIds);
   std::vector<uint32_t> versions_ = std::vector<uint32_t>(kIds, 0);
   std::vector<float> rows_;
@@ -88,7 +89,7 @@ TEST_P(PullChangedTest, SegmentWithoutVersionsIsWrittenWhole) {
   std::vector<uint32_t> versions(kIds, 1);
   const std::vector<PullSegment> segments = {
       {2, ids_, others.data()}, {1, ids_, again.data(), versions.data(), 0}, {1, ids_, rows_.data()}};
-  const auto pulled = client_->Pull(1, true, segments).Wait(Deadline());
+  const auto pulled = client_.rows->Pull(1, true, segments).Wait(Deadline());
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_EQ(std::count(others.begin(), others.end(), kUntouched), 0);
   EXPECT_EQ(again, std::vector<float>(kIds * kDim, kUntouched));
@@ -98,7 +99,7 @@ TEST_P(PullChangedTest, SegmentWithoutVersionsIsWrittenWhole) {
 TEST_P(PullChangedTest, EvaluationInsertsNothingAndSaysThatAbsentRowsAreNew) {
   rows_.assign(kIds * kDim, kUntouched);
   const std::vector<PullSegment> segments = {{1, ids_, rows_.data(), versions_.data(), 0}};
-  ASSERT_TRUE(client_->Pull(0, false, segments).Wait(Deadline()).ok());
+  ASSERT_TRUE(client_.rows->Pull(0, false, segments).Wait(Deadline()).ok());
   EXPECT_EQ(versions_, std::vector<uint32_t>(kIds, 1));
   const std::vector<float> shown = rows_;
   versions_.assign(kIds, 0);
@@ -110,19 +111,19 @@ TEST_P(PullChangedTest, EvaluationInsertsNothingAndSaysThatAbsentRowsAreNew) {
 TEST_P(PullChangedTest, RowsThatMoveWithoutACommitComeEveryTime) {
   TableSpec dense = MakeTableSpec(3, kDim, SPARSE_ADAM);
   dense.set_mode(TableSpec::DENSE_EQUIVALENT);
-  ASSERT_TRUE(client_->CreateTables({dense}, absl::Seconds(30)).ok());
+  ASSERT_TRUE(client_.tables->CreateTables({dense}, absl::Seconds(30)).ok());
   const std::vector<uint64_t> ids = {7, 8};
   const std::vector<float> gradient(kDim, 1);
   std::vector<float> rows(2 * kDim), again(2 * kDim, kUntouched);
   for (const uint64_t pushed : ids) {
-    client_->Accumulate(step_, 0, {{3, absl::MakeConstSpan(&pushed, 1), gradient.data()}});
-    const auto committed = client_->Commit({step_++, {{1, 1.0f}, {2, 1.0f}, {3, 0.5f}}, 1, false}).Wait(Deadline());
+    client_.rows->Push(step_, 0, {{3, absl::MakeConstSpan(&pushed, 1), gradient.data()}});
+    const auto committed = client_.rows->Commit({step_++, {{1, 1.0f}, {2, 1.0f}, {3, 0.5f}}, 1, false}).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
     if (pushed != 7) continue;
-    ASSERT_TRUE(client_->Pull(step_, true, {{3, ids, rows.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, rows.data()}}).Wait(Deadline()).ok());
   }
   uint32_t versions[2] = {2, 1};  // as of the first step
-  ASSERT_TRUE(client_->Pull(step_, true, {{3, ids, again.data(), versions, 0}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, again.data(), versions, 0}}).Wait(Deadline()).ok());
   EXPECT_EQ(versions[0], 2u);
   EXPECT_NE(again[0], rows[0]);
   EXPECT_EQ(versions[1], 2u);

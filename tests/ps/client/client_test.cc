@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "ps/wire/message_limits.h"
 #include "tests/ps/cluster.h"
@@ -28,26 +29,26 @@ class ClientTest : public testing::TestWithParam<Tables> {
     for (uint32_t trainer = 0; trainer < 2; ++trainer) {
       if (GetParam() != Tables::LOCAL) clients_.push_back(cluster_.MakeClient(trainer, 2, {absl::Seconds(30), alone_ ? 4096u : 64u}));
       else clients_.push_back(std::make_unique<LocalClient>(host_, trainer, 2));
-      const absl::Status created = clients_.back()->CreateTables(Specs(), absl::Seconds(30));
+      const absl::Status created = clients_.back().tables->CreateTables(Specs(), absl::Seconds(30));
       EXPECT_TRUE(created.ok()) << created;
     }
   }
-  rpc::Future<rpc::Done> Pull(Client& client, uint64_t step, const std::vector<uint64_t>& ids, float* rows) {
-    return client.Pull(step, true, {{1, ids, rows}});
+  rpc::Future<rpc::Done> Pull(const Clients& client, uint64_t step, const std::vector<uint64_t>& ids, float* rows) {
+    return client.rows->Pull(step, true, {{1, ids, rows}});
   }
 
   const bool alone_ = GetParam() == Tables::REMOTE_ALONE;
   PsCluster cluster_{alone_ ? 1 : 2, 1};
   TableHost host_{2};
-  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<ClientStack> clients_;
   const std::vector<uint64_t> ids_ = MakeIds(1, 30);
   std::vector<float> rows_ = std::vector<float>(120);
 };
 
 TEST_P(ClientTest, EvaluationPullInsertsNothingAndShowsWhatTrainingWouldSee) {
   std::vector<float> shown(120);
-  ASSERT_TRUE(clients_[0]->Pull(0, false, {{1, ids_, shown.data()}}).Wait(Deadline()).ok());
-  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, rows_.data()).Wait(Deadline()).ok());
+  ASSERT_TRUE(clients_[0].rows->Pull(0, false, {{1, ids_, shown.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(Pull(clients_[0], 1, ids_, rows_.data()).Wait(Deadline()).ok());
   EXPECT_EQ(shown, rows_);
 }
 
@@ -55,47 +56,47 @@ TEST_P(ClientTest, BadInputIsRefusedAndTheNextCallWorks) {
   const std::vector<uint64_t> zero = {3, 0}, twice = {3, 3};
   std::vector<float> gradients(120, 1), broken = gradients;
   broken[77] = std::nanf("");
-  for (const auto& bad : {clients_[0]->Pull(0, true, {{1, zero, rows_.data()}}),
-                          clients_[0]->Pull(0, true, {{1, twice, rows_.data()}}),
-                          clients_[0]->Pull(0, true, {{2, ids_, rows_.data()}}),
-                          clients_[0]->Accumulate(1, 0, {{1, twice, gradients.data()}}),
-                          clients_[0]->Accumulate(3, 0, {{1, ids_, gradients.data()}})}) {
+  for (const auto& bad : {clients_[0].rows->Pull(0, true, {{1, zero, rows_.data()}}),
+                          clients_[0].rows->Pull(0, true, {{1, twice, rows_.data()}}),
+                          clients_[0].rows->Pull(0, true, {{2, ids_, rows_.data()}}),
+                          clients_[0].rows->Push(1, 0, {{1, twice, gradients.data()}}),
+                          clients_[0].rows->Push(3, 0, {{1, ids_, gradients.data()}})}) {
     EXPECT_TRUE(absl::IsInvalidArgument(bad.Wait(Deadline()).status())) << bad.Wait(Deadline()).status();
   }
-  const absl::Status rejected = clients_[1]->Accumulate(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
+  const absl::Status rejected = clients_[1].rows->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsOutOfRange(rejected)) << rejected;
-  EXPECT_TRUE(Pull(*clients_[0], 1, ids_, rows_.data()).Wait(Deadline()).ok());
+  EXPECT_TRUE(Pull(clients_[0], 1, ids_, rows_.data()).Wait(Deadline()).ok());
 }
 
 TEST_P(ClientTest, CommitAfterARefusedPushFailsAndAppliesNothing) {
   std::vector<float> broken(120, std::nanf(""));
-  clients_[0]->Accumulate(1, 0, {{1, ids_, broken.data()}});
-  EXPECT_TRUE(absl::IsOutOfRange(clients_[0]->Commit(Args(1)).Wait(Deadline()).status()));
+  clients_[0].rows->Push(1, 0, {{1, ids_, broken.data()}});
+  EXPECT_TRUE(absl::IsOutOfRange(clients_[0].rows->Commit(Args(1)).Wait(Deadline()).status()));
 }
 
 TEST_P(ClientTest, PushAndCommitInOneFailAndApplyNothingWhereThePushIsRefused) {
   std::vector<float> before(120), gradients(120, 1), broken(120, std::nanf(""));
-  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
+  ASSERT_TRUE(Pull(clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
   const auto one = absl::MakeConstSpan(ids_).first(1);  // one message: of several, the last may be refused when those of the next call come
-  const auto refused = clients_[0]->AccumulateAndCommit(0, {{1, one, broken.data()}}, Args(1));
+  const auto refused = clients_[0].rows->PushAndCommit(0, {{1, one, broken.data()}}, Args(1));
   EXPECT_TRUE(absl::IsOutOfRange(refused.Wait(Deadline()).status()));
   std::vector<rpc::Future<rpc::Done>> both;
-  for (const auto& client : clients_) both.push_back(client->AccumulateAndCommit(0, {{1, ids_, gradients.data()}}, Args(1)));
+  for (const auto& client : clients_) both.push_back(client.rows->PushAndCommit(0, {{1, ids_, gradients.data()}}, Args(1)));
   for (const auto& committed : both) ASSERT_TRUE(committed.Wait(Deadline()).ok()) << committed.Wait(Deadline()).status();
-  ASSERT_TRUE(Pull(*clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
+  ASSERT_TRUE(Pull(clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
   for (size_t i = 0; i < 120; ++i) EXPECT_EQ(rows_[i], before[i] - 2);
 }
 
 TEST_P(ClientTest, CommitWaitsForTheOtherTrainerAndPullForTheCommit) {
   std::vector<float> before(120), gradients(120, 1);
-  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
-  const auto ahead = Pull(*clients_[0], 2, ids_, rows_.data());
-  const auto push = clients_[0]->Accumulate(1, 0, {{1, ids_, gradients.data()}});
+  ASSERT_TRUE(Pull(clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
+  const auto ahead = Pull(clients_[0], 2, ids_, rows_.data());
+  const auto push = clients_[0].rows->Push(1, 0, {{1, ids_, gradients.data()}});
   ASSERT_TRUE(push.Wait(Deadline()).ok()) << "a parked pull must not hold up pushes";
-  const auto commit = clients_[0]->Commit(Args(1));
+  const auto commit = clients_[0].rows->Commit(Args(1));
   EXPECT_TRUE(absl::IsDeadlineExceeded(commit.Wait(absl::Now() + absl::Milliseconds(50)).status()));
   EXPECT_FALSE(ahead.ready());
-  EXPECT_TRUE(clients_[1]->Commit(Args(1)).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients_[1].rows->Commit(Args(1)).Wait(Deadline()).ok());
   EXPECT_TRUE(commit.Wait(Deadline()).ok());
   EXPECT_TRUE(ahead.Wait(Deadline()).ok());
   for (size_t i = 0; i < 120; ++i) EXPECT_EQ(rows_[i], before[i] - 1);
@@ -103,19 +104,19 @@ TEST_P(ClientTest, CommitWaitsForTheOtherTrainerAndPullForTheCommit) {
 
 TEST_P(ClientTest, CommitMayFollowPushesThatAreStillOnTheirWay) {
   std::vector<float> before(120), gradients(120, 1);
-  ASSERT_TRUE(Pull(*clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
-  const auto push = clients_[0]->Accumulate(1, 0, {{1, ids_, gradients.data()}});
-  const auto commits = {clients_[0]->Commit(Args(1)), clients_[1]->Commit(Args(1))};
+  ASSERT_TRUE(Pull(clients_[0], 1, ids_, before.data()).Wait(Deadline()).ok());
+  const auto push = clients_[0].rows->Push(1, 0, {{1, ids_, gradients.data()}});
+  const auto commits = {clients_[0].rows->Commit(Args(1)), clients_[1].rows->Commit(Args(1))};
   for (const auto& commit : commits) EXPECT_TRUE(commit.Wait(Deadline()).ok());
   EXPECT_TRUE(push.Wait(Deadline()).ok());
-  ASSERT_TRUE(Pull(*clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
+  ASSERT_TRUE(Pull(clients_[0], 2, ids_, rows_.data()).Wait(Deadline()).ok());
   for (size_t i = 0; i < 120; ++i) EXPECT_EQ(rows_[i], before[i] - 1);
 }
 
 TEST_P(ClientTest, DisagreeingCommitsFailNamingBothTrainers) {
   CommitArgs other = Args(1);
   other.gradient_scale = 0.5f;
-  const auto first = clients_[0]->Commit(Args(1)), second = clients_[1]->Commit(other);
+  const auto first = clients_[0].rows->Commit(Args(1)), second = clients_[1].rows->Commit(other);
   for (const auto& commit : {first, second}) {
     const absl::Status status = commit.Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
@@ -125,21 +126,21 @@ TEST_P(ClientTest, DisagreeingCommitsFailNamingBothTrainers) {
 }
 
 TEST_P(ClientTest, AbortFailsWhatIsInFlightAndWhatComes) {
-  const auto pull = Pull(*clients_[0], 2, ids_, rows_.data());
-  const auto commit = clients_[0]->Commit(Args(1));
-  clients_[0]->Abort(absl::AbortedError("a peer is gone"));
-  for (const auto& future : {pull, commit, Pull(*clients_[0], 1, ids_, rows_.data()), clients_[0]->Commit(Args(1))}) {
+  const auto pull = Pull(clients_[0], 2, ids_, rows_.data());
+  const auto commit = clients_[0].rows->Commit(Args(1));
+  clients_[0].rows->Abort(absl::AbortedError("a peer is gone"));
+  for (const auto& future : {pull, commit, Pull(clients_[0], 1, ids_, rows_.data()), clients_[0].rows->Commit(Args(1))}) {
     const absl::Status status = future.Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsAborted(status)) << status;
     EXPECT_NE(status.message().find("a peer is gone"), absl::string_view::npos) << status;
   }
-  EXPECT_TRUE(absl::IsAborted(clients_[0]->Hash().Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsAborted(clients_[0].tables->Hash().Wait(Deadline()).status()));
 }
 
 TEST_P(ClientTest, EmptyCallsComplete) {
-  EXPECT_TRUE(clients_[0]->Pull(1, true, {}).Wait(Deadline()).ok());
-  EXPECT_TRUE(clients_[0]->Accumulate(1, 0, {}).Wait(Deadline()).ok());
-  EXPECT_TRUE(clients_[0]->Pull(1, true, {{1, {}, nullptr}}).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients_[0].rows->Pull(1, true, {}).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients_[0].rows->Push(1, 0, {}).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients_[0].rows->Pull(1, true, {{1, {}, nullptr}}).Wait(Deadline()).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ClientTest, testing::Values(Tables::LOCAL, Tables::REMOTE, Tables::REMOTE_ALONE), [](const auto& info) {
@@ -181,7 +182,7 @@ TEST(RemoteClientTest, BrokenConnectionsAreOpenedAgainAndNothingIsLostOrDoubled)
   std::vector<float> before(400), after(400), gradients(400, 1);
   ASSERT_TRUE(client->Pull(1, true, {{1, ids, before.data()}}).Wait(Deadline()).ok());
   const auto ahead = client->Pull(2, true, {{1, ids, after.data()}});  // parked at both servers
-  const auto push = client->Accumulate(1, 0, {{1, ids, gradients.data()}});
+  const auto push = client->Push(1, 0, {{1, ids, gradients.data()}});
   cluster[0].Kill();
   cluster[1].Kill();
   cluster[0].Restart();
@@ -214,7 +215,7 @@ TEST(RemoteClientTest, AnotherShardMapOrAnotherServersIdsAreRefusedAtOnce) {
   std::vector<float> rows(120);
   const auto expect_refused = [&](RemoteClient& wrong) {
     const absl::Time begin = absl::Now();
-    for (const auto& call : {wrong.Pull(0, false, {{1, ids, rows.data()}}), wrong.Accumulate(1, 0, {{1, ids, rows.data()}})}) {
+    for (const auto& call : {wrong.Pull(0, false, {{1, ids, rows.data()}}), wrong.Push(1, 0, {{1, ids, rows.data()}})}) {
       const absl::Status status = call.Wait(Deadline()).status();
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
       EXPECT_NE(status.message().find("not the owner, map version 1"), absl::string_view::npos) << status;
@@ -253,7 +254,7 @@ TEST(RemoteClientTest, CallsOfMoreSegmentsThanAMessageHoldsAreCut) {
     pushes.push_back({1, id, &gradients[4 * i]});
   }
   ASSERT_TRUE(client->Pull(1, true, pulls).Wait(Deadline()).ok());
-  const auto committed = client->AccumulateAndCommit(0, pushes, Args(1)).Wait(Deadline());
+  const auto committed = client->PushAndCommit(0, pushes, Args(1)).Wait(Deadline());
   ASSERT_TRUE(committed.ok()) << committed.status();
   ASSERT_TRUE(client->Pull(2, true, pulls_after).Wait(Deadline()).ok());
   for (size_t i = 0; i < before.size(); ++i) ASSERT_EQ(after[i], before[i] - 1) << i;
@@ -300,9 +301,9 @@ TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
     for (uint64_t step = 1; step <= kSteps; ++step) {
       const auto few = absl::MakeConstSpan(ids).first(step % 3 == 0 ? 1 : 100);  // acknowledged earlier than the others
       if (step % 4 < 2) {  // where there is one server, the few and their commit are one message
-        commits.push_back(client->AccumulateAndCommit(0, {{1, few, gradients.data()}}, Args(step)));
+        commits.push_back(client->PushAndCommit(0, {{1, few, gradients.data()}}, Args(step)));
       } else {
-        client->Accumulate(step, 0, {{1, few, gradients.data()}});
+        client->Push(step, 0, {{1, few, gradients.data()}});
         commits.push_back(client->Commit(Args(step)));
       }
       if (commits.size() < kUnderWay) continue;

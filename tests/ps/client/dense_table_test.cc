@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "gtest/gtest.h"
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "tests/ps/cluster.h"
 #include "tests/ps/spec.h"
@@ -38,27 +39,27 @@ class DenseTableTest : public testing::TestWithParam<int> {
   DenseTableTest() : cluster_(std::max(1, GetParam()), 2) {
     if (GetParam() > 0) client_ = cluster_.MakeClient(0, 1, {absl::Seconds(30), 256});
     else client_ = std::make_unique<LocalClient>(host_, 0, 1);
-    const absl::Status created = client_->CreateTables(Specs(), absl::Seconds(30));
+    const absl::Status created = client_.tables->CreateTables(Specs(), absl::Seconds(30));
     EXPECT_TRUE(created.ok()) << created;
   }
 
   absl::Status Assign(const std::vector<uint64_t>& ids, const std::vector<float>& values, uint32_t table = kDense) {
-    return client_->Assign({table, ids, ids.empty() ? kDim : values.size() / ids.size(), values.data()}, Deadline());
+    return client_.tables->Assign({table, ids, ids.empty() ? kDim : values.size() / ids.size(), values.data()}, Deadline());
   }
   std::vector<float> Read(const std::vector<uint64_t>& ids, size_t width) {
     std::vector<float> values(ids.size() * width, -1);
-    const absl::Status read = client_->Read({kDense, ids, width, values.data()}, Deadline());
+    const absl::Status read = client_.tables->Read({kDense, ids, width, values.data()}, Deadline());
     EXPECT_TRUE(read.ok()) << read;
     return values;
   }
   absl::Status ReadStatus(const std::vector<uint64_t>& ids, size_t width = kDim, uint32_t table = kDense) {
     std::vector<float> values(ids.size() * width);
-    return client_->Read({table, ids, width, values.data()}, Deadline());
+    return client_.tables->Read({table, ids, width, values.data()}, Deadline());
   }
   void Step(uint64_t step) {
     const std::vector<float> gradients = MakeValues(step, kRows * kDim);
-    ASSERT_TRUE(client_->Accumulate(step, 0, {{kDense, ids_, gradients.data()}}).Wait(Deadline()).ok());
-    const auto committed = client_->Commit(Args(step)).Wait(Deadline());
+    ASSERT_TRUE(client_.rows->Push(step, 0, {{kDense, ids_, gradients.data()}}).Wait(Deadline()).ok());
+    const auto committed = client_.rows->Commit(Args(step)).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
   void ExpectRefused(const absl::Status& status, absl::StatusCode code, const std::string& why) {
@@ -68,7 +69,7 @@ class DenseTableTest : public testing::TestWithParam<int> {
 
   PsCluster cluster_;
   TableHost host_{3};
-  std::unique_ptr<Client> client_;
+  ClientStack client_;
   const std::vector<uint64_t> ids_ = Chunks(kRows);
   const std::vector<float> weights_ = MakeValues(9, kRows * kDim), whole_ = MakeValues(8, kRows * kWidth);
 };
@@ -76,7 +77,7 @@ class DenseTableTest : public testing::TestWithParam<int> {
 TEST_P(DenseTableTest, AssignedWeightsArePulledAndTheirSlotsBeginAnew) {
   ASSERT_TRUE(Assign(ids_, weights_).ok());
   std::vector<float> pulled(kRows * kDim);
-  ASSERT_TRUE(client_->Pull(1, false, {{kDense, ids_, pulled.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(client_.rows->Pull(1, false, {{kDense, ids_, pulled.data()}}).Wait(Deadline()).ok());
   EXPECT_EQ(pulled, weights_);
   EXPECT_EQ(Read(ids_, kDim), weights_);
   const std::vector<float> whole = Read(ids_, kWidth);
@@ -93,8 +94,8 @@ TEST_P(DenseTableTest, ReadAndAssignedElsewhereTheRowsTrainOnWithTheSameBits) {
   const std::vector<float> unbroken = Read(ids_, kWidth);
   TableHost host(1);
   client_ = std::make_unique<LocalClient>(host, 0, 1);
-  ASSERT_TRUE(client_->CreateTables(Specs(), absl::Seconds(30)).ok());
-  ASSERT_TRUE(client_->Load(3, "/nowhere", {}, Deadline()).Wait(Deadline()).ok());
+  ASSERT_TRUE(client_.tables->CreateTables(Specs(), absl::Seconds(30)).ok());
+  ASSERT_TRUE(client_.tables->Load(3, "/nowhere", {}, Deadline()).Wait(Deadline()).ok());
   ASSERT_TRUE(Assign(ids_, kept).ok());
   for (uint64_t step : {4, 5}) Step(step);
   EXPECT_EQ(Read(ids_, kWidth), unbroken);
@@ -138,13 +139,13 @@ TEST_P(DenseTableTest, HashAndSaveLeaveThemOut) {
   ASSERT_TRUE(Assign(ids_, weights_).ok());
   const std::vector<uint64_t> row = {5};
   const std::vector<float> gradient = MakeValues(3, 4);
-  ASSERT_TRUE(client_->Accumulate(1, 0, {{1, row, gradient.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(client_.rows->Push(1, 0, {{1, row, gradient.data()}}).Wait(Deadline()).ok());
   Step(1);
-  const auto hash = client_->Hash().Wait(Deadline());
+  const auto hash = client_.tables->Hash().Wait(Deadline());
   ASSERT_TRUE(hash.ok()) << hash.status();
   EXPECT_EQ(hash->num_rows, 1u);
   const support::TempFolder folder;
-  const auto files = client_->Save(1, folder.path(), Deadline()).Wait(Deadline());
+  const auto files = client_.tables->Save(1, folder.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
   for (const SavedFile& file : *files) EXPECT_EQ(file.name().find("table2"), std::string::npos) << file.name();
 }
@@ -164,7 +165,7 @@ TEST(DenseTableWireTest, ErrorsOfRoundingDoNotAddUp) {
   ASSERT_TRUE(client->Assign({1, ids, kDim, values.data()}, Deadline()).ok());
   constexpr uint64_t kSteps = 64;
   for (uint64_t step = 1; step <= kSteps; ++step) {
-    ASSERT_TRUE(client->Accumulate(step, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client->Push(step, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
     ASSERT_TRUE(client->Commit({step, {{1, 1}}, 1, false}).Wait(Deadline()).ok());
   }
   ASSERT_TRUE(client->Read({1, ids, kDim, values.data()}, Deadline()).ok());

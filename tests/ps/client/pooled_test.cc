@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/crc32c.h"
 #include "ps/wire/bag_rows.h"
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "ps/wire/pooled_cut.h"
 #include "tests/ps/cluster.h"
@@ -44,23 +45,23 @@ INSTANTIATE_TEST_SUITE_P(Poolings, PooledTest,
                                          PooledCase{Pooling::MEAN, false}, PooledCase{Pooling::SQRT_N, true}));
 
 // Two steps with pulls of `pooled` rows, gradients made of them and a commit; then the rows.
-std::vector<float> Train(Client& client, const PooledCase& c, std::vector<float>* pooled) {
-  EXPECT_TRUE(client.CreateTables({MakeTableSpec(1, kDim, SPARSE_ADAGRAD)}, absl::Seconds(20)).ok());
+std::vector<float> Train(const Clients& client, const PooledCase& c, std::vector<float>* pooled) {
+  EXPECT_TRUE(client.tables->CreateTables({MakeTableSpec(1, kDim, SPARSE_ADAGRAD)}, absl::Seconds(20)).ok());
   for (uint64_t step = 1; step <= 2; ++step) {
     const SomeBags bags(step, c.weighted);
     std::vector<float> rows(60 * kDim, 7);  // what was there must not matter
-    const auto pulled = client.PullPooled(step, true, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
+    const auto pulled = client.pooled->PullPooled(step, true, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     pooled->insert(pooled->end(), rows.begin(), rows.end());
     for (float& value : rows) value += 0.5f;
-    const auto pushed = client.PushPooled(step, 0, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
+    const auto pushed = client.pooled->PushPooled(step, 0, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
     EXPECT_TRUE(pushed.ok()) << pushed.status();
-    EXPECT_TRUE(client.Commit({.step = step, .rates = {{1, 0.1f}}, .gradient_scale = 1}).Wait(Deadline()).ok());
+    EXPECT_TRUE(client.rows->Commit({.step = step, .rates = {{1, 0.1f}}, .gradient_scale = 1}).Wait(Deadline()).ok());
   }
   std::vector<uint64_t> ids;
   for (uint64_t id = 1; id <= 40; ++id) ids.push_back(id);
   std::vector<float> rows(ids.size() * kDim);
-  EXPECT_TRUE(client.Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+  EXPECT_TRUE(client.rows->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
   return rows;
 }
 
@@ -68,12 +69,12 @@ TEST_P(PooledTest, OneServersBitsAreThoseOfRowsPooledHereWithAnyNumberOfThreads)
   TableHost host(2);
   LocalClient local(host, 0, 1);
   std::vector<float> pooled_here;
-  const std::vector<float> rows_here = Train(local, GetParam(), &pooled_here);
+  const std::vector<float> rows_here = Train(ClientsOf(local), GetParam(), &pooled_here);
   for (const int threads : {1, 2, 3}) {
     PsCluster cluster(1, threads);
     const auto remote = cluster.MakeClient(0, 1, {});
     std::vector<float> pooled_there;
-    EXPECT_EQ(rows_here, Train(*remote, GetParam(), &pooled_there)) << threads;
+    EXPECT_EQ(rows_here, Train(ClientsOf(*remote), GetParam(), &pooled_there)) << threads;
     EXPECT_EQ(pooled_here, pooled_there) << threads;
   }
 }
@@ -84,7 +85,7 @@ TEST_P(PooledTest, SeveralServersAndSmallMessagesGiveTheSameToRounding) {
   PsCluster cluster(3, 2);
   const auto remote = cluster.MakeClient(0, 1, {.message_bytes = 200});
   std::vector<float> pooled_here, pooled_there;
-  const std::vector<float> rows_here = Train(local, GetParam(), &pooled_here), rows_there = Train(*remote, GetParam(), &pooled_there);
+  const std::vector<float> rows_here = Train(ClientsOf(local), GetParam(), &pooled_here), rows_there = Train(ClientsOf(*remote), GetParam(), &pooled_there);
   for (size_t i = 0; i < pooled_here.size(); ++i) ASSERT_NEAR(pooled_here[i], pooled_there[i], 1e-5) << i;
   for (size_t i = 0; i < rows_here.size(); ++i) ASSERT_NEAR(rows_here[i], rows_there[i], 1e-5) << i;
 }

@@ -1,4 +1,4 @@
-// The promise of ps/client/client.h: LocalClient with any number of workers and RemoteClient with any number of servers, however
+// The promise of ps/client/row_client.h: LocalClient with any number of workers and RemoteClient with any number of servers, however
 // messages are cut, pull the same bits, give the same norms and end with the same hash.
 #include "gtest/gtest.h"
 #include "ps/local/local_client.h"

@@ -84,7 +84,7 @@ TEST(ScriptedServerTest, ACommitDoesNotTravelWithAPushWhileAnotherPushIsUnanswer
   const std::vector<uint64_t> ids = {7}, offsets = {0, 1};
   const std::vector<float> gradient(kDim, 1);
   const auto pooled = client->PushPooled(1, 0, {1, Pooling::SUM, ids, offsets}, kDim, gradient.data());
-  const auto committed = client->AccumulateAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false});
+  const auto committed = client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false});
   for (const std::string& message : server.Await(2)) EXPECT_TRUE(message == "PushPooled" || message == "Push") << message;
   EXPECT_FALSE(committed.ready());
   {
@@ -103,7 +103,7 @@ TEST(ScriptedServerTest, ACommitTravelsWithItsPushWhereNothingElseIsUnanswered) 
   const auto client = server.MakeClient();
   const std::vector<uint64_t> ids = {7};
   const std::vector<float> gradient(kDim, 1);
-  EXPECT_TRUE(client->AccumulateAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).ok());
+  EXPECT_TRUE(client->PushAndCommit(0, {{1, ids, gradient.data()}}, {1, {{1, 1.0f}}, 1, false}).Wait(Deadline()).ok());
   EXPECT_EQ(server.Await(1), std::vector<std::string>{"Push with its commit"});
 }
 

@@ -25,9 +25,9 @@ TEST(SharedMemoryTest, TheSameBitsAsInOneProcessForAnyNumberOfServersAndAnyCut) 
       SCOPED_TRACE(testing::Message() << servers << " servers, messages of " << message_bytes << " bytes");
       int num_shared = 0;
       const auto make = [&](uint32_t trainer) { return cluster.MakeClient(trainer, kTrainers, Shared(message_bytes)); };
-      const Clients clients = MakeClients(make);
+      const TrainerClients clients = MakeClients(make);
       ExpectSame(TrainAll(clients, {1, 6}), reference);
-      for (const auto& client : clients) num_shared += static_cast<RemoteClient&>(*client).num_shared();
+      for (const auto& client : clients) num_shared += static_cast<RemoteClient&>(*client.rows).num_shared();
       EXPECT_EQ(num_shared, 2 * servers);
     }
   }
@@ -48,7 +48,7 @@ class SharedMemoryRestartTest : public testing::Test {
   }
   // A pull, a push and a commit; servers are restarted while the push is on its way.
   void StepAcrossRestart(bool offers_shared_memory) {
-    const auto push = client_->Accumulate(step_, 0, {{1, ids_, gradients_.data()}});
+    const auto push = client_->Push(step_, 0, {{1, ids_, gradients_.data()}});
     Restart(offers_shared_memory);
     const auto committed = client_->Commit(Args(step_)).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
@@ -86,7 +86,7 @@ TEST_F(SharedMemoryRestartTest, AClientThatDoesNotAskGoesOverGrpc) {
 TEST_F(SharedMemoryRestartTest, RefusedInputIsRefusedWithItsCodeAndTheNextCallWorks) {
   std::vector<float> broken = gradients_;
   broken[40] = std::nanf("");
-  const absl::Status status = client_->Accumulate(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
+  const absl::Status status = client_->Push(1, 0, {{1, ids_, broken.data()}}).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
   EXPECT_NE(status.message().find("ps-"), absl::string_view::npos) << status;
   EXPECT_TRUE(client_->Pull(1, true, {{1, ids_, rows_.data()}}).Wait(Deadline()).ok());

@@ -6,7 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "ps/caching/forwarding_client.h"
+#include "tests/ps/forwarding_client.h"
 
 namespace tandem::ps {
 

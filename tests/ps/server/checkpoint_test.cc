@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/base/checked_file.h"
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "ps/store/table.h"
 #include "rpc/master/shard_map.h"
@@ -35,18 +36,18 @@ std::vector<TableSpec> Specs() {
 }
 
 // Two steps over two tables; some rows are only ever pulled.
-void Train(Client& client) {
-  ASSERT_TRUE(client.CreateTables(Specs(), absl::Seconds(30)).ok());
+void Train(const Clients& client) {
+  ASSERT_TRUE(client.tables->CreateTables(Specs(), absl::Seconds(30)).ok());
   for (uint64_t step = 1; step <= 2; ++step) {
     for (const TableSpec& spec : Specs()) {
       const auto ids = MakeIds(step + 10 * spec.number(), 200);
       const auto gradients = MakeValues(step, ids.size() * spec.dim());
       std::vector<float> rows(gradients.size());
-      ASSERT_TRUE(client.Pull(step, true, {{spec.number(), ids, rows.data()}}).Wait(Deadline()).ok());
+      ASSERT_TRUE(client.rows->Pull(step, true, {{spec.number(), ids, rows.data()}}).Wait(Deadline()).ok());
       const absl::Span<const uint64_t> pushed(ids.data(), 150);
-      ASSERT_TRUE(client.Accumulate(step, 0, {{spec.number(), pushed, gradients.data()}}).Wait(Deadline()).ok());
+      ASSERT_TRUE(client.rows->Push(step, 0, {{spec.number(), pushed, gradients.data()}}).Wait(Deadline()).ok());
     }
-    ASSERT_TRUE(client.Commit({step, {{1, 0.1f}, {2, 0.2f}}, 0.5f, false}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.rows->Commit({step, {{1, 0.1f}, {2, 0.2f}}, 0.5f, false}).Wait(Deadline()).ok());
   }
 }
 
@@ -98,7 +99,7 @@ void ExpectSame(const RecordMap& a, const RecordMap& b) {
 std::vector<std::string> SaveLocal(int num_workers, const Folder& folder, HashResult* hash) {
   TableHost host(num_workers);
   LocalClient client(host, 0, 1);
-  Train(client);
+  Train(ClientsOf(client));
   *hash = *client.Hash().Wait(Deadline());
   const auto files = client.Save(2, folder.path(), Deadline()).Wait(Deadline());
   EXPECT_TRUE(files.ok()) << files.status();
@@ -127,7 +128,7 @@ TEST_P(RowFilesTest, ServersWriteOneSetOfFilesTogether) {
   const auto reference = ReadAll(SaveLocal(1, reference_folder, &hash));
   PsCluster cluster(GetParam(), 2);
   const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 12});
-  Train(*client);
+  Train(ClientsOf(*client));
   const auto files = client->Save(2, folder.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
   ExpectSame(ReadAll(Paths(folder.path(), *files)), reference);
@@ -140,14 +141,14 @@ TEST(RemoteSaveTest, HasItsCallersDeadlineNotThatOfOtherCalls) {
   PsCluster cluster(1, 1);
   const Folder folder;
   const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
-  Train(*client);
+  Train(ClientsOf(*client));
   const absl::Status status = client->Save(2, folder.path(), absl::Now() - absl::Seconds(1)).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
 }
 
 class SaveTest : public testing::TestWithParam<bool> {
  protected:
-  std::unique_ptr<Client> MakeClient() {
+  ClientStack MakeClient() {
     if (GetParam()) return cluster_.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
     return std::make_unique<LocalClient>(host_, 0, 1);
   }
@@ -158,9 +159,9 @@ class SaveTest : public testing::TestWithParam<bool> {
 
 TEST_P(SaveTest, AnotherStepThanTheLastAppliedIsRefused) {
   const auto client = MakeClient();
-  Train(*client);
+  Train(client);
   for (uint64_t step : {1, 3}) {
-    const absl::Status status = client->Save(step, folder_.path(), Deadline()).Wait(Deadline()).status();
+    const absl::Status status = client.tables->Save(step, folder_.path(), Deadline()).Wait(Deadline()).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   }
   EXPECT_TRUE(fs::is_empty(folder_.path()));
@@ -168,8 +169,8 @@ TEST_P(SaveTest, AnotherStepThanTheLastAppliedIsRefused) {
 
 TEST_P(SaveTest, FolderThatServersDoNotSeeIsNamed) {
   const auto client = MakeClient();
-  Train(*client);
-  const absl::Status status = client->Save(2, folder_.path() + "/nowhere", Deadline()).Wait(Deadline()).status();
+  Train(client);
+  const absl::Status status = client.tables->Save(2, folder_.path() + "/nowhere", Deadline()).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_NE(status.message().find("nowhere/table-table1-"), absl::string_view::npos) << status;
   EXPECT_NE(status.message().find("share a file system"), absl::string_view::npos) << status;
@@ -177,13 +178,13 @@ TEST_P(SaveTest, FolderThatServersDoNotSeeIsNamed) {
 
 TEST_P(SaveTest, PendingGradientsAndFreshRowsAreNotSaved) {
   const auto client = MakeClient();
-  Train(*client);
-  const auto before = client->Hash().Wait(Deadline());
+  Train(client);
+  const auto before = client.tables->Hash().Wait(Deadline());
   const std::vector<uint64_t> ids{424242};
   std::vector<float> row(5), gradient(5, 1);
-  ASSERT_TRUE(client->Pull(3, true, {{1, ids, row.data()}}).Wait(Deadline()).ok());
-  ASSERT_TRUE(client->Accumulate(3, 0, {{1, ids, gradient.data()}}).Wait(Deadline()).ok());
-  const auto files = client->Save(2, folder_.path(), Deadline()).Wait(Deadline());
+  ASSERT_TRUE(client.rows->Pull(3, true, {{1, ids, row.data()}}).Wait(Deadline()).ok());
+  ASSERT_TRUE(client.rows->Push(3, 0, {{1, ids, gradient.data()}}).Wait(Deadline()).ok());
+  const auto files = client.tables->Save(2, folder_.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
   const RecordMap records = ReadAll(Paths(folder_.path(), *files));
   EXPECT_EQ(records.size(), before->num_rows);
@@ -192,8 +193,8 @@ TEST_P(SaveTest, PendingGradientsAndFreshRowsAreNotSaved) {
 
 TEST_P(SaveTest, TablesWithoutCommittedRowsHaveNoFile) {
   const auto client = MakeClient();
-  ASSERT_TRUE(client->CreateTables(Specs(), absl::Seconds(30)).ok());
-  const auto files = client->Save(0, folder_.path(), Deadline()).Wait(Deadline());
+  ASSERT_TRUE(client.tables->CreateTables(Specs(), absl::Seconds(30)).ok());
+  const auto files = client.tables->Save(0, folder_.path(), Deadline()).Wait(Deadline());
   ASSERT_TRUE(files.ok()) << files.status();
   EXPECT_TRUE(files->empty());
   EXPECT_TRUE(fs::is_empty(folder_.path()));
@@ -425,7 +426,7 @@ TEST(NonFiniteRowTest, IsNotSaved) {
     const std::vector<uint64_t> ids{7, 8};
     std::vector<float> gradients(10, 1);
     gradients[9] = 1e30f;
-    ASSERT_TRUE(client.Accumulate(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
     ASSERT_TRUE(client.Commit({1, {{1, of.optimizer() == SPARSE_SGD ? 1e30 : 0.1}}, 1, false}).Wait(Deadline()).ok());
     const Folder folder;
     const auto saved = client.Save(1, folder.path(), Deadline()).Wait(Deadline());
@@ -443,7 +444,7 @@ TEST(NonFiniteRowTest, OfAnOlderVersionsFileIsNotLoaded) {
     ASSERT_TRUE(client.CreateTables({spec}, absl::Seconds(30)).ok());
     const std::vector<uint64_t> ids{7};
     const std::vector<float> gradients(5, 1);
-    ASSERT_TRUE(client.Accumulate(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
     ASSERT_TRUE(client.Commit({1, {{1, 0.1}}, 1, false}).Wait(Deadline()).ok());
     const Folder folder;
     const auto saved = client.Save(1, folder.path(), Deadline()).Wait(Deadline());

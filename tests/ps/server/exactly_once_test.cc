@@ -94,14 +94,14 @@ struct Outcome {
 };
 
 // One trainer's part of the whole run. In BSP what it pulls must be the tally at every step.
-void Train(Client& client, uint32_t trainer, bool bsp, Outcome* outcome) {
-  ASSERT_TRUE(client.CreateTables(Specs(), absl::Seconds(20)).ok());
+void Train(const Clients& client, uint32_t trainer, bool bsp, Outcome* outcome) {
+  ASSERT_TRUE(client.tables->CreateTables(Specs(), absl::Seconds(20)).ok());
   Tally tally;
   for (uint64_t step = 1; step <= kSteps; ++step) {
     std::vector<std::vector<uint64_t>> ids;
     std::vector<std::vector<float>> rows(2, std::vector<float>(kIds * kDim));
     for (uint32_t table : {1, 2}) ids.push_back(Ids(trainer, step, table));
-    const auto pulled = client.Pull(step, true, {{1, ids[0], rows[0].data()}, {2, ids[1], rows[1].data()}}).Wait(Deadline());
+    const auto pulled = client.rows->Pull(step, true, {{1, ids[0], rows[0].data()}, {2, ids[1], rows[1].data()}}).Wait(Deadline());
     ASSERT_TRUE(pulled.ok()) << pulled.status();
     for (uint32_t table : {1, 2}) {
       for (size_t i = 0; bsp && i < kIds * kDim; ++i) {
@@ -117,47 +117,47 @@ void Train(Client& client, uint32_t trainer, bool bsp, Outcome* outcome) {
       std::transform(gradients[0].begin(), gradients[0].end(), gradients[1].begin(), gradients[0].begin(), std::plus<>());
       const float* values = gradients[0].data();
       const auto committed =
-          client.AccumulateAndCommit(2 * trainer, {{1, ids[0], values}, {2, ids[1], values}}, commit).Wait(Deadline());
+          client.rows->PushAndCommit(2 * trainer, {{1, ids[0], values}, {2, ids[1], values}}, commit).Wait(Deadline());
       ASSERT_TRUE(committed.ok()) << committed.status();
       tally.Add(step);
       continue;
     }
     for (uint32_t part : {0, 1}) {
       const float* values = gradients[part].data();
-      pushes.push_back(client.Accumulate(step, 2 * trainer + part, {{1, ids[0], values}, {2, ids[1], values}}));
+      pushes.push_back(client.rows->Push(step, 2 * trainer + part, {{1, ids[0], values}, {2, ids[1], values}}));
     }
     for (const auto& push : pushes) {
       const auto pushed = push.Wait(Deadline());
       ASSERT_TRUE(pushed.ok()) << pushed.status();
     }
     if (step % 3 == 0) {
-      const auto norm = client.GradientNorm(step).Wait(Deadline());
+      const auto norm = client.rows->GradientNorm(step).Wait(Deadline());
       ASSERT_TRUE(norm.ok()) << norm.status();
       outcome->norms.push_back(*norm);
     }
-    const auto committed = client.Commit(commit).Wait(Deadline());
+    const auto committed = client.rows->Commit(commit).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
     tally.Add(step);
   }
 }
 
-using ClientMaker = std::function<std::unique_ptr<Client>(uint32_t trainer)>;
+using ClientMaker = std::function<ClientStack(uint32_t trainer)>;
 
-Outcome TrainAll(const std::vector<std::unique_ptr<Client>>& clients, bool bsp = true) {
+Outcome TrainAll(const std::vector<ClientStack>& clients, bool bsp = true) {
   std::vector<Outcome> outcomes(kTrainers);
   std::vector<std::thread> threads;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
-    threads.emplace_back([&, trainer] { Train(*clients[trainer], trainer, bsp, &outcomes[trainer]); });
+    threads.emplace_back([&, trainer] { Train(clients[trainer], trainer, bsp, &outcomes[trainer]); });
   }
   for (auto& thread : threads) thread.join();
-  const auto hash = clients[0]->Hash().Wait(Deadline());
+  const auto hash = clients[0].tables->Hash().Wait(Deadline());
   EXPECT_TRUE(hash.ok()) << hash.status();
   if (hash.ok()) outcomes[0].hash = *hash;
   return outcomes[0];
 }
 
 Outcome TrainAll(const ClientMaker& make, bool bsp = true) {
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<ClientStack> clients;
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients.push_back(make(trainer));
   return TrainAll(clients, bsp);
 }
@@ -201,7 +201,7 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
     const auto direct = cluster_->MakeClient(0, kTrainers, options);
     ASSERT_TRUE(direct->CreateTables(Specs(), absl::Seconds(20)).ok());
     ExpectUndisturbed(*direct->Hash().Wait(Deadline()));
-    ExpectTally(*direct);
+    ExpectTally(ClientsOf(*direct));
     const FaultCounts pushes = Counts("Push");
     EXPECT_EQ(pushes.copies_refused, 0u) << "a push that comes again has the answer of the first time";
   }
@@ -231,14 +231,14 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
     EXPECT_EQ(hash.hash, undisturbed_->hash.hash);
     EXPECT_EQ(hash.num_rows, undisturbed_->hash.num_rows);
   }
-  static void ExpectTally(Client& client) {
+  static void ExpectTally(const Clients& client) {
     Tally tally;
     for (uint64_t step = 1; step <= kSteps; ++step) tally.Add(step);
     std::vector<uint64_t> ids(500);
     for (size_t i = 0; i < ids.size(); ++i) ids[i] = i + 1;
     for (uint32_t table : {1, 2}) {
       std::vector<float> rows(ids.size() * kDim);
-      ASSERT_TRUE(client.Pull(0, false, {{table, ids, rows.data()}}).Wait(Deadline()).ok());
+      ASSERT_TRUE(client.rows->Pull(0, false, {{table, ids, rows.data()}}).Wait(Deadline()).ok());
       for (size_t i = 0; i < rows.size(); ++i) {
         ASSERT_EQ(rows[i], tally.Weight(table, ids[i / kDim], i % kDim)) << "table " << table << ", id " << ids[i / kDim];
       }

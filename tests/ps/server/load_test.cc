@@ -34,9 +34,9 @@ class LoadTest : public testing::Test {
   static void SetUpTestSuite() {
     folder_ = new support::TempFolder;
     PsCluster cluster(2, 2, kTestJobEpoch - 1);
-    const Clients clients = MakeClients(RemoteMaker(cluster));
+    const TrainerClients clients = MakeClients(RemoteMaker(cluster));
     saved_hash_ = TrainAll(clients, {1, kSaved})[0].hash;
-    const auto files = clients[0]->Save(kSaved, folder_->path(), Deadline()).Wait(Deadline());
+    const auto files = clients[0].tables->Save(kSaved, folder_->path(), Deadline()).Wait(Deadline());
     ASSERT_TRUE(files.ok()) << files.status();
     files_ = new std::vector<std::string>(Names(*files));
     ASSERT_GE(files_->size(), 6u);
@@ -48,15 +48,15 @@ class LoadTest : public testing::Test {
     delete unbroken_;
   }
 
-  static absl::Status Load(Client& client, uint64_t step = kSaved) {
-    return client.Load(step, folder_->path(), *files_, Deadline()).Wait(Deadline()).status();
+  static absl::Status Load(const Clients& client, uint64_t step = kSaved) {
+    return client.tables->Load(step, folder_->path(), *files_, Deadline()).Wait(Deadline()).status();
   }
 
   static void ExpectGoesOn(const MakeClient& make) {
-    const Clients clients = MakeClients(make);
-    const absl::Status loaded = Load(*clients[0]);
+    const TrainerClients clients = MakeClients(make);
+    const absl::Status loaded = Load(clients[0]);
     ASSERT_TRUE(loaded.ok()) << loaded;
-    const auto hash = clients[1]->Hash().Wait(Deadline());
+    const auto hash = clients[1].tables->Hash().Wait(Deadline());
     EXPECT_EQ(hash->hash, saved_hash_.hash);
     EXPECT_EQ(hash->num_rows, saved_hash_.num_rows);
     ExpectSame(TrainAll(clients, {kSaved + 1, kLast}), *unbroken_);
@@ -90,78 +90,78 @@ TEST_F(LoadTest, RunGoesOnBitForBitInOneProcess) {
 
 TEST_F(LoadTest, StepCountsFromTheOneLoaded) {
   TableHost host(2);
-  const Clients clients = MakeClients(LocalMaker(host));
-  ASSERT_TRUE(Load(*clients[0]).ok());
+  const TrainerClients clients = MakeClients(LocalMaker(host));
+  ASSERT_TRUE(Load(clients[0]).ok());
   const auto ids = MakeIds(5, 20);
   std::vector<float> rows(60), again(60), gradients(60, 1);
   const auto pull = [&](uint64_t step, std::vector<float>& target) {
-    return clients[0]->Pull(step, true, {{1, ids, target.data()}});
+    return clients[0].rows->Pull(step, true, {{1, ids, target.data()}});
   };
   EXPECT_TRUE(absl::IsFailedPrecondition(pull(kSaved, rows).Wait(Deadline()).status()));
   EXPECT_TRUE(pull(kSaved + 1, rows).Wait(Deadline()).ok());
   LocalClient late(host, 0, kTrainers);
-  EXPECT_TRUE(absl::IsFailedPrecondition(late.Accumulate(kSaved, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(clients[0]->GradientNorm(kSaved).Wait(Deadline()).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(clients[0]->Commit({kSaved + 2, {}, 1, true}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(late.Push(kSaved, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(clients[0].rows->GradientNorm(kSaved).Wait(Deadline()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(clients[0].rows->Commit({kSaved + 2, {}, 1, true}).Wait(Deadline()).status()));
   const support::TempFolder folder;
-  EXPECT_TRUE(clients[0]->Save(kSaved, folder.path(), Deadline()).Wait(Deadline()).ok());
+  EXPECT_TRUE(clients[0].tables->Save(kSaved, folder.path(), Deadline()).Wait(Deadline()).ok());
   const auto ahead = pull(kSaved + 2, again);
-  for (const auto& client : clients) client->Commit({kSaved + 1, {{1, 1.0f}, {2, 1.0f}, {3, 1.0f}}, 1, /*skip=*/true});
+  for (const auto& client : clients) client.rows->Commit({kSaved + 1, {{1, 1.0f}, {2, 1.0f}, {3, 1.0f}}, 1, /*skip=*/true});
   EXPECT_TRUE(ahead.Wait(Deadline()).ok());
   EXPECT_EQ(again, rows);
-  EXPECT_EQ(clients[0]->Hash().Wait(Deadline())->hash, saved_hash_.hash);
+  EXPECT_EQ(clients[0].tables->Hash().Wait(Deadline())->hash, saved_hash_.hash);
 }
 
 TEST_F(LoadTest, LoadRepeatedBeforeAnythingElseIsTheSame) {
   PsCluster cluster(2, 1);
-  const Clients clients = MakeClients(RemoteMaker(cluster));
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Load(*clients[0]).ok());
-  EXPECT_EQ(clients[0]->Hash().Wait(Deadline())->hash, saved_hash_.hash);
+  const TrainerClients clients = MakeClients(RemoteMaker(cluster));
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(Load(clients[0]).ok());
+  EXPECT_EQ(clients[0].tables->Hash().Wait(Deadline())->hash, saved_hash_.hash);
   ExpectSame(TrainAll(clients, {kSaved + 1, kLast}), *unbroken_);
 }
 
 TEST_F(LoadTest, EvaluationPullsBeforeItDoNotDisturb) {
   TableHost host(2);
-  const Clients clients = MakeClients(LocalMaker(host));
+  const TrainerClients clients = MakeClients(LocalMaker(host));
   const auto ids = MakeIds(5, 20);
   std::vector<float> rows(60);
   for (bool create : {false, true}) {
-    ASSERT_TRUE(clients[1]->Pull(0, create, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(clients[1].rows->Pull(0, create, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
   }
-  ASSERT_TRUE(Load(*clients[0]).ok());
-  EXPECT_EQ(clients[0]->Hash().Wait(Deadline())->hash, saved_hash_.hash);
+  ASSERT_TRUE(Load(clients[0]).ok());
+  EXPECT_EQ(clients[0].tables->Hash().Wait(Deadline())->hash, saved_hash_.hash);
 }
 
 TEST_F(LoadTest, RefusedOnceAStepHasBegunAndTheStepGoesOn) {
   const auto ids = MakeIds(5, 20);
   std::vector<float> rows(60), gradients(60, 1);
-  const std::vector<std::function<void(Client&)>> beginnings = {
-      [&](Client& client) { client.Pull(1, true, {{1, ids, rows.data()}}); },
-      [&](Client& client) { client.Pull(2, true, {{1, ids, rows.data()}}); },
-      [&](Client& client) { client.Accumulate(1, 0, {{1, ids, gradients.data()}}); },
-      [&](Client& client) { client.GradientNorm(1); },
-      [&](Client& client) { client.Commit({1, {}, 1, true}); }};
+  const std::vector<std::function<void(const Clients&)>> beginnings = {
+      [&](const Clients& client) { client.rows->Pull(1, true, {{1, ids, rows.data()}}); },
+      [&](const Clients& client) { client.rows->Pull(2, true, {{1, ids, rows.data()}}); },
+      [&](const Clients& client) { client.rows->Push(1, 0, {{1, ids, gradients.data()}}); },
+      [&](const Clients& client) { client.rows->GradientNorm(1); },
+      [&](const Clients& client) { client.rows->Commit({1, {}, 1, true}); }};
   for (const auto& begin : beginnings) {
     TableHost host(2);
-    const Clients clients = MakeClients(LocalMaker(host));
-    begin(*clients[1]);
-    const absl::Status status = Load(*clients[0]);
+    const TrainerClients clients = MakeClients(LocalMaker(host));
+    begin(clients[1]);
+    const absl::Status status = Load(clients[0]);
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_NE(status.message().find("training has begun"), absl::string_view::npos) << status;
-    EXPECT_EQ(clients[0]->Hash().Wait(Deadline())->num_rows, 0u);
-    clients[0]->Commit({1, {}, 1, true});
-    EXPECT_TRUE(clients[1]->Commit({1, {}, 1, true}).Wait(Deadline()).ok());
+    EXPECT_EQ(clients[0].tables->Hash().Wait(Deadline())->num_rows, 0u);
+    clients[0].rows->Commit({1, {}, 1, true});
+    EXPECT_TRUE(clients[1].rows->Commit({1, {}, 1, true}).Wait(Deadline()).ok());
   }
 }
 
 TEST_F(LoadTest, RefusedWhenAStepBeginsMeanwhile) {
   // The pull is posted while the worker reads: the swap must not follow it.
   TableHost host(1);
-  const Clients clients = MakeClients(LocalMaker(host));
-  const auto loading = clients[0]->Load(kSaved, folder_->path(), *files_, Deadline());
+  const TrainerClients clients = MakeClients(LocalMaker(host));
+  const auto loading = clients[0].tables->Load(kSaved, folder_->path(), *files_, Deadline());
   const auto ids = MakeIds(5, 20);
   std::vector<float> rows(60);
-  const auto pull = clients[1]->Pull(1, true, {{1, ids, rows.data()}});
+  const auto pull = clients[1].rows->Pull(1, true, {{1, ids, rows.data()}});
   const absl::Status loaded = loading.Wait(Deadline()).status(), pulled = pull.Wait(Deadline()).status();
   // Whichever came first has won; never both.
   EXPECT_NE(loaded.ok(), pulled.ok()) << loaded << " and " << pulled;
@@ -308,8 +308,8 @@ TEST_F(LoadTest, ServerLoadsItsOwnShardsOnly) {
 
 TEST_F(LoadTest, RemoteRefusalNamesServerAndFile) {
   PsCluster cluster(2, 1);
-  const Clients clients = MakeClients(RemoteMaker(cluster));
-  const absl::Status status = clients[0]->Load(kSaved, folder_->path(), {"nothing.rows"}, Deadline()).Wait(Deadline()).status();
+  const TrainerClients clients = MakeClients(RemoteMaker(cluster));
+  const absl::Status status = clients[0].tables->Load(kSaved, folder_->path(), {"nothing.rows"}, Deadline()).Wait(Deadline()).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_EQ(status.message().substr(0, 20), "load of step 10: ps-") << status;
   EXPECT_NE(status.message().find("nothing.rows: cannot be read"), absl::string_view::npos) << status;
@@ -320,8 +320,8 @@ TEST_F(LoadTest, ClosingTheHostCompletesIt) {
     rpc::Future<rpc::Done> loading;
     {
       TableHost host(3);
-      const Clients clients = MakeClients(LocalMaker(host));
-      loading = clients[0]->Load(kSaved, folder_->path(), *files_, Deadline());
+      const TrainerClients clients = MakeClients(LocalMaker(host));
+      loading = clients[0].tables->Load(kSaved, folder_->path(), *files_, Deadline());
     }
     ASSERT_TRUE(loading.ready());
     const absl::Status status = loading.Wait(Deadline()).status();

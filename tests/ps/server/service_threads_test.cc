@@ -179,7 +179,7 @@ TEST_P(ServiceThreadsTest, LocalClientsShareAHost) {
         std::vector<float> rows(ones.size());
         for (uint64_t step = 1; step <= kSteps; ++step) {
           ASSERT_TRUE(client.Pull(step, true, {{.table = 1, .ids = ids, .rows = rows.data()}}).Wait(deadline()).ok());
-          ASSERT_TRUE(client.Accumulate(step, trainer, {{1, ids, ones.data()}}).Wait(deadline()).ok());
+          ASSERT_TRUE(client.Push(step, trainer, {{1, ids, ones.data()}}).Wait(deadline()).ok());
           ASSERT_TRUE(client.Commit({.step = step, .rates = {{1, kRate}}}).Wait(deadline()).ok());
         }
       },

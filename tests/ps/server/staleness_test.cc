@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "gtest/gtest.h"
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "ps/server/consistency_controller.h"
 #include "tests/ps/cluster.h"
@@ -223,17 +224,17 @@ absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 
 // Row t + 1 counts trainer t's commits: it starts at 0, and each of t's steps adds 1. So rows tell what is in them. Up to `ahead` pulls
 // are under way before their step.
-void TrainAndLook(Client& client, uint32_t trainer, const ConsistencySpec& spec, Progress* progress) {
+void TrainAndLook(const Clients& client, uint32_t trainer, const ConsistencySpec& spec, Progress* progress) {
   TableSpec table = MakeTableSpec(1, 1);
   table.set_init_stddev(0);
-  ASSERT_TRUE(client.CreateTables({table}, absl::Seconds(20)).ok());
+  ASSERT_TRUE(client.tables->CreateTables({table}, absl::Seconds(20)).ok());
   const uint64_t bound = spec.staleness(), ahead = spec.mode() == ConsistencySpec::PERMIT ? bound : 1;
   std::vector<uint64_t> ids;
   for (uint64_t t = 0; t < kTrainers; ++t) ids.push_back(t + 1);
   std::vector<std::vector<float>> rows(kSteps + 1, std::vector<float>(kTrainers));
   std::vector<rpc::Future<rpc::Done>> pulls(kSteps + 1);
   const auto pull = [&](uint64_t step) {
-    if (step <= kSteps) pulls[step] = client.Pull(step, true, {{1, ids, rows[step].data()}});
+    if (step <= kSteps) pulls[step] = client.rows->Pull(step, true, {{1, ids, rows[step].data()}});
   };
   for (uint64_t step = 1; step <= ahead; ++step) pull(step);
   const std::vector<uint64_t> own = {trainer + 1};
@@ -259,16 +260,16 @@ void TrainAndLook(Client& client, uint32_t trainer, const ConsistencySpec& spec,
                                                                     : kSteps;
       ASSERT_TRUE(progress->AwaitOthers(others)) << "step " << step << ": the others did not get as far as the bound allows";
     }
-    ASSERT_TRUE(client.Accumulate(step, trainer, {{1, own, &minus_one}}).Wait(Deadline()).ok());
-    const auto committed = client.Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline());
+    ASSERT_TRUE(client.rows->Push(step, trainer, {{1, own, &minus_one}}).Wait(Deadline()).ok());
+    const auto committed = client.rows->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
     progress->Commit(trainer);
     pull(step + ahead);
   }
 }
 
-void ExpectStatistics(Client& client, const ConsistencySpec& spec, int num_servers) {
-  const auto statistics = client.Statistics().Wait(Deadline());
+void ExpectStatistics(const Clients& client, const ConsistencySpec& spec, int num_servers) {
+  const auto statistics = client.tables->Statistics().Wait(Deadline());
   ASSERT_TRUE(statistics.ok()) << statistics.status();
   switch (spec.mode()) {
     case ConsistencySpec::BSP: EXPECT_EQ(statistics->staleness().max(), 0u); break;
@@ -289,11 +290,11 @@ void ExpectStatistics(Client& client, const ConsistencySpec& spec, int num_serve
 
 class StragglerTest : public testing::TestWithParam<ConsistencySpec> {
  protected:
-  static void TrainAll(const std::vector<std::unique_ptr<Client>>& clients) {
+  static void TrainAll(const std::vector<ClientStack>& clients) {
     Progress progress;
     std::vector<std::thread> threads;
     for (uint32_t t = 0; t < kTrainers; ++t) {
-      threads.emplace_back([&, t] { TrainAndLook(*clients[t], t, GetParam(), &progress); });
+      threads.emplace_back([&, t] { TrainAndLook(clients[t], t, GetParam(), &progress); });
     }
     for (auto& thread : threads) thread.join();
   }
@@ -301,20 +302,20 @@ class StragglerTest : public testing::TestWithParam<ConsistencySpec> {
 
 TEST_P(StragglerTest, NoRowOfAServerIsOlderThanTheBound) {
   PsCluster cluster(2, 2);
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<ClientStack> clients;
   for (uint32_t t = 0; t < kTrainers; ++t) {
     clients.push_back(cluster.MakeClient(t, kTrainers, {.timeout = absl::Seconds(20), .consistency = GetParam()}));
   }
   TrainAll(clients);
-  ExpectStatistics(*clients[0], GetParam(), 2);
+  ExpectStatistics(clients[0], GetParam(), 2);
 }
 
 TEST_P(StragglerTest, NoRowOfALocalTableIsOlderThanTheBound) {
   TableHost host(2);
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<ClientStack> clients;
   for (uint32_t t = 0; t < kTrainers; ++t) clients.push_back(std::make_unique<LocalClient>(host, t, kTrainers, GetParam()));
   TrainAll(clients);
-  ExpectStatistics(*clients[0], GetParam(), 1);
+  ExpectStatistics(clients[0], GetParam(), 1);
 }
 
 // tensorflow/tensorflow#61129: trainers with uneven data end badly. Here who is left waiting for one that is gone learns it in time.
@@ -323,7 +324,7 @@ TEST(GoneTrainerTest, ItsClockHoldsNobodyLongerThanTheTimeout) {
   const ConsistencySpec spec = Spec(ConsistencySpec::SSP, 1);
   const auto gone = cluster.MakeClient(1, 2, {.timeout = absl::Seconds(20), .consistency = spec});
   const auto client = cluster.MakeClient(0, 2, {.timeout = absl::Milliseconds(200), .consistency = spec});
-  for (Client* each : {gone.get(), client.get()}) ASSERT_TRUE(each->CreateTables({MakeTableSpec(1, 1)}, absl::Seconds(20)).ok());
+  for (RemoteClient* each : {gone.get(), client.get()}) ASSERT_TRUE(each->CreateTables({MakeTableSpec(1, 1)}, absl::Seconds(20)).ok());
   const std::vector<uint64_t> ids = {7};
   float row = 0;
   for (uint64_t step = 1; step <= 2; ++step) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "gtest/gtest.h"
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "rpc/role_trace.h"
 #include "tests/ps/cluster.h"
@@ -49,24 +50,24 @@ class TraceTest : public testing::TestWithParam<bool> {
     for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) {
       if (GetParam()) clients_.push_back(cluster_.MakeClient(trainer, kTrainers, {absl::Seconds(30), 256}));
       else clients_.push_back(std::make_unique<LocalClient>(host_, trainer, kTrainers));
-      EXPECT_TRUE(clients_.back()->CreateTables({MakeTableSpec(1, kDim)}, absl::Seconds(30)).ok());
+      EXPECT_TRUE(clients_.back().tables->CreateTables({MakeTableSpec(1, kDim)}, absl::Seconds(30)).ok());
       tracers_.push_back(std::make_shared<Tracer>());
     }
   }
 
   // One step of one trainer; `folder`: it saves first.
   void Step(uint32_t trainer, uint64_t step, const std::string& folder) {
-    Client& client = *clients_[trainer];
+    const Clients& client = clients_[trainer];
     const auto ids = MakeIds(step + trainer, kIds);
     std::vector<float> rows(kIds * kDim), gradients(kIds * kDim, 1);
-    ASSERT_TRUE(client.Pull(step, true, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.rows->Pull(step, true, {{1, ids, rows.data()}}).Wait(Deadline()).ok());
     if (!folder.empty()) {
-      const auto saved = client.Save(step - 1, folder, Deadline()).Wait(Deadline());
+      const auto saved = client.tables->Save(step - 1, folder, Deadline()).Wait(Deadline());
       ASSERT_TRUE(saved.ok()) << saved.status();
     }
-    ASSERT_TRUE(client.Accumulate(step, trainer, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
-    ASSERT_TRUE(client.GradientNorm(step).Wait(Deadline()).ok());
-    const auto committed = client.Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline());
+    ASSERT_TRUE(client.rows->Push(step, trainer, {{1, ids, gradients.data()}}).Wait(Deadline()).ok());
+    ASSERT_TRUE(client.rows->GradientNorm(step).Wait(Deadline()).ok());
+    const auto committed = client.rows->Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
   void StepAll(uint64_t step, const std::string& folder = "") {
@@ -83,7 +84,7 @@ class TraceTest : public testing::TestWithParam<bool> {
   }
   Spans ServerSpans() {
     Spans spans;
-    const auto traces = clients_[0]->TakeTraces(absl::Seconds(30));
+    const auto traces = clients_[0].tables->TakeTraces(absl::Seconds(30));
     EXPECT_TRUE(traces.ok()) << traces.status();
     roles_.clear();
     for (const RoleTrace& trace : *traces) {
@@ -96,14 +97,14 @@ class TraceTest : public testing::TestWithParam<bool> {
 
   PsCluster cluster_{2, 1};
   TableHost host_{2};
-  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<ClientStack> clients_;
   std::vector<std::shared_ptr<Tracer>> tracers_;
   std::vector<std::string> roles_;
 };
 
 TEST_P(TraceTest, ATracedStepIsSeenOnBothSidesUnderTheSameNumbersAndOtherStepsNowhere) {
   const support::TempFolder folder;
-  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer]->TraceSteps(tracers_[trainer], 2, 2);
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer].tables->TraceSteps(tracers_[trainer], 2, 2);
   for (uint64_t step : {1, 2, 3}) StepAll(step, step == 3 ? folder.path() : "");
 
   const Spans served = ServerSpans();
@@ -145,24 +146,24 @@ TEST_P(TraceTest, ATracedStepIsSeenOnBothSidesUnderTheSameNumbersAndOtherStepsNo
 
 TEST_P(TraceTest, NothingIsRecordedWithoutATracerAfterItIsTakenAwayAndOutsideSteps) {
   StepAll(1);
-  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer]->TraceSteps(tracers_[trainer], 2, 9);
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer].tables->TraceSteps(tracers_[trainer], 2, 9);
   const auto ids = MakeIds(1, kIds);
   std::vector<float> rows(kIds * kDim);
-  ASSERT_TRUE(clients_[0]->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok()) << "as an evaluation does";
-  ASSERT_TRUE(clients_[0]->Hash().Wait(Deadline()).ok());
-  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer]->TraceSteps(nullptr, 0, 0);
+  ASSERT_TRUE(clients_[0].rows->Pull(0, false, {{1, ids, rows.data()}}).Wait(Deadline()).ok()) << "as an evaluation does";
+  ASSERT_TRUE(clients_[0].tables->Hash().Wait(Deadline()).ok());
+  for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) clients_[trainer].tables->TraceSteps(nullptr, 0, 0);
   StepAll(2);
   EXPECT_TRUE(ServerSpans().empty());
   for (uint32_t trainer = 0; trainer < kTrainers; ++trainer) EXPECT_TRUE(ClientSpans(trainer).empty());
 }
 
 TEST_P(TraceTest, ACallThatFailsEndsItsSpan) {
-  clients_[0]->TraceSteps(tracers_[0], 1, 2);
+  clients_[0].tables->TraceSteps(tracers_[0], 1, 2);
   const auto ids = MakeIds(1, kIds);
   std::vector<float> rows(kIds * kDim);
-  const auto pull = clients_[0]->Pull(2, true, {{1, ids, rows.data()}});  // step 1 is never applied
-  const auto commit = clients_[0]->Commit({1, {{1, 1.0f}}, 1, false});
-  clients_[0]->Abort(absl::AbortedError("over"));
+  const auto pull = clients_[0].rows->Pull(2, true, {{1, ids, rows.data()}});  // step 1 is never applied
+  const auto commit = clients_[0].rows->Commit({1, {{1, 1.0f}}, 1, false});
+  clients_[0].rows->Abort(absl::AbortedError("over"));
   EXPECT_FALSE(pull.Wait(Deadline()).ok());
   EXPECT_FALSE(commit.Wait(Deadline()).ok());
   const Spans spans = ClientSpans(0);

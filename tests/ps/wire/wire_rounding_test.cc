@@ -24,7 +24,7 @@ class WireRoundingTest : public testing::Test {
  protected:
   struct Trainer {
     PsCluster cluster{1, 1};
-    std::unique_ptr<Client> client;
+    std::unique_ptr<RemoteClient> client;
   };
 
   static std::unique_ptr<Trainer> MakeTrainer(bool dense) {
@@ -40,20 +40,20 @@ class WireRoundingTest : public testing::Test {
     }
     return made;
   }
-  static void Push(Client& client, uint64_t step, uint32_t slice, const std::vector<float>& gradients) {
-    const auto pushed = client.Accumulate(step, slice, {{1, kIds, gradients.data()}}).Wait(Deadline());
+  static void Push(RemoteClient& client, uint64_t step, uint32_t slice, const std::vector<float>& gradients) {
+    const auto pushed = client.Push(step, slice, {{1, kIds, gradients.data()}}).Wait(Deadline());
     ASSERT_TRUE(pushed.ok()) << pushed.status();
   }
-  static void Commit(Client& client, const CommitArgs& args) {
+  static void Commit(RemoteClient& client, const CommitArgs& args) {
     const auto committed = client.Commit(args).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
-  static void PushAndCommit(Client& client, const CommitArgs& args, const std::vector<float>& gradients) {
-    const auto committed = client.AccumulateAndCommit(0, {{1, kIds, gradients.data()}}, args).Wait(Deadline());
+  static void PushAndCommit(RemoteClient& client, const CommitArgs& args, const std::vector<float>& gradients) {
+    const auto committed = client.PushAndCommit(0, {{1, kIds, gradients.data()}}, args).Wait(Deadline());
     ASSERT_TRUE(committed.ok()) << committed.status();
   }
   static std::vector<float> AllOf(float value) { return std::vector<float>(kIds.size() * kDim, value); }
-  static std::vector<float> DenseRows(Client& client) {
+  static std::vector<float> DenseRows(RemoteClient& client) {
     std::vector<float> rows(kIds.size() * kDim);
     EXPECT_TRUE(client.Read({1, kIds, kDim, rows.data()}, Deadline()).ok());
     return rows;

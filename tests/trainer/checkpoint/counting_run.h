@@ -29,7 +29,7 @@ class CountingRun {
   absl::Status Train(uint64_t step) {
     for (const Tensor& tensor : Tensors()) std::fill_n(tensor.data<float>(), tensor.num_elements(), static_cast<float>(step));
     const std::vector<float> gradients(ids_.size(), -1);
-    RETURN_IF_ERROR(client_.Accumulate(step, 0, {{1, ids_, gradients.data()}}).Wait(Deadline()).status());
+    RETURN_IF_ERROR(client_.Push(step, 0, {{1, ids_, gradients.data()}}).Wait(Deadline()).status());
     return client_.Commit({step, {{1, 1.0f}}, 1, false}).Wait(Deadline()).status();
   }
 
@@ -38,7 +38,7 @@ class CountingRun {
     WriteArgs args{.folder = folder,
                    .manifest = {},
                    .state = &state,
-                   .client = &client_,
+                   .tables = &client_,
                    .keep = kKeep,
                    .deadline = Deadline()};
     args.manifest.set_step(step);

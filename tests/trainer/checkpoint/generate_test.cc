@@ -41,7 +41,7 @@ class GenerateTest : public testing::Test {
     ps::LocalClient client(host, /*trainer=*/0, /*num_trainers=*/1);
     const auto groups = comm::ThreadGroup::Create(1, "dp");
     const auto summary =
-        loop::RunReplica(*job, **data, {.group = groups[0].get(), .client = &client, .output = output->get()});
+        loop::RunReplica(*job, **data, {.group = groups[0].get(), .clients = ps::ClientsOf(client), .output = output->get()});
     ASSERT_TRUE(summary.ok()) << summary.status();
   }
 

@@ -46,7 +46,7 @@ TEST_F(InspectTest, LongAndHostileNamesAreShortenedAndEscaped) {
   WriteArgs args{.folder = folder_.path(),
                  .manifest = {},
                  .state = &state,
-                 .client = &run_.client(),
+                 .tables = &run_.tables(),
                  .keep = 1,
                  .deadline = absl::Now() + absl::Seconds(30)};
   args.manifest.set_best_epoch(1);
@@ -66,7 +66,7 @@ TEST_F(InspectTest, SymbolsOfATextAreEscapedAndCut) {
     WriteArgs args{.folder = folder_.path(),
                    .manifest = {},
                    .state = &state,
-                   .client = &run_.client(),
+                   .tables = &run_.tables(),
                    .keep = 1,
                    .deadline = absl::Now() + absl::Seconds(30)};
     *args.manifest.mutable_job() = SmallJob();

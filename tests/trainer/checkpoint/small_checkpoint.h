@@ -70,7 +70,7 @@ class SmallRun {
     for (uint64_t id = 1; id <= 20; ++id) ids.push_back(id);
     const std::vector<float> gradients(3 * ids.size(), 0.5f * static_cast<float>(step));
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    ASSERT_TRUE(client_.Accumulate(step, 0, {{1, ids, gradients.data()}}).Wait(deadline).ok());
+    ASSERT_TRUE(client_.Push(step, 0, {{1, ids, gradients.data()}}).Wait(deadline).ok());
     ASSERT_TRUE(client_.Commit({step, {{1, 0.1f}}, 1, false}).Wait(deadline).ok());
   }
 
@@ -80,7 +80,7 @@ class SmallRun {
     WriteArgs args{.folder = folder,
                    .manifest = {},
                    .state = &state,
-                   .client = &client_,
+                   .tables = &client_,
                    .keep = keep,
                    .deadline = absl::Now() + absl::Seconds(30)};
     *args.manifest.mutable_job() = SmallJob();
@@ -99,7 +99,7 @@ class SmallRun {
 
   ParameterSet& parameters() { return parameters_; }
   optim::DenseOptimizer& optimizer() { return *optimizer_; }
-  ps::Client& client() { return client_; }
+  ps::TableAdmin& tables() { return client_; }
 
  private:
   ps::TableHost host_;

@@ -39,7 +39,7 @@ TEST_F(StateTest, RunGoesOnBitForBit) {
     SmallRun resumed(num_workers, /*seed=*/99);
     EXPECT_NE(resumed.Hash(), saved);
     ASSERT_TRUE(LoadState(Open(), resumed.optimizer().State()).ok());
-    const absl::Status rows = LoadRows(Open(), resumed.client(), absl::Now() + absl::Seconds(30));
+    const absl::Status rows = LoadRows(Open(), resumed.tables(), absl::Now() + absl::Seconds(30));
     ASSERT_TRUE(rows.ok()) << rows;
     EXPECT_EQ(resumed.Hash(), saved);
     SmallRun unbroken;
@@ -94,13 +94,13 @@ TEST_F(StateTest, AnotherOptimizerIsRefusedByItsSlots) {
 TEST_F(StateTest, RowsThatDoNotFitNameTheCheckpoint) {
   TrainAndWrite(2);
   run_.Train(3);
-  const absl::Status begun = LoadRows(Open(), run_.client(), absl::Now() + absl::Seconds(30));
+  const absl::Status begun = LoadRows(Open(), run_.tables(), absl::Now() + absl::Seconds(30));
   EXPECT_TRUE(absl::IsFailedPrecondition(begun)) << begun;
   EXPECT_EQ(begun.message().find("checkpoint " + folder_.path()), 0u) << begun;
   SmallRun other;
   Checkpoint gone = Open();
   gone.folder += "-gone";
-  const absl::Status missing = LoadRows(gone, other.client(), absl::Now() + absl::Seconds(30));
+  const absl::Status missing = LoadRows(gone, other.tables(), absl::Now() + absl::Seconds(30));
   EXPECT_TRUE(absl::IsFailedPrecondition(missing)) << missing;
   EXPECT_NE(missing.message().find(".rows: cannot be read"), absl::string_view::npos) << missing;
 }

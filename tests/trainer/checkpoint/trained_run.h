@@ -55,7 +55,7 @@ class TrainedRunTest : public testing::Test {
       threads.emplace_back([&, rank] {
         ps::LocalClient client(host, static_cast<uint32_t>(rank), kReplicas);
         results[rank] = loop::RunReplica(*job, **data, {.group = groups[rank].get(),
-                                                       .client = &client,
+                                                       .clients = ps::ClientsOf(client),
                                                        .output = rank == 0 ? output->get() : nullptr,
                                                         .num_servers = 0});
       });

@@ -55,13 +55,12 @@ class KeptRowsTest : public testing::Test {
     std::vector<std::thread> threads;
     for (int rank = 0; rank < kReplicas; ++rank) {
       threads.emplace_back([&, rank] {
-        auto merged = MergePushes(job,
-                                  std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas},
-                                                                    job::ConsistencyOf(job)),
-                                  *groups[rank], 0);
+        auto local = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), uint32_t{kReplicas}, job::ConsistencyOf(job));
+        ps::MergedPushes& pushes = *local;
+        auto merged = MergePushes(job, std::move(local), pushes, *groups[rank], 0);
         ASSERT_TRUE(merged.ok()) << merged.status();
-        const auto client = ClientOfJob(job, *std::move(merged), rank, kReplicas);
-        loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .client = client.get()};
+        const ps::ClientStack clients = ClientOfJob(job, *std::move(merged), rank, kReplicas);
+        loop::ReplicaEnvironment environment{.resume = resume, .group = groups[rank].get(), .clients = clients};
         if (rank == 0) {
           environment.output = output->get();
           environment.on_step = [&losses](const report::StepRecord& record) { losses.push_back(record.loss); };
@@ -70,7 +69,7 @@ class KeptRowsTest : public testing::Test {
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank == 0) {
           hash_ = *summary->params_hash;
-          report_ = absl::StrJoin(client->Report(), "\n");
+          report_ = absl::StrJoin(clients.tables->Report(), "\n");
         }
       });
     }

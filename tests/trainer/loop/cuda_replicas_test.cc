@@ -81,7 +81,7 @@ class CudaReplicasTest : public ::testing::Test {
           device_group = *std::move(made);
         }
         ReplicaEnvironment environment{.group = groups[rank].get(),
-                                       .client = &client,
+                                       .clients = ps::ClientsOf(client),
                                        .output = rank == 0 ? output->get() : nullptr,
                                        .device = place->device,
                                        .device_group = device_group.group.get()};

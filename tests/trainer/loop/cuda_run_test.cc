@@ -107,7 +107,7 @@ class CudaRunTest : public ::testing::Test {
     environment.stop_requested = [&] { return ++asked == stop_after; };
     environment.device = place->device;
     environment.group = groups[0].get();
-    environment.client = &client;
+    environment.clients = ps::ClientsOf(client);
     environment.output = output->get();
     if (!by_default_) environment.compute = bf16_.empty() ? DType::F32 : DType::BF16;
     environment.on_step = [&](const report::StepRecord& record) {

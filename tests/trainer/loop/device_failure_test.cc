@@ -76,7 +76,7 @@ absl::StatusOr<report::RunSummary> Train(const std::string& out, int calls_befor
   const auto groups = comm::ThreadGroup::Create(1, "dp");
   auto output = report::RunOutput::Create(out, report::LogFormat::JSON);
   cuda::emulated_calls_before_failure = calls_before_failure;
-  auto summary = RunReplica(*job, data, {.group = groups[0].get(), .client = &client, .output = output->get(),
+  auto summary = RunReplica(*job, data, {.group = groups[0].get(), .clients = ps::ClientsOf(client), .output = output->get(),
                                          .device = {DeviceKind::CUDA, 0}, .compute = DType::BF16,
                                          .on_step = [&](const report::StepRecord& record) {
                                            if (launched != nullptr && record.launched_graph) launched->push_back(record.step);

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "ps/caching/forwarding_client.h"
+#include "tests/ps/forwarding_client.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/support/temp_folder.h"
@@ -90,7 +90,7 @@ double FieldOf(const std::string& json, const std::string& name) {
   return std::atof(json.c_str() + at + name.size() + 3);
 }
 
-using MakeClient = std::function<std::unique_ptr<ps::Client>(ps::TableHost& host, uint32_t rank)>;
+using MakeClient = std::function<ps::ClientStack(ps::TableHost& host, uint32_t rank)>;
 
 RunResult Train(const Job& job, int num_replicas, report::LogFormat format = report::LogFormat::JSON, MakeClient make_client = nullptr) {
   if (make_client == nullptr) {
@@ -112,7 +112,7 @@ RunResult Train(const Job& job, int num_replicas, report::LogFormat format = rep
         const auto client = make_client(host, static_cast<uint32_t>(rank));
         const auto summary = loop::RunReplica(
             job, data,
-            {.group = groups[rank].get(), .client = client.get(), .output = rank == 0 ? output->get() : nullptr});
+            {.group = groups[rank].get(), .clients = client, .output = rank == 0 ? output->get() : nullptr});
         ASSERT_TRUE(summary.ok()) << summary.status();
         if (rank == 0) result.summary = *summary;
       });
@@ -197,7 +197,7 @@ TEST_F(TrainLoopTest, PatienceStopsTheRunAndKeepsTheBestEpochsFigures) {
 // Its guard has dropped rank + 1 gradients, the first in step 9 - rank.
 class GuardingClient : public ps::ForwardingClient {
  public:
-  GuardingClient(ps::TableHost& host, uint32_t rank) : ForwardingClient(std::make_unique<ps::LocalClient>(host, rank, 2)), rank_(rank) {}
+  GuardingClient(const ps::Clients& inner, uint32_t rank) : ForwardingClient(inner), rank_(rank) {}
   rpc::Future<StatisticsReply> Statistics() override { return StatisticsWith(OwnStatistics()); }
   StatisticsReply OwnStatistics() const override {
     StatisticsReply own;
@@ -217,7 +217,11 @@ class GuardingClient : public ps::ForwardingClient {
 
 TEST_F(TrainLoopTest, TheLastLinesCountWhatEveryTrainersClientKeptFromTheServers) {
   Train(SmallJob(), 2, report::LogFormat::TEXT,
-        [](ps::TableHost& host, uint32_t rank) { return std::make_unique<GuardingClient>(host, rank); });
+        [](ps::TableHost& host, uint32_t rank) {
+          ps::ClientStack client = std::make_unique<ps::LocalClient>(host, rank, 2);
+          client.Wrap<GuardingClient>(rank);
+          return client;
+        });
   const std::string told = ::testing::internal::GetCapturedStdout();
   ::testing::internal::CaptureStdout();
   EXPECT_NE(told.find("row gradients that were not finite: 3 dropped"), std::string::npos) << told;
@@ -235,7 +239,7 @@ TEST_F(TrainLoopTest, AReplicaThatFailsFreesItsPeer) {
     threads.emplace_back([&, rank] {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
       ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
-                                                .client = &client,
+                                                .clients = ps::ClientsOf(client),
                                                 .on_step = [&, rank](const report::StepRecord& record) {
                                                   if (rank == 1 && record.step == 3) {
                                                     groups[1]->Abort(absl::CancelledError("enough"));
@@ -265,7 +269,7 @@ TEST_F(TrainLoopTest, AStopAskedOfOneReplicaEndsAllAfterTheSameStep) {
       ps::LocalClient client(host, static_cast<uint32_t>(rank), 2);
       int asked = 0;
       ends[rank] = loop::RunReplica(job, data, {.group = groups[rank].get(),
-                                                .client = &client,
+                                                .clients = ps::ClientsOf(client),
                                                 .output = rank == 0 ? output->get() : nullptr,
                                                 .stop_requested = [&asked, rank] { return rank == 1 && ++asked == 3; }});
     });
@@ -339,7 +343,7 @@ BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
       const auto summary = loop::RunReplica(
           job, data, {.resume = saved ? &*saved : nullptr,
                       .group = groups[rank].get(),
-                      .client = &client,
+                      .clients = ps::ClientsOf(client),
                       .output = rank == 0 ? output->get() : nullptr,
                       .stop_requested = [&run, rank, stop_at] { return rank == 1 && ++run.times_asked == stop_at; }});
       ASSERT_TRUE(summary.ok()) << summary.status();
@@ -440,7 +444,7 @@ TEST(EvaluationTest, MayTakeLongerThanAWaitForPeers) {
 // Saving takes longer than a replica waits for a peer.
 class SlowlySavingClient : public ps::ForwardingClient {
  public:
-  SlowlySavingClient(ps::TableHost& host, uint32_t rank) : ForwardingClient(std::make_unique<ps::LocalClient>(host, rank, 2)) {}
+  using ForwardingClient::ForwardingClient;
   rpc::Future<std::vector<SavedFile>> Save(uint64_t step, const std::string& folder, absl::Time deadline) override {
     absl::SleepFor(absl::Seconds(3));
     return ForwardingClient::Save(step, folder, deadline);
@@ -452,7 +456,9 @@ TEST_F(TrainLoopTest, ACheckpointMayTakeLongerThanAWaitForPeers) {
   job.mutable_train()->set_max_steps(2);
   job.mutable_runtime()->set_timeout_seconds(2);
   const RunResult run = Train(job, 2, report::LogFormat::JSON, [](ps::TableHost& host, uint32_t rank) {
-    return std::make_unique<SlowlySavingClient>(host, rank);
+    ps::ClientStack client = std::make_unique<ps::LocalClient>(host, rank, 2);
+    client.Wrap<SlowlySavingClient>();
+    return client;
   });
   EXPECT_EQ(run.summary.status, report::kCompleted);
   EXPECT_EQ(run.summary.best_step, 2) << "there was a checkpoint";

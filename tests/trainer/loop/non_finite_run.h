@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "ps/caching/forwarding_client.h"
+#include "tests/ps/forwarding_client.h"
 #include "ps/local/local_client.h"
 #include "ps/server/table_host.h"
 #include "tests/ps/cluster.h"
@@ -58,7 +58,7 @@ struct FaultyRun {
   Device device = {};
   bool poisoned_evaluations = false;  // rows that an evaluation pulls are NaN
   // Makes the client that the job's consistency asks for around the one that speaks to the tables; null: none.
-  std::function<std::unique_ptr<ps::Client>(const Job&, std::unique_ptr<ps::Client>, int trainer, int trainers)> client_of_job = nullptr;
+  std::function<ps::ClientStack(const Job&, ps::ClientStack, int trainer, int trainers)> client_of_job = nullptr;
 };
 
 // The rows of evaluations arrive as NaN.
@@ -66,7 +66,7 @@ class PoisoningClient : public ps::ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<ps::PullSegment> segments) override {
-    const auto pulled = client().Pull(step, create, segments);
+    const auto pulled = ForwardingClient::Pull(step, create, segments);
     if (step != 0) return pulled;
     pulled.Wait(absl::InfiniteFuture()).IgnoreError();
     segments[0].rows[0] = std::numeric_limits<float>::quiet_NaN();
@@ -110,14 +110,14 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
     for (int rank = 0; rank < run.replicas; ++rank) {
       threads.emplace_back([&, rank] {
         const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(run.replicas);
-        std::unique_ptr<ps::Client> client;
+        ps::ClientStack client;
         if (run.servers == 0) client = std::make_unique<ps::LocalClient>(host, trainer, trainers, job::ConsistencyOf(*job));
         else client = cluster.MakeClient(trainer, trainers, {.timeout = absl::Seconds(30), .consistency = job::ConsistencyOf(*job)});
         if (run.client_of_job) client = run.client_of_job(*job, std::move(client), rank, run.replicas);
-        if (run.poisoned_evaluations) client = std::make_unique<PoisoningClient>(std::move(client));
+        if (run.poisoned_evaluations) client.Wrap<PoisoningClient>();
         ReplicaEnvironment environment;
         environment.group = groups[rank].get();
-        environment.client = client.get();
+        environment.clients = client;
         environment.output = rank == 0 ? output.get() : nullptr;
         environment.device = run.device;
         environment.compute = DType::F32;

@@ -82,7 +82,7 @@ Result Train(const std::string& text, const RunArgs& args) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < args.replicas; ++rank) {
     threads.emplace_back([&, rank] {
-      std::unique_ptr<ps::Client> client;
+      ps::ClientStack client;
       const auto trainer = static_cast<uint32_t>(rank), trainers = static_cast<uint32_t>(args.replicas);
       const ps::RemoteClientOptions options{
           .timeout = absl::Seconds(30), .message_bytes = 10000, .consistency = job::ConsistencyOf(*job)};
@@ -92,7 +92,7 @@ Result Train(const std::string& text, const RunArgs& args) {
       ReplicaEnvironment environment;
       environment.resume = args.resume;
       environment.group = groups[rank].get();
-      environment.client = client.get();
+      environment.clients = client;
       environment.output = rank == 0 ? output.get() : nullptr;
       environment.stop_requested = [&] { return ++asked == args.stop_after; };
       environment.compute = args.compute;

@@ -108,11 +108,11 @@ Result Train(int steps, int servers) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < kReplicas; ++rank) {
     threads.emplace_back([&, rank] {
-      std::unique_ptr<ps::Client> client = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), kReplicas);
+      ps::ClientStack client = std::make_unique<ps::LocalClient>(host, static_cast<uint32_t>(rank), kReplicas);
       if (servers > 0) client = cluster.MakeClient(static_cast<uint32_t>(rank), kReplicas, {.timeout = absl::Seconds(10)});
       ReplicaEnvironment environment;
       environment.group = groups[static_cast<size_t>(rank)].get();
-      environment.client = client.get();
+      environment.clients = client;
       environment.output = rank == 0 ? output.get() : nullptr;
       const auto summary = RunReplica(*job, data, environment);
       if (rank != 0) return;

@@ -53,7 +53,7 @@ Result Train(const std::vector<std::string>& sets, const RunArgs& args) {
       ReplicaEnvironment environment;
       environment.resume = args.resume;
       environment.group = groups[rank].get();
-      environment.client = &client;
+      environment.clients = ps::ClientsOf(client);
       environment.output = rank == 0 ? output.get() : nullptr;
       environment.stop_requested = [&] { return ++asked == args.stop_after; };
       environment.compute = args.compute;

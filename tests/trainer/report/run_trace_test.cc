@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "ps/client/clients.h"
 #include "ps/local/local_client.h"
 #include "rpc/master/service.h"
 #include "rpc/role_trace.h"
@@ -44,10 +45,10 @@ class RunTraceTest : public testing::Test {
     self.address = "here:" + std::to_string(rank);
     auto master = rpc::MasterClient::Connect(server_.address(), self, nullptr);
     ASSERT_TRUE(master.ok()) << master.status();
-    std::unique_ptr<ps::Client> client;
+    ps::ClientStack client;
     if (setting.local) client = std::make_unique<ps::LocalClient>(host_, static_cast<uint32_t>(rank), kTrainers);
     else client = cluster_.MakeClient(static_cast<uint32_t>(rank), kTrainers, {});
-    ASSERT_TRUE(client->CreateTables({ps::MakeTableSpec(1, 4)}, absl::Seconds(30)).ok());
+    ASSERT_TRUE(client.tables->CreateTables({ps::MakeTableSpec(1, 4)}, absl::Seconds(30)).ok());
     ThreadPool pool(1);
     Stream stream(&pool);
     std::function<absl::Status(std::vector<RoleTrace>)> write;
@@ -56,26 +57,26 @@ class RunTraceTest : public testing::Test {
                     .num_steps = setting.num_steps,
                     .stream = &stream,
                     .group = &group,
-                    .client = client.get(),
+                    .tables = client.tables,
                     .master = setting.local ? nullptr : master->get(),
                     .deliver = write});
     for (int64_t step = 1; step <= setting.run_steps; ++step) {
       ASSERT_TRUE(trace.BeforeStep(step, Soon()).ok());
       const TraceSpan span(stream.tracer(), SpanKind::STEP, "step");
-      TrainStep(static_cast<uint64_t>(step), *client, group, stream);
+      TrainStep(static_cast<uint64_t>(step), *client.rows, group, stream);
     }
     const absl::Status finished = trace.Finish(Soon());
     EXPECT_TRUE(finished.ok()) << finished;
     EXPECT_EQ(stream.tracer(), nullptr);
     EXPECT_TRUE((*master)->Leave(absl::OkStatus()).ok());
   }
-  void TrainStep(uint64_t step, ps::Client& client, comm::ProcessGroup& group, Stream& stream) {
+  void TrainStep(uint64_t step, ps::RowClient& client, comm::ProcessGroup& group, Stream& stream) {
     const auto ids = ps::MakeIds(step, 20);
     std::vector<float> rows(80), gradients(80, 1);
     ASSERT_TRUE(client.Pull(step, true, {{1, ids, rows.data()}}).Wait(Soon()).ok());
     { const TraceSpan kernel(stream.tracer(), SpanKind::GEMM, "gemm", 1000, 100); }
     ASSERT_TRUE(group.AllReduce(DenseView(rows.data(), {80}), {.stream = &stream}).Wait(Soon()).ok());
-    ASSERT_TRUE(client.Accumulate(step, 0, {{1, ids, gradients.data()}}).Wait(Soon()).ok());
+    ASSERT_TRUE(client.Push(step, 0, {{1, ids, gradients.data()}}).Wait(Soon()).ok());
     ASSERT_TRUE(client.Commit({step, {{1, 1.0f}}, 1, false}).Wait(Soon()).ok());
   }
   std::vector<TraceEvent> Run(const Setting& setting) {
@@ -163,7 +164,7 @@ TEST(RunTraceAloneTest, AMasterThatIsGoneCostsItsPartOnlyAndTheNoteSaysSo) {
                   .num_steps = 1,
                   .stream = &stream,
                   .group = groups[0].get(),
-                  .client = nullptr,
+                  .tables = nullptr,
                   .master = master->get(),
                   .deliver = [&delivered](std::vector<RoleTrace> traces) {
                     delivered = std::move(traces);

@@ -46,7 +46,7 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
     Context context(fixture.Options(1));
     const sparse::BagIds bags{{9, 4, 9, 2}, {0, 3, 3, 4}, {0.5f, 2, -1, 3}};
     {
-      sparse::StepPushes autograd(&client, 0);
+      sparse::StepPushes autograd(&client, &client, 0);
       autograd.Begin(1);
       sparse::PooledEmbedding pooled(&client, 1, kDim, pooling);
       const auto pulled = pooled.Pull(1, true, bags);
@@ -78,13 +78,13 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
 // A worker's module whose rows are a parameter server's: the worker pulls and pushes for its callers.
 class ServedBagModule : public remote::Module {
  public:
-  explicit ServedBagModule(ps::Client* client) : client_(client) {}
+  explicit ServedBagModule(ps::LocalClient* client) : client_(client) {}
   absl::StatusOr<std::vector<Variable>> Forward(remote::Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
     struct Call {
       sparse::StepPushes pushes;
       std::unique_ptr<sparse::PulledBags> pulled;
     };
-    const auto call = std::make_shared<Call>(Call{sparse::StepPushes(client_, 0), nullptr});
+    const auto call = std::make_shared<Call>(Call{sparse::StepPushes(client_, client_, 0), nullptr});
     call->pushes.Begin(1);
     sparse::BagIds bags;
     for (int64_t i = 0; i < inputs[0].value().num_elements(); ++i) bags.ids.push_back(static_cast<uint64_t>(inputs[0].value().At(i)));
@@ -96,7 +96,7 @@ class ServedBagModule : public remote::Module {
   }
 
  private:
-  ps::Client* const client_;
+  ps::LocalClient* const client_;
 };
 
 class ServedModuleTest : public RemoteHosts {};
@@ -134,7 +134,7 @@ TEST(PooledEmbeddingTest, AFailedPullFailsTheContext) {
   ps::LocalClient client(host, 0, 1);
   StepFixture fixture;
   Context context(fixture.Options(1));
-  sparse::StepPushes autograd(&client, 0);
+  sparse::StepPushes autograd(&client, &client, 0);
   autograd.Begin(1);
   sparse::PooledEmbedding pooled(&client, 1, kDim, Pooling::SUM);
   const auto pulled = pooled.Pull(1, true, {{9, 4}, {0, 3}, {}});

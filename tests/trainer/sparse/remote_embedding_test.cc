@@ -64,7 +64,7 @@ TEST_F(RemoteTest, AStepMovesEachRowByItsMergedGradient) {
   auto pulled = items_.Pull(1, true, {5, 8});
   Context context(fixture_.Options(1));
   {
-    sparse::StepPushes autograd(&client_, 0);
+    sparse::StepPushes autograd(&client_, &client_, 0);
     autograd.Begin(1);
     const Variable rows = items_.Enter(context, *pulled, autograd, 0);
     const Tensor twice_five = Tensor::FromVector<int64_t>({0, 1, 0});
@@ -87,7 +87,7 @@ TEST_F(RemoteTest, TheSecondPassPushesTheSumOfBoth) {
   const Tensor before = RowsNow({5});
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  sparse::StepPushes autograd(&client_, 0);
+  sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
   const Variable rows = items_.Enter(context, *pulled, autograd, /*last_pass=*/1);
   for (int pass = 0; pass < 2; ++pass) Backward(context, ops::Scale(context, rows, 1.0 + pass));
@@ -100,7 +100,7 @@ TEST_F(RemoteTest, ClippingScalesDenseAndSparseTogether) {
   const Tensor before = RowsNow({5});
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  sparse::StepPushes autograd(&client_, 0);
+  sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
   const Variable rows = items_.Enter(context, *pulled, autograd, 0);
   ParameterSet parameters(1, DType::F32);
@@ -132,7 +132,7 @@ TEST_F(RemoteTest, EveryStepHasTheRatesOfItsNumberInBothHalves) {
   for (uint64_t step = 1; step <= 3; ++step) {
     auto pulled = items_.Pull(step, true, {5});
     Context context(fixture_.Options(step));
-    sparse::StepPushes autograd(&client_, 0);
+    sparse::StepPushes autograd(&client_, &client_, 0);
     autograd.Begin(step);
     const Variable rows = items_.Enter(context, *pulled, autograd, 0);
     parameters.ClearGradients();
@@ -152,7 +152,7 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
   const Tensor before = RowsNow({5});
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  sparse::StepPushes autograd(&client_, 0);
+  sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
   const Variable rows = items_.Enter(context, *pulled, autograd, 0);
   ParameterSet parameters(1, DType::F32);
@@ -173,7 +173,7 @@ TEST_F(RemoteTest, ANonFiniteDenseGradientSkipsBothHalves) {
 
 TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
   Context context(fixture_.Options(1));
-  sparse::StepPushes autograd(&client_, 0);
+  sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
   ParameterSet parameters(1, DType::F32);
   const Variable w = parameters.Constant("w", Shape{2}, 1);
@@ -191,7 +191,7 @@ TEST_F(RemoteTest, AFailedPullFailsTheContextAndNothingIsApplied) {
   client_.Abort(absl::UnavailableError("ps-0 is gone"));
   auto pulled = items_.Pull(1, true, {5});
   Context context(fixture_.Options(1));
-  sparse::StepPushes autograd(&client_, 0);
+  sparse::StepPushes autograd(&client_, &client_, 0);
   autograd.Begin(1);
   items_.Enter(context, *pulled, autograd, 0);
   EXPECT_EQ(context.status().code(), absl::StatusCode::kUnavailable);

@@ -30,11 +30,11 @@ void ForEachRun(const GradientBuckets::Member& member, const Visit& visit) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(ps::Client* client, ParameterSet* parameters,
-                                                                           const std::vector<Part>& parts, sparse::StepPushes* pushes,
-                                                                           Stream* stream) {
+absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(ps::RowClient* rows, ps::TableAdmin* admin,
+                                                                           ParameterSet* parameters, const std::vector<Part>& parts,
+                                                                           sparse::StepPushes* pushes, Stream* stream) {
   TANDEM_CHECK(parameters->dtype() == DType::F32 && !parameters->device().is_cuda());
-  std::unique_ptr<ServedParameters> made(new ServedParameters(client, pushes, stream));
+  std::unique_ptr<ServedParameters> made(new ServedParameters(rows, admin, pushes, stream));
   made->parameters_ = parameters;
   for (const Part& part : parts) {
     Table& table = *made->tables_.emplace_back(std::make_unique<Table>());
@@ -109,7 +109,7 @@ absl::Status ServedParameters::WriteState(const optim::DenseState* state, absl::
         }
       });
     }
-    return client_->Assign({table.number, ids, width, rows.data()}, deadline);
+    return admin_->Assign({table.number, ids, width, rows.data()}, deadline);
   });
 }
 
@@ -118,7 +118,7 @@ absl::Status ServedParameters::ReadState(optim::DenseState* state, absl::Time de
   return ForEachBucket([&](const Table& table, size_t b) {
     const std::vector<uint64_t>& ids = *table.bucket_ids[b];
     std::vector<float> rows(ids.size() * width);
-    RETURN_IF_ERROR(client_->Read({table.number, ids, width, rows.data()}, deadline));
+    RETURN_IF_ERROR(admin_->Read({table.number, ids, width, rows.data()}, deadline));
     for (const GradientBuckets::Member& member : table.gradients->buckets()[b].members) {
       const std::vector<float*> arrays = ArraysOf(state->entries[PlaceOf(member.parameter)]);
       ForEachRun(member, [&](size_t chunk, size_t column, size_t element, size_t count) {
@@ -134,7 +134,7 @@ absl::Status ServedParameters::ReadState(optim::DenseState* state, absl::Time de
 void ServedParameters::PullWeights(uint64_t step) {
   std::vector<ps::PullSegment> segments;
   for (const auto& table : tables_) segments.push_back({table->number, table->ids, static_cast<float*>(table->weights->data())});
-  pulled_ = client_->Pull(step, /*create=*/false, std::move(segments));
+  pulled_ = rows_->Pull(step, /*create=*/false, std::move(segments));
 }
 
 absl::Status ServedParameters::AwaitWeights(absl::Time deadline) {

@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "ps/client/client.h"
+#include "ps/client/row_client.h"
+#include "ps/client/table_admin.h"
 #include "kernels/base/check.h"
 #include "trainer/optim/dense_state.h"
 #include "trainer/parallel/gradient_buckets.h"
@@ -31,7 +32,7 @@ class ServedParameters final : public GradientSync {
     std::vector<Parameter*> parameters;
   };
   // `parameters` has those of all parts. Pushes go where `pushes` collects those of the step. All pointers outlive the object.
-  static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(ps::Client* client, ParameterSet* parameters,
+  static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(ps::RowClient* rows, ps::TableAdmin* admin, ParameterSet* parameters,
                                                                   const std::vector<Part>& parts, sparse::StepPushes* pushes, Stream* stream);
   ~ServedParameters() override;  // waits for a pull, which writes into its memory
 
@@ -60,7 +61,8 @@ class ServedParameters final : public GradientSync {
     std::shared_ptr<Buffer> weights;  // [ids, kChunk], as they arrive
   };
 
-  ServedParameters(ps::Client* client, sparse::StepPushes* pushes, Stream* stream) : client_(client), pushes_(pushes), stream_(stream) {}
+  ServedParameters(ps::RowClient* rows, ps::TableAdmin* admin, sparse::StepPushes* pushes, Stream* stream)
+      : rows_(rows), admin_(admin), pushes_(pushes), stream_(stream) {}
   void Push(Context& context, const Table& table, size_t bucket);
   // Calls visit(table, bucket number) for all buckets, up to the first error.
   template <class Visit>
@@ -72,7 +74,8 @@ class ServedParameters final : public GradientSync {
   // Makes the weights that have arrived the parameters' values, shadows included.
   void ShowWeights();
 
-  ps::Client* const client_;
+  ps::RowClient* const rows_;
+  ps::TableAdmin* const admin_;
   sparse::StepPushes* const pushes_;
   Stream* const stream_;
   ParameterSet* parameters_ = nullptr;

@@ -1,7 +1,8 @@
-#include "ps/client/client.h"
+#include "ps/client/pooled_client.h"
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "kernels/memory/buffer.h"
 #include "ps/wire/bag_rows.h"
@@ -10,7 +11,7 @@ namespace tandem::ps {
 
 namespace {
 
-// What a call with bags needs until it is over: the caller's arrays are alive for so long, these go with the call.
+// What a call with bags needs until it completes, beside the caller's arrays.
 struct Pooled {
   DistinctIds distinct;
   std::vector<uint32_t> counts;
@@ -27,24 +28,12 @@ struct Pooled {
 
 }  // namespace
 
-rpc::Future<ArrivedRows> Client::PullRows(uint64_t step, bool create, uint32_t table, absl::Span<const uint64_t> ids, size_t dim) {
-  const auto memory = Buffer::Allocate(ids.size() * dim * sizeof(float));
-  auto* const rows = static_cast<float*>(memory->data());
-  const auto promise = std::make_shared<rpc::Promise<ArrivedRows>>();
-  const auto future = promise->future();
-  Pull(step, create, {{table, ids, rows}}).OnReady([promise, memory, rows](const absl::StatusOr<rpc::Done>& pulled) {
-    if (pulled.ok()) promise->Set(ArrivedRows(memory, rows));
-    else promise->Set(pulled.status());
-  });
-  return future;
-}
-
-rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
+rpc::Future<rpc::Done> PullAndPool(RowClient& rows, uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) {
   if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
   const auto call = std::make_shared<Pooled>(bags, dim);
   const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
   const auto future = promise->future();
-  Pull(step, create, {{bags.table, call->distinct.ids, call->rows}})
+  rows.Pull(step, create, {{bags.table, call->distinct.ids, call->rows}})
       .OnReady([call, promise, bags, dim, pooled](const absl::StatusOr<rpc::Done>& pulled) {
         if (pulled.ok()) {
           std::fill(pooled, pooled + bags.size() * dim, 0.0f);
@@ -56,25 +45,14 @@ rpc::Future<rpc::Done> Client::PullPooled(uint64_t step, bool create, const Bags
   return future;
 }
 
-rpc::Future<rpc::Done> Client::PushPooled(uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
+rpc::Future<rpc::Done> PushToBags(RowClient& rows, uint64_t step, uint32_t slice, const Bags& bags, size_t dim, const float* gradients) {
   if (absl::Status status = CheckBags(bags); !status.ok()) return rpc::Future<rpc::Done>::Ready(status);
   const auto call = std::make_shared<Pooled>(bags, dim);
   std::vector<float> of_sums(bags.size() * dim);
   ScalePooled(bags, dim, gradients, of_sums.data());
   SumGradients({call->distinct.place, call->counts, bags.weights, dim}, of_sums.data(), call->rows);
-  const auto future = Accumulate(step, slice, {{bags.table, call->distinct.ids, call->rows}});
+  const auto future = rows.Push(step, slice, {{bags.table, call->distinct.ids, call->rows}});
   future.OnReady([call](const absl::StatusOr<rpc::Done>&) {});
-  return future;
-}
-
-rpc::Future<rpc::Done> Client::AccumulateAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args) {
-  const rpc::Future<rpc::Done> pushed = Accumulate(args.step, slice, std::move(segments)), committed = Commit(args);
-  const auto promise = std::make_shared<rpc::Promise<rpc::Done>>();
-  const auto future = promise->future();
-  pushed.OnReady([promise, committed](const absl::StatusOr<rpc::Done>& push) {
-    if (!push.ok()) return promise->Set(push);
-    committed.OnReady([promise](const absl::StatusOr<rpc::Done>& commit) { promise->Set(commit); });
-  });
   return future;
 }
 

@@ -1,0 +1,36 @@
+// The spans of a client's calls in the steps that are traced (TableAdmin::TraceSteps). Thread rule: as RowClient.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "kernels/trace/trace.h"
+
+namespace tandem::ps {
+
+class CallTracer {
+ public:
+  // Traces steps `first` to `last`; null: none.
+  void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) {
+    tracer_ = std::move(tracer);
+    first_ = first;
+    last_ = last;
+  }
+  // Begins the span of a call of trainer `trainer`. Does nothing unless the step is traced.
+  ConcurrentSpan Begin(uint32_t trainer, SpanKind kind, const char* name, uint64_t step) const {
+    if (tracer_ == nullptr || step < first_ || step > last_) return {};
+    Span span;
+    span.name = name;
+    span.kind = kind;
+    span.step = step;
+    span.trace_id = uint64_t{trainer + 1} << 40 | tracer_->NextCall();  // no other trainer's
+    return {tracer_, span};
+  }
+
+ private:
+  std::shared_ptr<Tracer> tracer_;
+  uint64_t first_ = 0, last_ = 0;
+};
+
+}  // namespace tandem::ps
