@@ -104,8 +104,8 @@ class Replica {
   absl::Status MakeUpEvaluation();
   // Collective.
   absl::Status SaveCheckpoint();
-  // The state of all parameters, wherever their owners are.
-  absl::StatusOr<optim::DenseState> WholeState(absl::Time deadline) const;
+  // Adds the state of the parameters whose owners are elsewhere, as the owners have it.
+  absl::Status ReadElsewhere(optim::DenseState* state, absl::Time deadline) const;
   void FillTimes(report::StepRecord& record);
   // Prepares the first step that is not yet under way, if there is one, and sets its rows on their way.
   void PullNext();
@@ -481,7 +481,8 @@ absl::Status Replica::SaveCheckpoint() {
   RETURN_IF_ERROR(Barrier("rows", Timeout()));
   if (environment_.output != nullptr) {
     const absl::Time deadline = absl::Now() + CheckpointTimeout();
-    ASSIGN_OR_RETURN(const optim::DenseState state, WholeState(deadline));
+    optim::DenseState state = dense_.State();
+    RETURN_IF_ERROR(ReadElsewhere(&state, deadline));
     checkpoint::WriteArgs args{.folder = environment_.output->folder() + "/checkpoints",
                                .manifest = {},
                                .state = &state,
@@ -508,11 +509,9 @@ absl::Status Replica::SaveCheckpoint() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<optim::DenseState> Replica::WholeState(absl::Time deadline) const {
-  optim::DenseState state = dense_.State();
-  sync_->AddEntries(&state);
-  RETURN_IF_ERROR(sync_->ReadState(&state, deadline));
-  return state;
+absl::Status Replica::ReadElsewhere(optim::DenseState* state, absl::Time deadline) const {
+  sync_->AddEntries(state);
+  return sync_->ReadState(state, deadline);
 }
 
 absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status) {
@@ -539,8 +538,9 @@ absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status)
                    report::GatherStatistics(*environment_.group, environment_.clients.tables->OwnStatistics(), Deadline()));
   if (environment_.output != nullptr) {
     ASSIGN_OR_RETURN(const ps::HashResult sparse, environment_.clients.tables->Hash().Wait(Deadline()));
-    ASSIGN_OR_RETURN(const optim::DenseState state, WholeState(Deadline()));
-    summary.params_hash = state.Hash() + sparse.hash;
+    optim::DenseState elsewhere{&parameters_, dense_.slot_names(), std::vector<optim::DenseState::Entry>(parameters_.all().size())};
+    RETURN_IF_ERROR(ReadElsewhere(&elsewhere, Deadline()));
+    summary.params_hash = dense_hash + elsewhere.Hash() + sparse.hash;
     summary.sparse_rows = sparse.num_rows;
     if (skipped_ > 0) {
       environment_.output->Note(absl::StrCat(skipped_, " steps were skipped: their loss or gradients were not finite"));
