@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Holds what a machine can of plain English: how comments begin, documents that are named but not there, and the length of READMEs.
+# Prints a line for each violation and ends with 1 if there is any.
+# usage: tests/architecture/language.sh [ROOT]
+set -euo pipefail
+cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
+
+folders=()
+for folder in proto kernels rpc ps trainer examples tests; do
+  [[ -d $folder ]] && folders+=("$folder")
+done
+sources() {
+  find "${folders[@]}" -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o -name '*.proto' \) |
+    grep -v '/language_test.cc$' | LC_ALL=C sort
+}
+readmes() { find . -name '*.md' -not -path './build*' -not -path './out/*' | LC_ALL=C sort; }
+
+# A comment starts with its subject or a verb.
+openings() {
+  sources | xargs -r awk '
+    FNR == 1 { before = 0 }
+    {
+      whole = match($0, /^[ \t]*\/\//)
+      if (match($0, /\/\/ *(Of|What|Whether|Those|Likewise)( |,)/) && !(whole && before)) {
+        print FILENAME ":" FNR ": a comment begins with a banned word:" substr($0, RSTART + 2, 60)
+      }
+      before = whole
+    }'
+}
+
+# Comments and pages name documents of the project alone.
+documents() {
+  local file line name
+  { sources && readmes; } | xargs -r grep -nHoE '[A-Za-z0-9_][A-Za-z0-9_./-]*\.md\b' | while IFS=: read -r file line name; do
+    [[ -e $name || -e $(dirname "$file")/$name ]] || echo "$file:$line: names $name, which does not exist"
+  done
+}
+
+# A README is read in one go: the root one in 150 lines, that of a room in 60.
+lengths() {
+  local file limit
+  readmes | grep -E '(^|/)README\.md$' | while read -r file; do
+    limit=60
+    [[ $file == ./README.md ]] && limit=150
+    (($(wc -l <"$file") <= limit)) || echo "$file: $(wc -l <"$file") lines; allowed: $limit"
+  done
+}
+
+found=$(openings; documents; lengths)
+[[ -z $found ]] || { echo "$found"; exit 1; }
