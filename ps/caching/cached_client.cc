@@ -44,7 +44,7 @@ struct CachedClient::Cache {
   absl::Mutex mutex;
   std::map<uint32_t, CachedTable> tables ABSL_GUARDED_BY(mutex);  // by number
   uint64_t num_commits ABSL_GUARDED_BY(mutex) = 0;  // counted with bounds only
-  // step of the last commit, with bounds only; 0: none yet
+  // Step of the last commit, with bounds only; 0: none yet.
   uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;
   Counts counts ABSL_GUARDED_BY(mutex);
   absl::Status refused_push ABSL_GUARDED_BY(mutex);  // since the last commit
@@ -56,7 +56,7 @@ struct CachedClient::Cache {
 // A pull in flight.
 struct CachedClient::Pulled {
   std::vector<PullSegment> segments;
-  // [segment][id] like PullSegment::versions: as sent, as answered
+  // [segment][id] like PullSegment::versions: as sent, as answered.
   std::vector<std::vector<uint32_t>> had, versions;
   uint64_t num_commits = 0;                          // commits before the pull
 };

@@ -38,7 +38,7 @@ struct GeoClient::Copies {
   uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;                // step; 0: none yet
   uint64_t num_windows ABSL_GUARDED_BY(mutex) = 0;                // windows that have ended
   uint64_t num_pushes ABSL_GUARDED_BY(mutex) = 0;
-  // true: there are updates that servers do not know
+  // True: there are updates that servers do not know.
   bool has_updates ABSL_GUARDED_BY(mutex) = false;
   absl::Status refused_push ABSL_GUARDED_BY(mutex);               // since the last commit
   // Set by a commit that overflows, after which the copies are useless. The commit never reaches

@@ -189,7 +189,7 @@ Future<Done> MergedClient::Push(uint64_t step, uint32_t slice, std::vector<PushS
   }
   if (!rejected.ok()) {
     refused_push_.Update(rejected);
-    // the server refuses and counts the push
+    // The server refuses and counts the push.
     return inner_.rows->Push(step, slice, std::move(segments));
   }
   held_step_ = step;
@@ -226,7 +226,7 @@ absl::StatusOr<AllToAllBuffers> MergedClient::ExchangeBuffers(uint64_t step, con
   std::vector<size_t> bytes;
   for (size_t rank = 0; rank < buffers_.size(); ++rank) {
     std::memcpy(buffers_[rank].data(), &header, sizeof(header));
-    // this trainer's own share stays here
+    // This trainer's own share stays here.
     bytes.push_back(rank == mine ? 0 : buffers_[rank].size());
   }
   if (others == 1) return exchange_->Exchange(buffers_[1 - mine].data(), bytes);

@@ -218,7 +218,7 @@ Payload GatherGradients(const Plan& plan, const CutMessage& message, uint64_t dr
                         Residuals& residuals, ResendingStream& stream, uint32_t* crc) {
   auto gradients = stream.Allocate(message.row_bytes);
   char* next = static_cast<char*>(gradients->data());
-  // `crc` covers bytes up to here; pieces are small enough to be still in the nearest cache
+  // `crc` covers bytes up to here; pieces are small enough to be still in the nearest cache.
   const char* summed = next;
   const auto sum_up = [&] {
     if (crc != nullptr) *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
@@ -563,7 +563,7 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   std::shared_ptr<rpc::SharedStreams> shared;  // null: gRPC only
   std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
   std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes, norms, commits;
-  // [server][stream]: true if that stream, when last opened, shared memory
+  // [server][stream]: true if that stream, when last opened, shared memory.
   std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
   Residuals residuals;                  // used by the caller's thread
@@ -1041,7 +1041,7 @@ Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::stri
 
 int RemoteClient::num_shared() const {
   int count = 0;
-  // streams per server
+  // Streams per server.
   const size_t num_streams = core_->is_shared.size() / core_->channels.size();
   for (size_t i = 0; i < core_->is_shared.size(); i += num_streams) {
     bool any = false;

@@ -41,8 +41,8 @@ class TableAdmin {
  public:
   virtual ~TableAdmin() = default;
 
-  // Creates the tables. REQUIRES: every trainer calls once, before any other call, with the same
-  // arguments.
+  // Creates the tables.
+  // REQUIRES: every trainer calls once, before any other call, with the same arguments.
   virtual absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) = 0;
   // Gives a dense table's rows their first values. Slots that are not given start anew. Blocks.
   // FailedPrecondition if a row already has other values or a step has begun.
