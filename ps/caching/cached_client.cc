@@ -43,9 +43,8 @@ struct CachedClient::Cache {
 
   absl::Mutex mutex;
   std::map<uint32_t, CachedTable> tables ABSL_GUARDED_BY(mutex);  // by number
-  uint64_t num_commits ABSL_GUARDED_BY(mutex) = 0;  // counted with bounds only
-  // Step of the last commit, with bounds only; 0: none yet.
-  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;
+  uint64_t num_commits ABSL_GUARDED_BY(mutex) = 0;  // counted only if CacheOptions::shows_own()
+  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;  // step of the last such commit; 0: none yet
   Counts counts ABSL_GUARDED_BY(mutex);
   absl::Status refused_push ABSL_GUARDED_BY(mutex);  // since the last commit
   // Set when a sum of kept-back gradients overflows. The commit then never reaches the servers, and

@@ -2,19 +2,6 @@
 // version of each cached row. The server sends a row if it was committed more than `read_bound`
 // times after that version. The per-row bounds follow HET (Miao et al., 2022). With both bounds 0
 // every call gives the same bits as without a cache, in every mode of the servers.
-//
-// With bounds, a pull for step k promises for each row:
-//   - The row may lack the server's latest `read_bound` commits, counted when the server answers.
-//   - The row shows all of this trainer's own gradients up to step k - 1. The table's optimizer
-//     runs here for gradients that the row lacks or that are kept back. The result is exact for SGD
-//     and an estimate for optimizers with row state.
-//   - Other trainers' gradients reach the servers at most `write_bound` of those trainers' steps
-//     late. They arrive merged into one commit of the row.
-// A step with `flush` keeps no gradients back. Pulls for step 0 bypass the cache and show the
-// servers' rows.
-// Only cached rows have gradients kept back, and such rows stay cached until their gradients are
-// pushed. A trainer sums its own gradients of a row and step in the order of its pushes.
-// Memory: rows_per_table rows with slots; twice as much with a write bound.
 // Thread rule: same as RowClient.
 // REQUIRES: the inner client outlives this one.
 #pragma once
@@ -32,6 +19,18 @@
 
 namespace tandem::ps {
 
+// With bounds, a pull for step k promises for each row:
+//   - The row may lack the server's latest `read_bound` commits, counted when the server answers.
+//   - The row shows all of this trainer's own gradients up to step k - 1. The table's optimizer
+//     runs here for gradients that the row lacks or that are kept back. The result is exact for SGD
+//     and an estimate for optimizers with row state.
+//   - Other trainers' gradients reach the servers at most `write_bound` of those trainers' steps
+//     late. They arrive merged into one commit of the row.
+// A step with `flush` keeps no gradients back. Pulls for step 0 bypass the cache and show the
+// servers' rows.
+// Only cached rows have gradients kept back, and such rows stay cached until their gradients are
+// pushed. A trainer sums its own gradients of a row and step in the order of its pushes.
+// Memory: rows_per_table rows with slots; twice as much with a write bound.
 class CachedClient : public RowClient, public ForwardingAdmin, public PooledClient {
  public:
   // Counts of pulled rows.

@@ -6,16 +6,6 @@
 // every updated row. Servers add deltas: their tables are plain SGD at rate 1, and a delta is a
 // negated gradient. So no trainer overwrites another trainer's work. The next window begins with
 // the sum.
-//
-// A step's gradient is this trainer's share of the global mean. The copy trains with num_trainers
-// times the share, which is the mean over this trainer's samples. Deltas are averaged. With plain
-// SGD and one-step windows the result equals BSP up to rounding. A row lacks at most geo_steps - 1
-// steps of an equally fast trainer.
-// Optimizer state belongs to this trainer's copy and is never saved; a resumed run starts it anew.
-// Memory: a record, with slots, for every row that this trainer ever used. Within a window the
-// rows' first values come on top.
-// This client guards gradients (value_guard.h) in place of the servers, and counts them in its
-// Statistics.
 // Thread rule: same as RowClient.
 // REQUIRES: the inner client outlives this one.
 #pragma once
@@ -37,6 +27,15 @@ struct GeoClientOptions {
   uint32_t trainer = 0;  // this trainer's rank
 };
 
+// A step's gradient is this trainer's share of the global mean. The copy trains with num_trainers
+// times the share, which is the mean over this trainer's samples. Deltas are averaged. With plain
+// SGD and one-step windows the result equals BSP up to rounding. A row lacks at most geo_steps - 1
+// steps of an equally fast trainer.
+// Optimizer state belongs to this trainer's copy and is never saved; a resumed run starts it anew.
+// Memory: a record, with slots, for every row that this trainer ever used. Within a window the
+// rows' first values come on top.
+// This client guards gradients (value_guard.h) in place of the servers, and counts them in its
+// Statistics.
 class GeoClient : public RowClient, public ForwardingAdmin, public PooledClient {
  public:
   GeoClient(const Clients& inner, GeoClientOptions options);

@@ -5,15 +5,6 @@
 // order: (slice, trainer, sequence, position). It pushes the sums, so servers have one addend per
 // row. With all trainers on one host and f32 messages, every bit equals the run without merging.
 // The exception is a row's frequency, which counts pushed gradients.
-//
-// All pushes of a trainer in a step share one name (trainer, incarnation, sequence). A merged push
-// lists every name that it covers (PushRequest.covered). A push that arrives twice, from any
-// sender, therefore counts once. A trainer that dies before its share is pushed never commits. The
-// step then fails for all trainers, and none of it is applied.
-// A gradient that is not finite goes to its server unmerged. The server refuses or counts it under
-// its trainer's name. With CLIP, only the non-finite numbers go unmerged. If finite numbers add up
-// to an infinity, errors name the merging trainer.
-// Bags are pushed as their rows. BSP only.
 // Thread rule: same as RowClient. GradientNorm, or else Commit, blocks until the trainers have
 // exchanged.
 #pragma once
@@ -40,6 +31,14 @@ struct MergeOptions {
   size_t push_bytes = size_t{1} << 20;
 };
 
+// All pushes of a trainer in a step share one name (trainer, incarnation, sequence). A merged push
+// lists every name that it covers (PushRequest.covered). A push that arrives twice, from any
+// sender, therefore counts once. A trainer that dies before its share is pushed never commits. The
+// step then fails for all trainers, and none of it is applied.
+// A gradient that is not finite goes to its server unmerged. The server refuses or counts it under
+// its trainer's name. With CLIP, only the non-finite numbers go unmerged. If finite numbers add up
+// to an infinity, errors name the merging trainer.
+// Bags are pushed as their rows. BSP only.
 class MergedClient : public RowClient, public ForwardingAdmin, public PooledClient {
  public:
   // Pushes sums to `pushes` and forwards all other calls to `inner`.
