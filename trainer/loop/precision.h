@@ -1,6 +1,7 @@
 // Chooses the type that a run's matrix products are computed in. Language models on GPUs default to
-// bf16; elsewhere a job must ask for bf16. bf16 is faster only on processors with tiles for bf16.
-// So a run whose job asks for bf16 measures the job's own shapes once, at the start.
+// bf16; elsewhere a job must ask for bf16. Products in bf16 are faster on processors with tiles for
+// bf16, and slower on others. So a run whose job asks for bf16 measures the job's own shapes once,
+// at the start.
 // Checkpoints keep the choice, because a second measurement may differ and a resumed run must
 // compute as before.
 // Thread rule: the step's thread.

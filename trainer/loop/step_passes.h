@@ -1,13 +1,5 @@
 // The forward and backward passes of a training step. StepPasses gives the loss of each part, and
 // hands gradients to GradientSync.
-// On a CUDA device a step may consist of kernels only. Then steps of the same shapes differ only in
-// the batch and the step number. After several such steps StepPasses records one as a graph
-// (kernels/memory/graph.h), and launches the graph from then on. The host then has almost nothing
-// to do.
-// A step of other shapes, or a traced step, runs operation by operation and gives the same bits.
-// After a trace, a step is recorded anew. If a step cannot be recorded, StepPasses adds a note and
-// never records again. With several replicas the host starts each bucket's all-reduce between two
-// parts of the graph.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -30,6 +22,14 @@ struct StepPassesOptions {
   std::function<void(const std::string&)> note = nullptr;
 };
 
+// On a CUDA device a step may consist of kernels only. Then steps of the same shapes differ only in
+// the batch and the step number. After several such steps StepPasses records one as a graph
+// (kernels/memory/graph.h), and launches the graph from then on. The host then has almost nothing
+// to do.
+// A step of other shapes, or a traced step, runs operation by operation and gives the same bits.
+// After a trace, a step is recorded anew. If a step cannot be recorded, StepPasses adds a note and
+// never records again. With several replicas the host starts each bucket's all-reduce between two
+// parts of the graph.
 class StepPasses {
  public:
   explicit StepPasses(StepPassesOptions options) : options_(std::move(options)) {}

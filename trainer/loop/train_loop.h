@@ -29,7 +29,7 @@ struct ReplicaEnvironment {
   // Rank 0 only; begins once nothing can refuse the run any more.
   report::RunOutput* output = nullptr;
   Device device = {};                   // where the replica computes: DeviceOf the job
-  // The same ranks, for arrays on `device`; null on a CPU, and for the only replica.
+  // Group of the same ranks, for arrays on `device`; null on a CPU, and for the only replica.
   comm::ProcessGroup* device_group = nullptr;
   int num_servers = 0;                  // for the summary; 0: local tables
   // Called in every step and before every block of an evaluation. If any replica returns true, all
