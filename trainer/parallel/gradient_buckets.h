@@ -1,5 +1,5 @@
-// Gradients of many parameters side by side in a few large buckets of memory, so that each bucket
-// travels as one message. Buckets follow the reverse order of the parameters, in which a backward
+// Gradients of many parameters side by side in a few large buckets of memory, so that many
+// gradients travel as one. Buckets follow the reverse order of the parameters, in which a backward
 // pass completes them. A step may have several passes (gradient accumulation). Only the last pass
 // completes gradients.
 // The owner decides what happens to a complete bucket: an all-reduce (Ddp) or a push

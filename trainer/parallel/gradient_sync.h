@@ -30,10 +30,10 @@ class GradientSync {
   // Begins pass `pass`. Call before each pass, 0 .. num_passes - 1.
   virtual void BeginPass(int pass) = 0;
   // Ends the passes. Gradients that no pass reached count as zeros. Returns when all sums are here
-  // or in flight to their owner. Fails the context if a sum cannot be.
+  // or in flight to their owner. Fails the context if a sum can be neither.
   virtual void Finish(Context& context) = 0;
   // Names a parameter whose gradient was not finite and stayed here. No replica may apply the step
-  // then. Returns nothing if all gradients were sent.
+  // then. Returns nullopt if all gradients were sent.
   virtual std::optional<std::string> KeptBack() const { return std::nullopt; }
 
   // Reports complete buckets to `on_bucket` instead of reducing their gradients. Use while

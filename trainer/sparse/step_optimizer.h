@@ -35,7 +35,8 @@ class StepOptimizer {
   struct StepArgs {
     double count = 0;        // the global number of targets
     bool want_norm = false;
-    bool skip = false;  // skip the step: its loss, or pushes that were kept back, are not finite
+    // Skip the step: its loss is not finite, or non-finite pushes were kept back.
+    bool skip = false;
     // Called if dense gradients are not finite, which all replicas find alike. An error ends the
     // step before any of it is committed. Null or Ok: the step is skipped.
     std::function<absl::Status()> on_non_finite = nullptr;

@@ -50,7 +50,7 @@ enum class EvaluationSplit { VALID, TEST };
 // Arguments of an evaluation. An evaluation computes in f32, whatever the training uses.
 struct EvaluationArgs {
   Stream* stream = nullptr;
-  // Of each wait for servers or peers; computation in between has no limit.
+  // Limits each wait for servers or peers, but not the computation in between.
   absl::Duration timeout = absl::InfiniteDuration();
   // Returns true to break the evaluation off; its result then means nothing. Collective. Called
   // before every block. Null: never breaks off.

@@ -14,7 +14,7 @@ namespace tandem::parallel {
 namespace {
 
 constexpr size_t kChunkBytes = kChunk * sizeof(float);
-// Gives each of a few servers several messages per bucket.
+// Bytes of a bucket: some messages for each of a few servers.
 constexpr size_t kBucketBytes = 4 << 20;
 
 // Calls visit(chunk of the bucket, column, element, count) for each run of a member's elements

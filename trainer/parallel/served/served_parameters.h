@@ -6,7 +6,6 @@
 // AwaitWeights. A bucket's gradients are pushed when the backward pass completes the bucket. Names,
 // shapes and files are independent of chunks: values and slots are read back by parameter.
 // Thread rule: the step's thread.
-// REQUIRES: parameters lie in host memory, in f32.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +35,7 @@ class ServedParameters final : public GradientSync {
     std::vector<Parameter*> parameters;
   };
   // Makes the sync for the parameters of `parts`. `pushes` collects the pushes of the step.
+  // REQUIRES: parameters lie in host memory, in f32.
   // REQUIRES: `parameters` contains all parts' parameters, and all pointers outlive the object.
   static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(ps::RowClient* rows, ps::TableAdmin* admin, ParameterSet* parameters,
                                                                   const std::vector<Part>& parts, sparse::StepPushes* pushes, Stream* stream);
