@@ -18,7 +18,7 @@ namespace {
 using rpc::Done;
 using rpc::Future;
 
-// What a hit costs on the wire in place of the row: its version there and the answer.
+// Wire bytes of a hit, in place of the row: the version sent and the version answered.
 constexpr size_t kVersionBytes = 2 * sizeof(uint32_t);
 
 }  // namespace
@@ -28,7 +28,8 @@ struct CachedClient::Cache {
     const auto found = tables.find(table);
     return found == tables.end() ? nullptr : &found->second;
   }
-  // FailedPrecondition if own updates that are to show in the rows are still to come; `overflow` if there is one.
+  // FailedPrecondition if this trainer's updates up to step - 1 are not all committed. Returns
+  // `overflow` if set.
   absl::Status CheckStep(uint64_t step);
   void Lookup(uint32_t read_bound, Pulled& pulled);
   void TakeRows(Pulled& pulled);
@@ -37,24 +38,26 @@ struct CachedClient::Cache {
   void ShowGradients(const CommitArgs& args);
   // FailedPrecondition while gradients are kept back.
   absl::Status CheckFlushed(const char* what);
-  // Of a step that failed nobody knows what is in the servers' rows.
+  // Drops cached rows after a failed step, because the state of the servers' rows is unknown.
   void ForgetRows();
 
   absl::Mutex mutex;
   std::map<uint32_t, CachedTable> tables ABSL_GUARDED_BY(mutex);  // by number
-  uint64_t num_commits ABSL_GUARDED_BY(mutex) = 0;  // if own updates show
-  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;  // likewise; its step, 0: none yet
+  uint64_t num_commits ABSL_GUARDED_BY(mutex) = 0;  // counted only if CacheOptions::shows_own()
+  uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;  // step of the last such commit; 0: none yet
   Counts counts ABSL_GUARDED_BY(mutex);
   absl::Status refused_push ABSL_GUARDED_BY(mutex);  // since the last commit
-  // Of a sum of gradients that were kept back. Servers never hear of its commit, for which the next pull would wait there.
+  // Set when a sum of kept-back gradients overflows. The commit then never reaches the servers, and
+  // the next pull would wait for it there.
   absl::Status overflow ABSL_GUARDED_BY(mutex);
 };
 
-// A pull on its way.
+// A pull in flight.
 struct CachedClient::Pulled {
   std::vector<PullSegment> segments;
-  std::vector<std::vector<uint32_t>> had, versions;  // [segment][id], as PullSegment::versions: asked, answered
-  uint64_t num_commits = 0;                          // before it
+  // [segment][id] like PullSegment::versions: as sent, as answered.
+  std::vector<std::vector<uint32_t>> had, versions;
+  uint64_t num_commits = 0;                          // commits before the pull
 };
 
 absl::Status CachedClient::Cache::CheckStep(uint64_t step) {
@@ -84,13 +87,13 @@ void CachedClient::Cache::TakeRows(Pulled& pulled) {
   absl::MutexLock lock(&mutex);
   for (size_t s = 0; s < pulled.segments.size(); ++s) {
     const PullSegment& segment = pulled.segments[s];
-    if (segment.versions == nullptr) continue;  // of no table that is kept
+    if (segment.versions == nullptr) continue;  // the table is not cached
     CachedTable& table = *Find(segment.table);
     for (size_t i = 0; i < segment.ids.size(); ++i) {
       const uint32_t had = pulled.had[s][i], version = pulled.versions[s][i];
       ++(version == 0 ? counts.hits : had != 0 ? counts.refreshes : counts.misses);
       if (version == 0) counts.hit_bytes += table.dim() * sizeof(float);
-      // After a commit that came in between, the row may lack that step's gradients of this trainer.
+      // After a commit in between, the row may lack this trainer's gradients of that step.
       if (version != 0 && num_commits == pulled.num_commits) table.Take(segment.ids[i], version, segment.rows + i * table.dim());
     }
   }
@@ -232,7 +235,8 @@ Future<Done> CachedClient::CommitMerged(const CommitArgs& args) {
   }
   std::erase_if(segments, [](const PushSegment& segment) { return segment.ids.empty(); });
   if (segments.empty()) return inner_.rows->Commit(args);
-  // Each gradient has its own step's scale already, and a step that is skipped does not take back what others left.
+  // Each gradient already carries its own step's scale. A skipped step does not withdraw gradients
+  // that earlier steps kept back.
   CommitArgs merged = args;
   merged.gradient_scale = 1;
   merged.skip = false;

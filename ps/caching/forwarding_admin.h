@@ -1,5 +1,6 @@
-// A TableAdmin over another one, to which every call goes on as it came. The clients of this room build upon it and change some calls.
-// Thread rule: as RowClient.
+// A TableAdmin that forwards every call unchanged to another TableAdmin. The clients of ps/caching
+// derive from it and override some calls.
+// Thread rule: same as RowClient.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@ namespace tandem::ps {
 
 class ForwardingAdmin : public TableAdmin {
  public:
-  // `tables` outlives this.
+  // REQUIRES: `tables` outlives this object.
   explicit ForwardingAdmin(TableAdmin& tables) : tables_(tables) {}
 
   absl::Status CreateTables(const std::vector<TableSpec>& tables, absl::Duration timeout) override {
@@ -40,7 +41,7 @@ class ForwardingAdmin : public TableAdmin {
 
  protected:
   TableAdmin& tables() const { return tables_; }
-  // Statistics of the tables, and what became of gradients before they left this process.
+  // Returns the tables' statistics plus `own`, the gradients handled before they left this process.
   rpc::Future<StatisticsReply> StatisticsWith(StatisticsReply own) {
     const auto promise = std::make_shared<rpc::Promise<StatisticsReply>>();
     const rpc::Future<StatisticsReply> future = promise->future();

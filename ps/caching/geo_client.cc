@@ -28,7 +28,7 @@ struct GeoClient::Copies {
   }
   absl::Status CheckPush(uint32_t trainer, uint64_t step, const std::vector<PushSegment>& segments)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  // The pulled rows become the trainer's, if the window in which they were asked for has not ended.
+  // Makes the pulled rows this trainer's copies, if the window of the pull has not ended.
   void Take(uint64_t step, const std::vector<PullSegment>& segments, uint64_t window, std::vector<MissingRows>& fetched);
   // FailedPrecondition while there are updates that servers do not know.
   absl::Status CheckFlushed(const char* what);
@@ -36,12 +36,13 @@ struct GeoClient::Copies {
   absl::Mutex mutex;
   std::map<uint32_t, CopiedTable> tables ABSL_GUARDED_BY(mutex);  // by number
   uint64_t last_commit ABSL_GUARDED_BY(mutex) = 0;                // step; 0: none yet
-  uint64_t num_windows ABSL_GUARDED_BY(mutex) = 0;                // that have ended
+  uint64_t num_windows ABSL_GUARDED_BY(mutex) = 0;                // windows that have ended
   uint64_t num_pushes ABSL_GUARDED_BY(mutex) = 0;
-  bool has_updates ABSL_GUARDED_BY(mutex) = false;                // that servers do not know
+  // True: there are updates that servers do not know.
+  bool has_updates ABSL_GUARDED_BY(mutex) = false;
   absl::Status refused_push ABSL_GUARDED_BY(mutex);               // since the last commit
-  // Of a commit that something overflowed in: the copies are of no use any more. Servers never hear of such a commit, for which the next
-  // pull would wait there.
+  // Set by a commit that overflows, after which the copies are useless. The commit never reaches
+  // the servers, and the next pull would wait for it there.
   absl::Status overflow ABSL_GUARDED_BY(mutex);
   uint64_t rows_used ABSL_GUARDED_BY(mutex) = 0, rows_fetched ABSL_GUARDED_BY(mutex) = 0, rows_pushed ABSL_GUARDED_BY(mutex) = 0;
 };
@@ -60,7 +61,7 @@ void GeoClient::Copies::Take(uint64_t step, const std::vector<PullSegment>& segm
   absl::MutexLock lock(&mutex);
   for (size_t s = 0; s < segments.size(); ++s) {
     CopiedTable& table = *Find(segments[s].table);
-    // Rows that were asked for in the window before may lack its deltas.
+    // Rows pulled in the previous window may lack its deltas.
     if (window == num_windows) table.Enter(step, fetched[s]);
     for (size_t i = 0; i < fetched[s].ids.size(); ++i) {
       std::memcpy(segments[s].rows + fetched[s].places[i] * table.dim(), fetched[s].rows.data() + i * table.dim(),

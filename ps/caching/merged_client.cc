@@ -21,8 +21,9 @@ namespace {
 using rpc::Done;
 using rpc::Future;
 
-// A buffer of the all-to-all is a header and blocks, each with ids u64[count] and gradients f32[count][dim] behind it, in the byte order of the host. All
-// of it lies at multiples of kAlignment.
+// An all-to-all buffer is a header and blocks. Behind each block header lie ids u64[count] and
+// gradients f32[count][dim]. The byte order is the host's. Every part starts at a multiple of
+// kAlignment.
 struct BufferHeader {
   uint64_t step, sequence;
   uint32_t trainer, incarnation;
@@ -63,7 +64,8 @@ class BufferReader {
   std::string_view rest_;
 };
 
-// The virtual shards from FirstShard(rank, size) to FirstShard(rank + 1, size) are merged by `rank`.
+// Returns the first virtual shard that `rank` merges. Its shards end before FirstShard(rank + 1,
+// size).
 uint32_t FirstShard(size_t rank, size_t size) {
   return static_cast<uint32_t>((rank * rpc::kNumVirtualShards + size - 1) / size);
 }
@@ -187,7 +189,8 @@ Future<Done> MergedClient::Push(uint64_t step, uint32_t slice, std::vector<PushS
   }
   if (!rejected.ok()) {
     refused_push_.Update(rejected);
-    return inner_.rows->Push(step, slice, std::move(segments));  // to be refused, and counted
+    // The server refuses and counts the push.
+    return inner_.rows->Push(step, slice, std::move(segments));
   }
   held_step_ = step;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -223,7 +226,8 @@ absl::StatusOr<AllToAllBuffers> MergedClient::ExchangeBuffers(uint64_t step, con
   std::vector<size_t> bytes;
   for (size_t rank = 0; rank < buffers_.size(); ++rank) {
     std::memcpy(buffers_[rank].data(), &header, sizeof(header));
-    bytes.push_back(rank == mine ? 0 : buffers_[rank].size());  // what this one merges of its own is here
+    // This trainer's own share stays here.
+    bytes.push_back(rank == mine ? 0 : buffers_[rank].size());
   }
   if (others == 1) return exchange_->Exchange(buffers_[1 - mine].data(), bytes);
   const auto joined = Buffer::Allocate(std::accumulate(bytes.begin(), bytes.end(), size_t{0}));
@@ -276,7 +280,7 @@ absl::Status MergedClient::Unpack(uint64_t step, const char* buffer, size_t byte
 }
 
 void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<Block> blocks) {
-  // A trainer's own blocks are in the order of its pushes.
+  // Stable: a trainer's own blocks are in the order of its pushes.
   std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
     return std::tie(a.slice, a.trainer) < std::tie(b.slice, b.trainer);
   });
@@ -305,7 +309,7 @@ void MergedClient::PushMerged(uint64_t step, const std::vector<PushName>& names,
       if (!rows.ids(group).empty()) segments.push_back({rows.table(), rows.ids(group), rows.gradients(group), merged});
     }
     if (segments.empty()) continue;
-    // The client's commit waits for it, and fails with it.
+    // The inner client's commit waits for this push, and fails with it.
     merged_.PushMerged(step, names, std::move(segments)).OnReady([merged](const absl::StatusOr<Done>&) {});
   }
 }

@@ -1,4 +1,6 @@
-// The spans of a client's calls in the steps that are traced (TableAdmin::TraceSteps). Thread rule: as RowClient.
+// The spans of a client's calls, recorded for the traced steps (TableAdmin::TraceSteps). A trace
+// then shows each call as its trainer sees it.
+// Thread rule: same as RowClient.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +13,21 @@ namespace tandem::ps {
 
 class CallTracer {
  public:
-  // Traces steps `first` to `last`; null: none.
+  // Traces steps `first` to `last`. A null `tracer` traces nothing.
   void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) {
     tracer_ = std::move(tracer);
     first_ = first;
     last_ = last;
   }
-  // Begins the span of a call of trainer `trainer`. Does nothing unless the step is traced.
+  // Begins the span of a call by trainer `trainer`. Returns an empty span if the step is not
+  // traced.
   ConcurrentSpan Begin(uint32_t trainer, SpanKind kind, const char* name, uint64_t step) const {
     if (tracer_ == nullptr || step < first_ || step > last_) return {};
     Span span;
     span.name = name;
     span.kind = kind;
     span.step = step;
-    span.trace_id = uint64_t{trainer + 1} << 40 | tracer_->NextCall();  // no other trainer's
+    span.trace_id = uint64_t{trainer + 1} << 40 | tracer_->NextCall();  // unique across trainers
     return {tracer_, span};
   }
 

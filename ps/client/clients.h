@@ -1,5 +1,7 @@
-// The interfaces of one client, as its users get them, and the owner of a client and of those wrapped around it.
-// Thread rule: as RowClient.
+// Clients holds one client's interfaces. ClientStack also owns the client and the clients that wrap
+// the client.
+// Thread rule: same as RowClient.
+// Invariant: all three interfaces lead to the same tables.
 #pragma once
 
 #include <memory>
@@ -19,13 +21,14 @@ struct Clients {
   PooledClient* pooled = nullptr;
 };
 
-// `client` by each of its interfaces.
+// Returns the interfaces of `client`.
 template <class Client>
 Clients ClientsOf(Client& client) {
   return {&client, &client, &client};
 }
 
-// A client and the clients around it, each of which calls the one before. As Clients it is the outermost one.
+// A client and its wrappers. Each wrapper calls the client that it wraps. The Clients base is the
+// outermost wrapper.
 class ClientStack : public Clients {
  public:
   ClientStack() = default;
@@ -42,7 +45,7 @@ class ClientStack : public Clients {
   }
   ~ClientStack() { Clear(); }
 
-  // Puts Client(the outermost one, args...) around it, and returns that.
+  // Wraps the outermost client in Client(outermost, args...). Returns the new outermost client.
   template <class Client, class... Args>
   Client& Wrap(Args&&... args) {
     return Add(std::make_unique<Client>(static_cast<const Clients&>(*this), std::forward<Args>(args)...));
@@ -56,12 +59,13 @@ class ClientStack : public Clients {
     owned_.push_back(std::move(client));
     return added;
   }
-  // The outermost client first: until it is gone it may call those inside.
+  // Destroys the outermost client first, because an outer client may call the inner ones until
+  // destroyed.
   void Clear() {
     while (!owned_.empty()) owned_.pop_back();
   }
 
-  std::vector<std::unique_ptr<RowClient>> owned_;  // the innermost first
+  std::vector<std::unique_ptr<RowClient>> owned_;  // innermost first
 };
 
 }  // namespace tandem::ps

@@ -1,5 +1,6 @@
-// Pushes that cover those of other trainers, for MergedClient, which adds up the gradients of a host's trainers.
-// Thread rule: as RowClient.
+// Pushes that cover the pushes of other trainers. MergedClient uses them to add up gradients over
+// the trainers of a host.
+// Thread rule: same as RowClient.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,12 @@ class MergedPushes {
  public:
   virtual ~MergedPushes() = default;
 
-  // Draws a name for a push of this trainer, for PushMerged.
+  // Draws a name for a push of this trainer, to be given to PushMerged.
   virtual PushName NamePush() = 0;
-  // Pushes, in slice 0, sums of gradients of several trainers: of names[0], which is this trainer's push, and of the other names. A server
-  // takes each name once for a virtual shard, so one call has all that these names have of a shard. BSP only.
+  // Pushes, in slice 0, sums of gradients of several trainers. The sums cover names[0], this
+  // trainer's push, and every other name.
+  // A server takes each name once per virtual shard. So one call carries all that these names have
+  // for a shard. BSP only.
   virtual rpc::Future<rpc::Done> PushMerged(uint64_t step, const std::vector<PushName>& names, std::vector<PushSegment> segments) = 0;
 };
 

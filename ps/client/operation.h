@@ -1,7 +1,8 @@
 // One pull or push of a RemoteClient while its messages are in flight. The operation completes
-// once: when every message is answered, or with the first error. Answers of several servers are
-// copied at the same time, without a lock. Invariant: an operation that failed completes only when
-// no thread copies any more, because then the caller owns its memory again.
+// once: when every message is answered, or with the first error. Threads copy answers of several
+// servers at the same time, without a lock.
+// Invariant: a failed operation completes only when no thread copies any more. The caller owns its
+// memory again after that.
 // Thread rule: any thread.
 #pragma once
 
@@ -21,7 +22,7 @@ namespace tandem::ps {
 
 class Operation {
  public:
-  // `what` names the operation in errors; messages_of_server[i] counts the messages for ps-i;
+  // `what` names the operation in errors. messages_of_server[i] counts the messages for ps-i.
   // `span` ends with the operation.
   Operation(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span)
       : what_(std::move(what)), span_(std::move(span)), unanswered_(std::move(messages_of_server)) {}
@@ -33,15 +34,15 @@ class Operation {
     return !ended_;
   }
 
-  // Call before reading an answer or the caller's buffers. False: the operation is over; touch
-  // nothing. After true, call Leave.
+  // Enters the operation. Call before reading an answer or the caller's buffers. False: the
+  // operation is over; touch nothing. After true, call Leave.
   bool Enter() {
     absl::MutexLock lock(&mutex_);
     if (ended_) return false;
     ++inside_;
     return true;
   }
-  // Records that an answer of `server` was taken, with its status.
+  // Records that one answer of `server` was taken, with its status.
   void Leave(int server, absl::Status status) {
     absl::ReleasableMutexLock lock(&mutex_);
     --inside_;

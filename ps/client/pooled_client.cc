@@ -11,11 +11,11 @@ namespace tandem::ps {
 
 namespace {
 
-// What a call with bags needs until it completes, beside the caller's arrays.
+// Memory that a call with bags needs until the call completes, besides the caller's arrays.
 struct Pooled {
   DistinctIds distinct;
   std::vector<uint32_t> counts;
-  const std::shared_ptr<Buffer> memory;  // of rows, or their gradients
+  const std::shared_ptr<Buffer> memory;  // rows, or their gradients
   float* const rows = static_cast<float*>(memory->data());
 
   Pooled(const Bags& bags, size_t dim)

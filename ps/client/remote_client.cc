@@ -38,20 +38,20 @@ using rpc::Future;
 using rpc::Payload;
 
 constexpr char kService[] = "/tandem.EmbeddingService/";
-// Sets the random bits of gradients apart from those of weights.
+// Separates the random bits of gradients from the random bits of weights.
 constexpr uint64_t kRoundingSalt = 0x6772616469656e74;
-// A checksum is taken of so much at a time.
+// Bytes that one step of the checksum covers.
 constexpr size_t kChecksumBytes = size_t{12} << 10;
 
 absl::Status Annotate(const absl::Status& status, const std::string& what, int server) {
   return absl::Status(status.code(), absl::StrCat(what, ": ps-", server, ": ", status.message()));
 }
 
-// A promise for callbacks, which must be copyable and of which only the first may fulfil it.
+// A copyable promise for callbacks. The first Set wins; later ones do nothing.
 template <class T>
 class SharedPromise {
  public:
-  // `span` ends with it.
+  // `span` ends when the promise is fulfilled.
   explicit SharedPromise(const ConcurrentSpan& span = {}) { state_->span = span; }
 
   const Future<T>& future() const { return state_->future; }
@@ -79,7 +79,7 @@ std::function<void(absl::StatusOr<std::vector<Payload>>)> WhenAnswered(const Sha
   };
 }
 
-// What an answer says that says nothing.
+// Accepts an answer without content.
 absl::Status TakeNothing(const Payload&) { return absl::OkStatus(); }
 
 // Runs `then` once: when all are done, or with the first error.
@@ -96,20 +96,20 @@ void WhenAll(const std::vector<Future<Done>>& futures, std::function<void(absl::
   }
 }
 
-// A call that is one segment list, cut up: what Pull and Push have in common.
+// A Pull or Push, cut into messages.
 struct Plan {
   std::vector<std::vector<OwnedIds>> split;  // [segment][server]
   WireFormat wire = WIRE_F32;
   std::vector<uint32_t> dims;                // [segment]
-  std::vector<uint64_t> seeds;               // [segment], of its table
-  std::vector<char> dense;                   // [segment]: of a dense table
-  std::vector<size_t> row_bytes;             // [segment], of one row as it travels
+  std::vector<uint64_t> seeds;               // [segment], seeds of the tables
+  std::vector<char> dense;                   // [segment], 1 for a dense table
+  std::vector<size_t> row_bytes;             // [segment], bytes of a row on the wire
   std::vector<CutMessage> messages;
   std::vector<int> messages_of_server;
   size_t num_bytes = 0;  // of ids and rows
 };
 
-// The ids of a range, in order.
+// Returns the ids of a range, in order.
 absl::Span<const uint64_t> IdsOf(const Plan& plan, const CutMessage& message, const IdRange& range) {
   const auto& owned = plan.split[range.segment][static_cast<size_t>(message.server)].ids;
   return absl::MakeConstSpan(owned).subspan(range.begin, range.end - range.begin);
@@ -120,7 +120,8 @@ struct GatheredIds {
   size_t num_bytes = 0;
 };
 
-// As differences; no buffer where some segment's ids do not ascend or little is saved.
+// Gathers ids as differences. The buffer is null if some segment's ids do not ascend or little is
+// saved.
 GatheredIds GatherDifferences(const Plan& plan, const CutMessage& message) {
   const size_t room = message.num_ids * sizeof(uint64_t);
   GatheredIds gathered{Buffer::Allocate(room + kMaxIdBytes), 0};
@@ -145,7 +146,7 @@ GatheredIds GatherRaw(const Plan& plan, const CutMessage& message) {
   return gathered;
 }
 
-// The message's ids in one buffer; says in `request` what they are.
+// Gathers the message's ids in one buffer. Describes their segments and format in `request`.
 template <class Request, class Segments>
 GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segments& segments, Request* request) {
   for (const IdRange& range : message.ranges) {
@@ -159,10 +160,11 @@ GatheredIds GatherIds(const Plan& plan, const CutMessage& message, const Segment
   return differences;
 }
 
-// What rounding has kept back of each row of dense tables, which the next push adds. A step that is skipped leaves it as it was.
+// Rounding errors of the rows of dense tables. The next push adds them. A skipped step leaves them
+// unchanged.
 class Residuals {
  public:
-  // To be added to, and replaced by what is kept back now.
+  // Returns the row's error so far. The caller adds it and replaces it with the new error.
   float* Of(uint32_t table, uint64_t id, uint32_t dim) {
     Row& row = rows_[{table, id}];
     row.kept.resize(dim);
@@ -184,7 +186,7 @@ class Residuals {
  private:
   using Key = std::pair<uint32_t, uint64_t>;  // table, id
   struct Row {
-    std::vector<float> kept, next;  // next: of the open step; empty if it was not pushed to
+    std::vector<float> kept, next;  // next: of the open step; empty if nothing was pushed
   };
   absl::flat_hash_map<Key, Row> rows_;
   std::vector<Key> open_;
@@ -195,7 +197,8 @@ uint32_t Crc32cOf(uint32_t crc, const Payload& payload) {
   return crc;
 }
 
-// The message's gradients as they are and where they are; empty if some must be rounded or put together first, or do not stay.
+// Returns the message's gradients in place, without a copy. Empty if a copy is needed: for
+// rounding, for gathering scattered rows, or without an owner.
 Payload GradientsInPlace(const Plan& plan, const CutMessage& message, const std::vector<PushSegment>& segments) {
   Payload gradients;
   for (const IdRange& range : message.ranges) {
@@ -208,13 +211,15 @@ Payload GradientsInPlace(const Plan& plan, const CutMessage& message, const std:
   return gradients;
 }
 
-// The message's gradients in one buffer of the stream's, rounded as its format asks, and the checksum of what was before them and of
-// them, unless `crc` is null. `draw` sets the random bits of steps, and of trainers that push the same row, apart.
+// Copies the message's gradients into one buffer of the stream, rounded to the wire format. Unless
+// `crc` is null, extends `*crc` over the copied gradients. `draw` makes random bits differ between
+// steps, and between trainers that push the same row.
 Payload GatherGradients(const Plan& plan, const CutMessage& message, uint64_t draw, const std::vector<PushSegment>& segments,
                         Residuals& residuals, ResendingStream& stream, uint32_t* crc) {
   auto gradients = stream.Allocate(message.row_bytes);
   char* next = static_cast<char*>(gradients->data());
-  const char* summed = next;  // up to here `crc` is taken: in pieces that the nearest cache still has
+  // `crc` covers bytes up to here; pieces are small enough to be still in the nearest cache.
+  const char* summed = next;
   const auto sum_up = [&] {
     if (crc != nullptr) *crc = Crc32c(*crc, summed, static_cast<size_t>(next - summed));
     summed = next;
@@ -259,7 +264,7 @@ Payload EncodePush(const PushRequest& request, const GatheredIds& ids, const Pay
   return payload;
 }
 
-// What encodes the push with its checksum.
+// Returns a function that encodes the push with its checksum.
 std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, Payload gradients) {
   return [request = std::move(request), ids = std::move(ids), gradients = std::move(gradients)]() mutable {
     request.set_payload_crc32c(Crc32cOf(Crc32c(0, ids.buffer->data(), ids.num_bytes), gradients));
@@ -267,12 +272,12 @@ std::function<Payload()> CheckedPush(PushRequest request, GatheredIds ids, Paylo
   };
 }
 
-// Whether the caller has rows.
+// True if the caller keeps rows of some segment.
 bool HaveVersions(const std::vector<PullSegment>& segments) {
   return std::any_of(segments.begin(), segments.end(), [](const PullSegment& segment) { return segment.versions != nullptr; });
 }
 
-// The place in a segment of the id that is number `i` of a server's share.
+// Returns the place in its segment of id `i` of a server's share.
 size_t PlaceOf(const OwnedIds& owned, size_t i) { return owned.positions.empty() ? i : owned.positions[i]; }
 
 // Visits the message's ids as visit(segment, place in it, dim).
@@ -284,7 +289,8 @@ void ForEachId(const Plan& plan, const CutMessage& message, const std::vector<Pu
   }
 }
 
-// What the caller has of the message's rows; its segments' read bounds go into the request.
+// Gathers the versions of the message's rows that the caller has. Puts the segments' read bounds
+// into the request.
 std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments,
                                        PullRequest* request) {
   for (size_t i = 0; i < message.ranges.size(); ++i) {
@@ -298,7 +304,7 @@ std::shared_ptr<Buffer> GatherVersions(const Plan& plan, const CutMessage& messa
   return versions;
 }
 
-// As ScatterRows, of a reply that leaves out rows that the caller has.
+// Like ScatterRows, for a reply that leaves out rows that the caller has.
 absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const std::vector<PullSegment>& segments, Payload reply) {
   rpc::SplitMessage split;
   std::vector<std::string_view> pieces;
@@ -309,7 +315,7 @@ absl::Status ScatterChanged(const Plan& plan, const CutMessage& message, const s
   }
   size_t expected = 0, widest = 0;
   bool unasked = false;
-  // What is checked is what is used: the server may still write to the memory in which they came.
+  // Copies the versions before checking, because the server may still write to the shared memory.
   std::vector<uint32_t> own_versions(message.num_ids);
   if (!own_versions.empty()) std::memcpy(own_versions.data(), versions.data(), versions.size());
   auto next_version = own_versions.begin();
@@ -357,7 +363,7 @@ absl::Status ScatterRows(const Plan& plan, const CutMessage& message, const std:
   return absl::OkStatus();
 }
 
-// The messages of a call with bags, and what a pull's brought back.
+// The messages of a call with bags, and a pull's answers.
 struct PooledAnswers {
   explicit PooledAnswers(std::vector<PooledMessage> cut)
       : messages(std::move(cut)), parts(messages.size()), missing(messages.size()) {}
@@ -387,7 +393,7 @@ struct PooledAnswers {
   }
 
   const std::vector<PooledMessage> messages;
-  std::vector<std::vector<float>> parts;  // [message]: one thread's each
+  std::vector<std::vector<float>> parts;  // [message], each written by one thread
   std::atomic<size_t> missing;
 };
 
@@ -405,7 +411,8 @@ size_t SizeInBytes(const std::vector<T>& values) {
   return values.size() * sizeof(T);
 }
 
-// Adds counts, weights and ids of the bags, in fields `first_field` and the two behind it. `owner` keeps the message alive.
+// Appends counts, weights and ids of the bags as fields `first_field` to `first_field` + 2. `owner`
+// keeps the message alive.
 void AppendBags(Payload& payload, int first_field, const std::shared_ptr<const void>& owner, const PooledMessage& message) {
   rpc::AppendBytesField(payload, first_field, message.counts.data(), SizeInBytes(message.counts), owner);
   rpc::AppendBytesField(payload, first_field + 1, message.weights.data(), SizeInBytes(message.weights), owner);
@@ -418,14 +425,14 @@ uint32_t CrcOfBags(const PooledMessage& message) {
   return Crc32c(weights, message.ids.data(), SizeInBytes(message.ids));
 }
 
-// One message's part of a call on rows of a dense table: rows [begin, end) of what its server owns.
+// One message's share of a call on rows of a dense table: rows [begin, end) of its server's rows.
 struct RowsMessage {
   const OwnedIds& owned;
   const size_t begin, end;
 
   size_t num_ids() const { return end - begin; }
   const uint64_t* ids() const { return owned.ids.data() + begin; }
-  // Where row `i` of the message stands in the caller's array.
+  // Returns the place of the message's row `i` in the caller's array.
   size_t place(size_t i) const { return owned.positions.empty() ? begin + i : owned.positions[begin + i]; }
 };
 
@@ -509,21 +516,22 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   template <class SegmentType>
   absl::StatusOr<std::shared_ptr<Plan>> MakePlan(const std::vector<SegmentType>& segments, size_t message_bytes);
   std::shared_ptr<Operation> Start(std::string what, const Plan& plan, ConcurrentSpan span);
-  // The bags in messages, and an operation that waits for the answers of all.
+  // The bags cut into messages, and an operation that waits for all answers.
   struct PooledPlan {
     std::vector<PooledMessage> messages;
-    std::shared_ptr<Operation> operation;  // null: there is nothing to send
+    std::shared_ptr<Operation> operation;  // null: nothing to send
   };
   absl::StatusOr<PooledPlan> PlanPooled(std::string what, const Bags& bags, size_t dim, ConcurrentSpan span);
   std::shared_ptr<Operation> Begin(std::string what, std::vector<int> messages_of_server, ConcurrentSpan span);
-  // An operation of one message for every server.
+  // Begins an operation with one message for every server.
   std::shared_ptr<Operation> BeginAll(std::string what, ConcurrentSpan span) {
     return Begin(std::move(what), std::vector<int>(channels.size(), 1), std::move(span));
   }
-  // One of the operation's messages; `take` looks at its answer.
+  // Sends one of the operation's messages. `take` checks and takes its answer.
   static void Send(ResendingStream& stream, Payload payload, const std::shared_ptr<Operation>& operation, int server,
                    std::function<absl::Status(Payload)> take, std::function<Payload()> checked = nullptr);
-  // The same one to every server, once all of `before` are done; or none, with their first error. What it returns is complete then.
+  // Sends the same request to every server once all of `before` are done. Sends nothing if one
+  // fails, and fails with the first error. The returned future completes after the sending.
   Future<Done> SendAll(const std::vector<std::shared_ptr<ResendingStream>>& streams, const std::vector<Future<Done>>& before,
                        std::string request, const std::shared_ptr<Operation>& operation,
                        const std::function<absl::Status(Payload)>& take);
@@ -532,17 +540,18 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
     traced.set_trace_id(span.trace_id());
     return traced;
   }
-  // Sends requests[i] to server i; `then` runs once, with all replies in order or the first error.
+  // Sends requests[i] to server i. `then` runs once, with all replies in order or the first error.
   void CallEach(const char* method, std::string what, const std::vector<Payload>& requests, absl::Time deadline,
                 std::function<void(absl::StatusOr<std::vector<Payload>>)> then);
-  // The same request to every server.
+  // Sends the same request to every server.
   void CallAll(const char* method, std::string what, std::string request, absl::Time deadline,
                std::function<void(absl::StatusOr<std::vector<Payload>>)> then) {
     const std::vector<Payload> requests(channels.size(), Payload(std::move(request)));
     CallEach(method, std::move(what), requests, deadline, std::move(then));
   }
 
-  // Rows of a dense table in messages small enough, one of each server at a time: bounded memory however many rows there are.
+  // Calls for rows of a dense table in messages of bounded size, one per server at a time. Memory
+  // is therefore bounded for any number of rows.
   absl::Status CallForRows(const char* method, uint32_t table, absl::Span<const uint64_t> ids, size_t width, absl::Time deadline,
                            const std::function<Payload(const RowsMessage&)>& encode,
                            const std::function<absl::Status(const RowsMessage&, Payload)>& decode);
@@ -551,12 +560,13 @@ struct RemoteClient::Core : std::enable_shared_from_this<Core> {
   const RequestHeader header;
   const RemoteClientOptions options;
   const std::shared_ptr<Timer> timer = std::make_shared<Timer>();
-  std::shared_ptr<rpc::SharedStreams> shared;  // null: everything over gRPC
+  std::shared_ptr<rpc::SharedStreams> shared;  // null: gRPC only
   std::vector<std::shared_ptr<rpc::Channel>> channels;  // per server, like the streams
   std::vector<std::shared_ptr<ResendingStream>> pulls, pushes, pooled_pulls, pooled_pushes, norms, commits;
-  std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;  // of each server's streams, in the order of their opening, when last opened
+  // [server][stream]: true if that stream, when last opened, shared memory.
+  std::vector<std::shared_ptr<std::atomic<bool>>> is_shared;
   std::map<uint32_t, TableSpec> specs;  // by table number; written by CreateTables
-  Residuals residuals;                  // the caller's thread's
+  Residuals residuals;                  // used by the caller's thread
 };
 
 template <class SegmentType>
@@ -681,7 +691,7 @@ absl::Status RemoteClient::Core::CallForRows(const char* method, uint32_t table,
   bool more = true;
   for (size_t begin = 0; more; begin += at_once) {
     more = false;
-    std::vector<std::pair<size_t, Future<Payload>>> calls;  // with their servers
+    std::vector<std::pair<size_t, Future<Payload>>> calls;  // [server, its call]
     const auto part_of = [&](size_t server) {
       return RowsMessage{split[server], begin, std::min(begin + at_once, split[server].ids.size())};
     };
@@ -692,7 +702,7 @@ absl::Status RemoteClient::Core::CallForRows(const char* method, uint32_t table,
                                                         {deadline - absl::Now(), /*idempotent=*/true}));
     }
     for (auto& [server, call] : calls) {
-      // The calls have the deadline; the second is for the answer to come through.
+      // The calls carry the deadline. The extra second lets the answer come through.
       absl::StatusOr<Payload> reply = call.Wait(deadline + absl::Seconds(1));
       absl::Status status = reply.status();
       if (status.ok()) status = decode(part_of(server), *std::move(reply));
@@ -723,7 +733,7 @@ absl::Status RemoteClient::CreateTables(const std::vector<TableSpec>& tables, ab
   SharedPromise<Done> created;
   const absl::Time deadline = absl::Now() + timeout;
   core_->CallAll("CreateTables", "create tables", request.SerializeAsString(), deadline, WhenAnswered(created));
-  // The calls have the deadline; the second is for the answer to come through.
+  // The calls carry the deadline. The extra second lets the answer come through.
   RETURN_IF_ERROR(created.future().Wait(deadline + absl::Seconds(1)).status());
   for (const TableSpec& spec : tables) core_->specs[spec.number()] = spec;
   return absl::OkStatus();
@@ -789,7 +799,8 @@ Future<Done> RemoteClient::PushMerged(uint64_t step, const std::vector<PushName>
 Future<Done> RemoteClient::SendPush(uint64_t step, uint32_t slice, const std::vector<PushSegment>& segments,
                                     const std::vector<PushName>& merged, const CommitArgs* commit) {
   const ConcurrentSpan span = TraceCall(SpanKind::PUSH, "push", step);
-  // A virtual shard's part of a merged push must not be cut.
+  // Sends a merged push as one message per server, because a server takes each name once per
+  // virtual shard.
   const size_t message_bytes = merged.empty() ? core_->options.message_bytes : std::numeric_limits<size_t>::max();
   const auto plan = core_->MakePlan(segments, message_bytes);
   if (!plan.ok()) return pushes_.emplace_back(Future<Done>::Ready(plan.status()));
@@ -848,7 +859,7 @@ Future<Done> RemoteClient::PullPooled(uint64_t step, bool create, const Bags& ba
     Core::Send(*core_->pooled_pulls[static_cast<size_t>(message.server)], std::move(payload), plan->operation, message.server,
                [answers, number, bags, dim, pooled](Payload answer) -> absl::Status {
                  RETURN_IF_ERROR(answers->Take(number, dim, std::move(answer)));
-                 // Parts add up in the order of the messages, whatever came last.
+                 // Parts add up in the order of the messages, whichever answer came last.
                  if (answers->missing.fetch_sub(1) == 1) answers->Sum(bags, dim, pooled);
                  return absl::OkStatus();
                });
@@ -929,7 +940,7 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
   request.set_step(args.step);
   SetCommit(args, &request);
   const auto operation = core_->BeginAll(absl::StrCat("commit of step ", args.step), span);
-  // Not before the last one, whose pushes may still be on their way while this one's are there.
+  // Waits for the previous commit to be sent, because its pushes may still be in flight.
   std::vector<Future<Done>> before = std::exchange(pushes_, {});
   before.push_back(commit_sent_);
   commit_sent_ = core_->SendAll(core_->commits, before, request.SerializeAsString(), operation, TakeNothing);
@@ -937,8 +948,8 @@ Future<Done> RemoteClient::Commit(const CommitArgs& args) {
 }
 
 bool RemoteClient::CanCommitWith(const std::vector<PushSegment>& segments) const {
-  // A message on the stream of pushes overtakes none that is there, but may overtake a commit on the stream of those: also one that has
-  // failed here, for it may still be on its way.
+  // One stream keeps order, but a push may overtake a commit on the commit stream. A commit that
+  // failed here may still be in flight too.
   if (core_->pushes.size() > 1 || !pushes_.empty() || !commit_done_.Wait(absl::InfinitePast()).ok()) return false;
   size_t num_ids = 0, num_bytes = 0;
   for (const PushSegment& segment : segments) {
@@ -1030,7 +1041,8 @@ Future<std::vector<SavedFile>> RemoteClient::Save(uint64_t step, const std::stri
 
 int RemoteClient::num_shared() const {
   int count = 0;
-  const size_t num_streams = core_->is_shared.size() / core_->channels.size();  // of a server
+  // Streams per server.
+  const size_t num_streams = core_->is_shared.size() / core_->channels.size();
   for (size_t i = 0; i < core_->is_shared.size(); i += num_streams) {
     bool any = false;
     for (size_t stream = i; stream < i + num_streams; ++stream) any |= *core_->is_shared[stream];

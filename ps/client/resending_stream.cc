@@ -10,8 +10,8 @@
 namespace tandem::ps {
 namespace {
 
-// A server that stops cancels its calls. This side cancels only with Close, after which no answer
-// is read.
+// Server shutdown cancels calls, so Cancelled means a lost peer. This side cancels only in Close,
+// and reads no answer after that.
 bool MayComeBack(const absl::Status& status) { return rpc::IsRetryable(status) || absl::IsCancelled(status); }
 
 }  // namespace
@@ -135,7 +135,7 @@ void ResendingStream::OnAnswer(const std::shared_ptr<Message>& message, uint64_t
       if (!Remove(message)) return;  // Close ended the message
       failures_ = 0;
     } else {
-      if (generation != generation_) return;  // the stream was abandoned; the message lives on
+      if (generation != generation_) return;  // the stream was abandoned; the message was requeued
       ++generation_;
       broken = std::move(stream_);
       if (MayComeBack(status)) {

@@ -1,7 +1,8 @@
-// A bidirectional call that outlives its connection. If the peer is gone (Unavailable, Cancelled),
-// the stream is opened again after a growing pause. Then every message without an answer is sent
-// again, in order. So send only messages that may arrive twice: a pull, or a push, which the server
-// knows by its sequence. Any other error ends all messages in flight.
+// A bidirectional call that outlives its connection. When the peer is gone (Unavailable,
+// Cancelled), the stream is opened again after a growing pause. Then every unanswered message is
+// sent again, in order. Any other error ends all messages in flight.
+// REQUIRES: every message may arrive twice. Pulls may; servers recognise a repeated push by its
+// sequence.
 // Thread rule: any thread. `done` runs exactly once per message, on any thread, outside the lock.
 #pragma once
 
@@ -25,10 +26,10 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
   using Open = std::function<std::unique_ptr<rpc::ClientStream>()>;
   struct Message {
     rpc::Payload payload;
-    std::function<bool()> wanted;  // false: nobody waits any more; do not resend
+    std::function<bool()> wanted;  // false: the caller has given up; do not resend
     std::function<void(absl::StatusOr<rpc::Payload>)> done;
-    // Makes the message again, with a checksum, for a stream that shares no memory. Null: `payload`
-    // suits any stream.
+    // Encodes the message again, with a checksum, for a stream without shared memory. Null:
+    // `payload` suits any stream.
     std::function<rpc::Payload()> checked = nullptr;
   };
 
@@ -50,13 +51,13 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
     return stream_;
   }
   ResendingStream(Open open, std::shared_ptr<Timer> timer) : open_(std::move(open)), timer_(std::move(timer)) {}
-  // Sends the queue. One thread at a time sends, and holds no lock while the transport works.
+  // Sends the queue. One thread at a time sends, without the lock while the transport works.
   void Pump();
   void OnAnswer(const std::shared_ptr<Message>& message, uint64_t generation,
                 const absl::StatusOr<rpc::Payload>& answer);
   bool Remove(const std::shared_ptr<Message>& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves unanswered messages back to the queue and schedules a new stream. Returns the messages
-  // that nobody wants any more.
+  // that are no longer wanted.
   Messages Requeue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void End(const Messages& messages, const absl::Status& status);
 
@@ -65,7 +66,7 @@ class ResendingStream : public std::enable_shared_from_this<ResendingStream> {
   absl::Mutex mutex_;
   absl::Status closed_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<rpc::ClientStream> stream_ ABSL_GUARDED_BY(mutex_);
-  // Counts abandoned streams: errors of older generations are ignored.
+  // Counts abandoned streams. Errors of older generations are ignored.
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;
   Messages queue_ ABSL_GUARDED_BY(mutex_);           // messages to send
   Messages sent_ ABSL_GUARDED_BY(mutex_);            // messages without an answer

@@ -1,7 +1,8 @@
-// The verbs of a step on rows by id: pull them, push gradients, commit the step. RemoteClient shards tables over servers, LocalClient has
-// them in this process, and both give the same bits. The clients of ps/caching wrap another RowClient.
-// Thread rule: one thread calls; futures complete on others; Abort from any thread. Buffers given to a call stay alive and untouched
-// until its future completes.
+// The verbs of a step on rows by id: pull rows, push gradients, commit the step. RemoteClient
+// shards tables over servers. LocalClient has the tables in this process. Both give the same bits.
+// The clients of ps/caching wrap another RowClient.
+// Thread rule: one thread calls; futures complete on other threads; any thread may call Abort.
+// REQUIRES: buffers given to a call stay alive and untouched until its future completes.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ struct PullSegment {
   uint32_t table = 0;
   absl::Span<const uint64_t> ids;  // distinct, none 0
   float* rows = nullptr;
-  // For a caller that keeps rows, [ids.size()]: the version + 1 of the row that it has, 0 for none. A row is then written only if it was
-  // committed more than `read_bound` times since. Afterwards: the version + 1 of the row written, 0 where none was. Null: all are written.
+  // For callers that keep rows, [ids.size()]. In: the version + 1 of the row that the caller has, 0
+  // for none. A row is then written only if committed more than `read_bound` times since that
+  // version. Out: the version + 1 of the row written, 0 if none was. Null: all rows are written.
   uint32_t* versions = nullptr;
   uint32_t read_bound = 0;
 };
@@ -32,8 +34,9 @@ struct PushSegment {
   uint32_t table = 0;
   absl::Span<const uint64_t> ids;  // distinct, none 0
   const float* gradients = nullptr;
-  // Keeps the gradients alive. They may be sent from where they lie: nobody writes to them before the last copy of the owner has gone,
-  // which may be later than the push completes. Null: what is needed later is copied.
+  // Keeps the gradients alive. They may be sent in place, even after the push completes. Null: the
+  // client copies what it needs later.
+  // REQUIRES: nobody writes to the gradients until the last copy of `owner` is gone.
   std::shared_ptr<const void> owner = nullptr;
 };
 
@@ -41,23 +44,27 @@ class RowClient {
  public:
   virtual ~RowClient() = default;
 
-  // Pulls rows as they are after step - 1 was applied on their server, or as stale as the job's consistency allows. Step 0: as they are
-  // now.
+  // Pulls rows as they are after their server applied step - 1, or as stale as the job's
+  // consistency allows. Step 0 pulls the current rows.
   virtual rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) = 0;
-  // Adds gradients to those of `step`. `slice` is this push's place in the step's summation order.
+  // Adds gradients to the gradients of `step`. `slice` is this push's place in the step's summation
+  // order.
   virtual rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) = 0;
-  // Squared norm of the gradients that all trainers pushed for `step`, summed per row. Unsigned fixed point, 64 fraction bits. Every
-  // trainer calls it, after its own pushes completed, or none does. In modes other than BSP (see ConsistencySpec) the norm is of this
-  // trainer's gradients, and waits for nobody.
+  // Returns the squared norm of the gradients that all trainers pushed for `step`, summed per row.
+  // The format is unsigned fixed point with 64 fraction bits.
+  // Outside BSP (see ConsistencySpec) the norm covers only this trainer's gradients and waits for
+  // nobody.
+  // REQUIRES: every trainer calls, after its own pushes completed, or none does.
   virtual rpc::Future<absl::uint128> GradientNorm(uint64_t step) = 0;
-  // Completes when every server has applied the step, which in BSP needs the commit of every trainer. In the order of steps: not before
-  // the last commit has completed.
+  // Completes when every server has applied the step. In BSP a step needs the commit of every
+  // trainer.
+  // Commits complete in the order of steps.
   virtual rpc::Future<rpc::Done> Commit(const CommitArgs& args) = 0;
-  // Fails everything in flight and to come with `reason`.
+  // Fails all calls in flight and all later calls with `reason`.
   virtual void Abort(absl::Status reason) = 0;
 
-  // Push and Commit of a step that is pushed at once, which a client may send as one message. Fails as either. By default both verbs are
-  // called one behind the other.
+  // Push and Commit of a step that has one push. A client may send both as one message. Fails if
+  // either fails. The default calls Push, then Commit.
   virtual rpc::Future<rpc::Done> PushAndCommit(uint32_t slice, std::vector<PushSegment> segments, const CommitArgs& args);
 };
 

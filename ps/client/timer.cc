@@ -46,7 +46,7 @@ void Timer::Run() {
         if (stopping_) return;
         continue;
       }
-      // The callback may have been cancelled meanwhile.
+      // The callback may have been cancelled in the meantime.
       if (callbacks_.empty() || callbacks_.begin()->first.first > absl::Now()) continue;
       due.swap(callbacks_.begin()->second);
       callbacks_.erase(callbacks_.begin());

@@ -1,5 +1,5 @@
-// Runs callbacks at given times on one thread of its own: a client's deadlines, and pauses before
-// it reconnects.
+// Runs callbacks at given times on a thread of its own. A client uses the timer for deadlines and
+// for pauses before reconnecting.
 // Thread rule: any thread schedules and cancels. Callbacks run one at a time and must be short.
 // Stop drops callbacks that have not started.
 #pragma once
@@ -39,7 +39,7 @@ class Timer {
   absl::Mutex mutex_;
   std::map<Key, std::function<void()>> callbacks_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  // A callback is due before the time that the thread waits for.
+  // True if a new callback is due before the time that the thread waits for.
   bool changed_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -12,10 +12,11 @@
 namespace tandem::ps {
 namespace {
 
-// A job within one process has no epoch: whoever loads what it saved is another job, whose pushes count anew.
+// A job in one process has no epoch. A job that loads its checkpoint is a new job, whose pushes
+// count anew.
 constexpr uint64_t kNoJob = 0;
 
-// A promise fulfilled from a callback, which must be copyable.
+// A copyable promise, for use in callbacks.
 template <class T>
 struct Pending {
   std::shared_ptr<rpc::Promise<T>> promise = std::make_shared<rpc::Promise<T>>();
@@ -47,7 +48,8 @@ absl::Status LocalClient::CreateTables(const std::vector<TableSpec>& tables, abs
 }
 
 absl::Status LocalClient::Assign(const RowsToAssign& rows, absl::Time) {
-  // Workers read and write the caller's memory, and end even if the host fails: no deadline may leave them behind.
+  // No deadline: workers use the caller's memory, so the call must outlast them. Workers end even
+  // if the host fails.
   Pending<rpc::Done> pending;
   const auto future = pending.future();
   host_.Assign(rows.table, rows.ids.data(), rows.ids.size(), rows.values, rows.width, SetDone(pending));
@@ -132,7 +134,7 @@ rpc::Future<absl::uint128> LocalClient::GradientNorm(uint64_t step) {
 
 rpc::Future<rpc::Done> LocalClient::Commit(const CommitArgs& args) {
   for (const auto& push : std::exchange(pushes_, {})) {
-    // A push is refused at once or never: one that is still at work was accepted.
+    // A push is refused immediately or never, so an unfinished push was accepted.
     if (!push.ready()) continue;
     if (auto result = push.Wait(absl::InfinitePast()); !result.ok()) return push;
   }

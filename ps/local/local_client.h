@@ -1,6 +1,8 @@
-// The client of tables in this process (`--local`). Every replica has one, with its own trainer rank, over one TableHost that acts as the
-// whole set of servers. It gives the bits that RemoteClient gives.
-// Thread rule: as RowClient. The host outlives the client.
+// The client of tables in this process (`--local`). Every replica has one, with its own trainer
+// rank, over one shared TableHost. The host acts as the whole set of servers. LocalClient gives the
+// same bits as RemoteClient.
+// Thread rule: same as RowClient.
+// REQUIRES: the host outlives the client.
 #pragma once
 
 #include <memory>
@@ -24,12 +26,14 @@ class LocalClient : public RowClient, public TableAdmin, public PooledClient, pu
       : host_(host), trainer_(trainer), num_trainers_(num_trainers), consistency_(consistency) {}
 
   rpc::Future<rpc::Done> Pull(uint64_t step, bool create, std::vector<PullSegment> segments) override;
-  // Copies the gradients: the caller may reuse its buffers when the future completes, which is before the commit.
+  // Copies the gradients. The future completes before the commit; then the caller may reuse its
+  // buffers.
   rpc::Future<rpc::Done> Push(uint64_t step, uint32_t slice, std::vector<PushSegment> segments) override;
   rpc::Future<absl::uint128> GradientNorm(uint64_t step) override;
-  // Refused with the push's error if a push of this client failed since the last Commit.
+  // Fails with the push's error if a push of this client failed since the last Commit.
   rpc::Future<rpc::Done> Commit(const CommitArgs& args) override;
-  // Fails the host, and so every replica of the process: without this one no step can be committed.
+  // Fails the host, and so every replica of the process, because no step can be committed without
+  // this replica.
   void Abort(absl::Status reason) override { host_.Fail(std::move(reason)); }
 
   rpc::Future<rpc::Done> PullPooled(uint64_t step, bool create, const Bags& bags, size_t dim, float* pooled) override {
@@ -53,7 +57,7 @@ class LocalClient : public RowClient, public TableAdmin, public PooledClient, pu
   void TraceSteps(std::shared_ptr<Tracer> tracer, uint64_t first, uint64_t last) override {
     tracer_.TraceSteps(std::move(tracer), first, last);
   }
-  // The host's: role "ps-local".
+  // Returns the host's trace, role "ps-local".
   absl::StatusOr<std::vector<RoleTrace>> TakeTraces(absl::Duration timeout) override;
 
  private:

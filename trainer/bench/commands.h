@@ -17,7 +17,7 @@ struct StepOptions {
   std::vector<std::string> presets;  // gpt, sasrec or a job file; empty: gpt and sasrec
   std::vector<int> threads;          // empty: 1 and 2
   std::vector<std::string> dtypes;   // f32, bf16; empty: both if the job supports both
-  std::vector<std::string> sets;     // "path=value", in every job
+  std::vector<std::string> sets;     // "path=value", set in every job
   int steps = 12;                    // timed steps
   std::string json;                  // file for the figures; empty: none
 };
@@ -28,7 +28,7 @@ struct StoreOptions {
   std::vector<uint32_t> dims;    // empty: 64, 16 and 128; for grow 16
   std::vector<std::string> ids;  // uniform, zipf; empty: both
   uint64_t rows = 10'000'000;
-  uint32_t batch = 4096 * 26;    // ids of a call; for grow 256
+  uint32_t batch = 4096 * 26;    // ids per call; for grow 256
   double memory_gb = 2;          // for grow: 10^9 bytes
   uint32_t repetitions = 7;
   std::string json;              // file for the figures; empty: none
@@ -45,12 +45,12 @@ struct PullPushOptions {
   std::vector<std::string> paths;  // grpc, shm, all; empty: both where both are informative
   int clients = 0;                 // 0: 1 for pull and push, else 2
   int servers = 1;
-  int threads = 1;  // worker threads of a server
+  int threads = 1;  // worker threads per server
   uint64_t rows = 1'000'000;
   uint32_t batch = 4096;   // per client and step: ids for pull and push, else samples of 26 ids
   // Pull and push: steps of a client that may be in flight; other modes have 1.
   uint32_t permits = 1;
-  uint32_t steps = 0;      // of a repetition; 0: as many as take `seconds`
+  uint32_t steps = 0;      // steps per repetition; 0: as many as take `seconds`
   double seconds = 0.6;
   uint32_t repetitions = 5;
   std::string json;        // file for the figures; empty: none

@@ -80,7 +80,7 @@ void AddRoleFlags(CLI::App& command, RoleOptions& options, bool is_master) {
         ->check(CLI::Range(0.1, 86400.0))
         ->type_name("SECONDS")
         ->capture_default_str();
-    // For a trainer that `launch` starts.
+    // Hidden flag, set by `launch` for the trainers that it starts.
     command.add_option("--out-lock", options.out_lock, "")->group("");
   }
 }
@@ -110,7 +110,7 @@ std::string NoCommand(const CLI::App& app, const std::string& path, const std::s
                       nearest.empty() ? absl::StrCat("; there are ", absl::StrJoin(names, ", ")) : absl::StrCat("; did you mean \"", path, nearest, "\"?"));
 }
 
-// `tandem help WORDS`
+// Runs `tandem help WORDS`.
 int Explain(const CLI::App& app, const std::vector<std::string>& words) {
   const CLI::App* about = &app;
   std::string path;
@@ -127,7 +127,7 @@ int Explain(const CLI::App& app, const std::vector<std::string>& words) {
   return 0;
 }
 
-// The error for a command line whose first words are not a command; "" if they are.
+// Returns the error for a command line whose first words are not a command; "" if they are.
 std::string Mistyped(const CLI::App& app, int argc, char** argv) {
   const CLI::App* within = &app;
   std::string path;
@@ -142,7 +142,7 @@ std::string Mistyped(const CLI::App& app, int argc, char** argv) {
   return "";
 }
 
-// Arguments travel between processes and into checkpoints, which must be UTF-8.
+// Arguments travel between processes and into checkpoints, both of which require UTF-8.
 bool ArgumentsAreUtf8(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (IsUtf8(argv[i])) continue;
@@ -177,7 +177,7 @@ int RunCommandLine(int argc, char** argv, const std::vector<AddCommands>& more) 
   AddMasterFlag(*launch_command, launch.master, "the master's address; default: a free port");
   launch_command->callback([&] { code = WithinLimits([&] { return Launch(launch); }); });
 
-  // One each, because their defaults differ.
+  // Each command has its own options, because their defaults differ.
   RoleOptions master_options, ps_options, trainer_options, worker_options;
   auto* master = app.add_subcommand("master", "run a job's master");
   AddRoleFlags(*master, master_options, true);

@@ -8,7 +8,8 @@
 namespace tandem::job {
 
 bool MatchesName(std::string_view pattern, std::string_view name) {
-  // Behind the last * and what it stands for by now: where to go on with one character more.
+  // `star` is the place behind the last *, and `taken` the end of the text that the * stands for. A
+  // mismatch resumes there with one character more for the *.
   size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

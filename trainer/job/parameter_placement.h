@@ -1,4 +1,5 @@
-// Which dense parameters of a job live on parameter servers (Job.parameters), and the dense tables that hold them there.
+// Chooses the dense parameters of a job that live on parameter servers (Job.parameters), and the
+// dense tables that hold them.
 // Thread rule: pure functions.
 #pragma once
 
@@ -12,13 +13,14 @@
 
 namespace tandem::job {
 
-// Whether `name` is `pattern`, in which * stands for any characters.
+// True if `name` matches `pattern`, in which * stands for any characters.
 bool MatchesName(std::string_view pattern, std::string_view name);
-// Whether an entry of the job sends parameters to servers.
+// True if an entry of the job sends parameters to servers.
 bool ServesParameters(const Job& job);
-// Where each parameter lives. InvalidArgument names an entry of the job that matches none.
+// Returns the placement of each parameter. InvalidArgument names an entry of the job that matches
+// no parameter.
 absl::StatusOr<parallel::Placements> PlacementsOf(const Job& job, const ParameterSet& parameters);
-// What lies in which dense table.
+// Returns each dense table with its parameters.
 std::vector<parallel::ServedParameters::Part> ServedPartsOf(const Job& job, const ParameterSet& parameters,
                                                             const parallel::Placements& placements);
 

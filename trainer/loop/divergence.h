@@ -1,5 +1,6 @@
-// Errors of a run whose numbers are not finite any more (train.non_finite): OutOfRange, which every process of the job turns into exit
-// code 70. The message names step, number and learning rate, and what to do.
+// Errors of a run whose numbers are no longer finite (train.non_finite). The code is OutOfRange,
+// which every process of the job turns into exit code 70. The message names the step, the number,
+// the learning rate and a remedy.
 // Thread rule: pure functions.
 #pragma once
 
@@ -16,14 +17,16 @@ struct Divergence {
   std::string what;          // "loss is NaN"
   double learning_rate = 0;  // of the step's dense update
   bool may_skip = false;     // train.non_finite SKIP would leave the step out
-  int64_t saved_step = 0;    // whose checkpoint stands; 0: there is none
+  int64_t saved_step = 0;    // step of the last checkpoint; 0: none
 };
 absl::Status Diverged(const Divergence& divergence);
 
-// "NaN", "infinite" or "-infinite". REQUIRES: `value` is not finite.
+// Returns "NaN", "infinite" or "-infinite".
+// REQUIRES: `value` is not finite.
 std::string NonFiniteText(double value);
 
-// The first metric of an evaluation that is not finite: "valid/loss is NaN"; "" if all are.
+// Names an evaluation's first metric that is not finite: "valid/loss is NaN". Returns "" if all are
+// finite.
 std::string FirstNonFinite(const std::string& prefix, const tasks::Evaluation& evaluation);
 
 }  // namespace tandem::loop

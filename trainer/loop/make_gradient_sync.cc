@@ -14,7 +14,8 @@ namespace tandem::loop {
 absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(const Job& job, const GradientSyncArgs& args) {
   const std::vector<Parameter*> replicated = PlacedAs(*args.parameters, args.placements, parallel::Placement::REPLICATED);
   std::vector<std::unique_ptr<parallel::GradientSync>> parts;
-  if (job::ServesParameters(job)) {  // first: the rest of the pushes leaves before all-reduces are awaited
+  // First, so that the last pushes leave before the wait for all-reduces.
+  if (job::ServesParameters(job)) {
     ASSIGN_OR_RETURN(parts.emplace_back(), parallel::ServedParameters::Create(args.rows, args.tables, args.parameters,
                                                                   job::ServedPartsOf(job, *args.parameters, args.placements), args.pushes,
                                                                   args.stream));

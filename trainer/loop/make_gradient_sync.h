@@ -1,4 +1,5 @@
-// The GradientSync that a job asks for: data parallelism for replicated parameters, servers for the others.
+// Makes the GradientSync that a job asks for. Replicated parameters use data parallelism; all
+// others use servers.
 // Thread rule: a free function.
 #pragma once
 
@@ -18,14 +19,16 @@ namespace tandem::loop {
 struct GradientSyncArgs {
   ParameterSet* parameters = nullptr;
   parallel::Placements placements;
-  comm::ProcessGroup* group = nullptr;  // its arrays lie where the parameters do, if it has several ranks
+  // If it has several ranks, its arrays lie where the parameters do.
+  comm::ProcessGroup* group = nullptr;
   ps::RowClient* rows = nullptr;
   ps::TableAdmin* tables = nullptr;
-  sparse::StepPushes* pushes = nullptr;  // of the step
+  sparse::StepPushes* pushes = nullptr;  // of the current step
   Stream* stream = nullptr;
 };
 
-// Collective over the group. All that the arguments point to outlives the result.
+// Makes the GradientSync. Collective over the group.
+// REQUIRES: all objects in `args` outlive the result.
 absl::StatusOr<std::unique_ptr<parallel::GradientSync>> MakeGradientSync(const Job& job, const GradientSyncArgs& args);
 
 }  // namespace tandem::loop

@@ -15,10 +15,10 @@ namespace tandem::loop {
 
 namespace {
 
-constexpr int64_t kMaxRows = 2048;  // enough to judge by, in some milliseconds
+constexpr int64_t kMaxRows = 2048;  // enough to judge by, within milliseconds
 constexpr int kRepeats = 3;
 
-// The best of a few runs of the largest product of a block, [rows, dim] x [dim, ffn_dim].
+// Returns the best time of a few runs of a block's largest product, [rows, dim] x [dim, ffn_dim].
 double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& stream) {
   const Device device = stream.device();
   const Tensor a = Tensor::Empty(Shape{rows, model.dim()}, dtype, device);
@@ -27,10 +27,10 @@ double SecondsOfProduct(const Gpt& model, int64_t rows, DType dtype, Stream& str
   kernels::Fill(a.view(), 0, stream);
   kernels::Fill(b.view(), 0, stream);
   double best = std::numeric_limits<double>::infinity();
-  for (int i = 0; i <= kRepeats; ++i) {  // the first, which prepares the kernels, is not the best
+  for (int i = 0; i <= kRepeats; ++i) {  // the first run prepares the kernels and is never the best
     const Stopwatch watch;
     kernels::Gemm({.a = a.view(), .b = b.view(), .c = c.view()}, stream);
-    stream.Wait().IgnoreError();  // the stream keeps it
+    stream.Wait().IgnoreError();  // the stream keeps the error
     best = std::min(best, watch.Seconds());
   }
   return best;

@@ -1,6 +1,10 @@
-// What a run's matrix products are computed in. It is the default of language models on GPUs; elsewhere a job asks for it. bf16 pays where the processor has tiles for it and loses where it has not: the
-// job's own shapes are measured once, at the start. Checkpoints keep the choice: another start may measure otherwise, and a run
-// that goes on must compute as it did.
+// Chooses the type that a run's matrix products are computed in. Language models on GPUs default to
+// bf16; elsewhere a job must ask for bf16. Products in bf16 are faster on processors with tiles for
+// bf16, and slower on others. So a run whose job asks for bf16 measures the job's own shapes once,
+// at the start.
+// Checkpoints keep the choice, because a second measurement may differ and a resumed run must
+// compute as before.
+// Thread rule: the step's thread.
 #pragma once
 
 #include <string>
@@ -14,14 +18,15 @@ namespace tandem::loop {
 
 struct Precision {
   DType compute = DType::F32;
-  std::string reason;  // for the reader; empty where the job left no choice
+  std::string reason;  // for the user; empty if the job left no choice
 };
 
-// Collective: all replicas choose alike, bf16 only where it is faster for each of them. `resumed`, null for a run from the start,
-// is the same for all and decides if it can.
+// Chooses the precision. A measured choice is bf16 only if bf16 is faster on every replica. A
+// resumed run takes the checkpoint's choice if it has one. Collective.
+// REQUIRES: all replicas pass the same `resumed`; null: the run starts anew.
 absl::StatusOr<Precision> ChoosePrecision(const Job& job, const CheckpointManifest* resumed, Stream& stream,
                                           comm::ProcessGroup& group, absl::Time deadline);
-// Keeps the choice of `job`'s run.
+// Saves the choice of `job`'s run in `manifest`.
 void SavePrecision(const Job& job, DType compute, CheckpointManifest* manifest);
 
 }  // namespace tandem::loop

@@ -1,5 +1,6 @@
-// Where a run stands beyond its weights: how far the data was read, which evaluation was best and how long patience lasts. A
-// checkpoint's manifest holds it, so that a resumed run decides everything as the unbroken one would.
+// A run's progress beyond its weights: the position in the data, the best evaluation and the
+// patience left. A checkpoint's manifest holds RunState, so a resumed run decides like an
+// uninterrupted run.
 // Thread rule: one thread.
 #pragma once
 
@@ -16,19 +17,22 @@ class RunState {
  public:
   explicit RunState(const Train& train) : train_(train) {}
 
-  // A step was trained, or, if `skipped`, left out: its loss counts nowhere.
+  // Counts a step. If `skipped`, the step was left out and its loss counts nowhere.
   void Count(int64_t step, int64_t samples, int64_t tokens, double loss, bool skipped = false);
-  // The mean loss of the steps since BeginMean, but for those that were skipped; NaN if all were.
+  // Returns the mean loss of the steps since BeginMean, without skipped steps. NaN if all were
+  // skipped.
   double MeanLoss() const;
-  // After a step whose evaluation is due: whether that evaluation is still to be made, also once restored.
+  // True after a due evaluation's step if the evaluation is still to be made. Holds after Restore
+  // too.
   bool has_steps_since_mean() const { return loss_steps_ > 0; }
   void BeginMean();
 
-  // False for a NaN or an infinity.
+  // True if `selection` beats the best so far. False for a NaN or an infinity.
   bool IsBest(double selection) const;
-  // Takes note of an evaluation ("valid/..."), whose `selection` is NaN if any of its figures is not finite; true if it is the best so far.
+  // Records an evaluation ("valid/..."). Returns true if it is the best so far.
+  // REQUIRES: `selection` is NaN if any metric is not finite.
   bool Evaluated(int64_t epoch, double selection, const std::map<std::string, double>& metrics);
-  // The best evaluation's test figures.
+  // Adds the test metrics of the best evaluation.
   void AddBestMetrics(const std::map<std::string, double>& metrics) { best_metrics_.insert(metrics.begin(), metrics.end()); }
   bool patience_ended() const;
 

@@ -12,7 +12,7 @@
 namespace tandem::loop {
 
 absl::Status VerifySameData(const tasks::JobData& data, comm::ProcessGroup& group, absl::Time deadline) {
-  // Paths may differ between machines.
+  // Compares no paths, because paths may differ between machines.
   std::string content = absl::StrCat(data.num_items());
   for (const SavedFile& file : data.Files()) absl::StrAppend(&content, " ", file.bytes(), " ", file.crc32c());
   const absl::Status equal = parallel::VerifyEqual(group, StableHash(content), "data", deadline);

@@ -1,5 +1,5 @@
-// Whether all replicas of a job train on the same data. Trainers on several machines read files of their own, and one that
-// reads another log would go on to draw other users under the same numbers.
+// Checks that all replicas of a job train on the same data. Trainers on several machines each read
+// their own files. With a different log, a trainer would draw other users under the same numbers.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace tandem::loop {
 
-// DataLoss, on every replica, where the files differ in size or checksum; each says what it has read itself. Collective.
+// Returns DataLoss, on every replica, if the files differ in size or checksum. Each replica's
+// message names the files that it read. Collective.
 absl::Status VerifySameData(const tasks::JobData& data, comm::ProcessGroup& group, absl::Time deadline);
 
 }  // namespace tandem::loop

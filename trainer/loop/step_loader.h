@@ -1,4 +1,5 @@
-// Prepares the next steps' batches on a thread of its own, so that sampling and the merging of ids cost the step nothing.
+// Prepares the next steps' batches on its own thread, so that sampling and merging of ids cost the
+// step no time.
 // Thread rule: one thread calls Next.
 #pragma once
 
@@ -14,11 +15,12 @@ namespace tandem::loop {
 
 class StepLoader {
  public:
-  // Steps first_step .. last_step, in order. `task` outlives the loader.
+  // Prepares steps first_step .. last_step, in order.
+  // REQUIRES: `task` outlives the loader.
   StepLoader(const tasks::Task* task, int64_t first_step, int64_t last_step);
   ~StepLoader();
 
-  // Null after the last step.
+  // Returns the next step's input; null after the last step.
   std::unique_ptr<tasks::StepInput> Next();
 
  private:

@@ -10,7 +10,8 @@ namespace tandem::loop {
 
 namespace {
 
-// By then every product has its algorithm and every kernel its shared memory, and a trace with the job's defaults is over.
+// Steps to wait before recording. By then every product has its algorithm and every kernel its
+// shared memory. A trace with the job's default settings is over too.
 constexpr int kStepsBefore = 6;
 
 }  // namespace
@@ -24,7 +25,7 @@ StepPasses::Shapes StepPasses::ShapesOf(tasks::StepInput& input) {
 std::vector<Tensor> StepPasses::Run(Context& context, tasks::StepInput& input, const Variable& rows) {
   Stream& stream = context.stream();
   const bool traced = stream.tracer() != nullptr, may_launch = may_record_ && !traced && stream.status().ok();
-  if (traced) Forget();  // or its step's memory and the graph's would be taken at once
+  if (traced) Forget();  // else the step's memory and the graph's would be in use at once
   const Shapes shapes = may_launch ? ShapesOf(input) : Shapes();
   launched_graph_ = may_launch && graph_ != nullptr && shapes == shapes_;
   if (launched_graph_) {
@@ -73,13 +74,14 @@ bool StepPasses::IsSettled(const Shapes& shapes) {
 }
 
 void StepPasses::Record(Context& context, tasks::StepInput& input) {
-  context.stream().StepOnDevice(context.step());  // told now: a recording cannot
+  // Sets the step number now, because a recording cannot.
+  context.stream().StepOnDevice(context.step());
   if (!context.stream().status().ok()) return;
   parallel::GradientSync& sync = *options_.sync;
   absl::StatusOr<std::unique_ptr<Graph>> graph = Graph::Record(context.stream(), [&](Graph::Recording& recording) {
     sync.OnBucket([&](size_t bucket) { recording.DoOnHost([&sync, bucket] { sync.Reduce(bucket); }); });
     losses_ = RunEach(context, input, Variable());
-    sync.Finish(context);  // gradients that no loss reaches are zeros
+    sync.Finish(context);  // fills gradients that no loss reaches with zeros
     sync.OnBucket(nullptr);
   });
   if (context.failed()) return Forget();

@@ -1,9 +1,5 @@
-// The forward and backward passes of a training step: the loss of its parts, and gradients handed to GradientSync. Where a step is nothing but
-// kernels on a CUDA device, those of the next step of the same shapes differ by what they read alone: its batch and its number. So after
-// some such steps one is recorded as a graph (kernels/memory/graph.h), and from then on launched: the host then has next to nothing to do.
-// A step of other shapes, or a traced one, runs operation by operation as ever, and has the same bits; after a trace a step is recorded
-// anew. A step that cannot be recorded is worth a note, and no other is then. With several replicas the host starts each bucket's
-// all-reduce between two parts of the graph.
+// The forward and backward passes of a training step. StepPasses gives the loss of each part, and
+// hands gradients to GradientSync.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -26,26 +22,36 @@ struct StepPassesOptions {
   std::function<void(const std::string&)> note = nullptr;
 };
 
+// On a CUDA device a step may consist of kernels only. Then steps of the same shapes differ only in
+// the batch and the step number. After several such steps StepPasses records one as a graph
+// (kernels/memory/graph.h), and launches the graph from then on. The host then has almost nothing
+// to do.
+// A step of other shapes, or a traced step, runs operation by operation and gives the same bits.
+// After a trace, a step is recorded anew. If a step cannot be recorded, StepPasses adds a note and
+// never records again. With several replicas the host starts each bucket's all-reduce between two
+// parts of the graph.
 class StepPasses {
  public:
   explicit StepPasses(StepPassesOptions options) : options_(std::move(options)) {}
 
-  // The summed loss of every part, where the stream computes; the next call may overwrite them. The input's arrays may lie there, too,
-  // afterwards. Gradients leave for their owners on the way; GradientSync::Finish is the caller's.
+  // Runs the passes. Returns the summed loss of each part, in memory where the stream computes. The
+  // next call may overwrite the losses. Run may move the input's arrays to the same memory.
+  // Gradients leave for their owners during the passes. The caller calls GradientSync::Finish.
   std::vector<Tensor> Run(Context& context, tasks::StepInput& input, const Variable& rows);
-  // Before work beside the steps that needs a device's memory: gives a graph up, to be recorded anew, that leaves too little.
+  // Frees a graph that leaves too little device memory; a later step is recorded anew. Call before
+  // work outside the steps that needs device memory.
   void MakeRoom();
-  // Whether the last step was launched as a graph.
+  // True if the last step was launched as a graph.
   bool launched_graph() const { return launched_graph_; }
 
  private:
-  // What the passes of two inputs must have in common for one recording to serve both.
+  // The shapes that two inputs must share for one recording to serve both.
   using Shapes = std::vector<Shape>;
   static Shapes ShapesOf(tasks::StepInput& input);
 
   Variable Forward(Context& context, const tasks::StepInput& input, int part, const Variable& rows) const;
   std::vector<Tensor> RunEach(Context& context, const tasks::StepInput& input, const Variable& rows);
-  // Whether enough steps like this one have run for one to be recorded.
+  // True if enough steps like this one have run to record one.
   bool IsSettled(const Shapes& shapes);
   void Record(Context& context, tasks::StepInput& input);
   void Forget();
@@ -54,10 +60,11 @@ class StepPasses {
   const StepPassesOptions options_;
   bool may_record_ = options_.may_record;
   bool launched_graph_ = false;
-  Shapes shapes_;      // of the last steps that ran alike, or recorded
-  int num_alike_ = 0;  // how many had them
+  Shapes shapes_;      // of the recorded step, or of the last steps that ran alike
+  int num_alike_ = 0;  // number of the last steps with shapes_
   std::unique_ptr<Graph> graph_;         // null: nothing is recorded
-  std::vector<Tensor> inputs_, losses_;  // what the graph reads, which takes the arrays of each step, and what it writes
+  // Arrays that the graph reads (each step's input is copied in) and writes.
+  std::vector<Tensor> inputs_, losses_;
 };
 
 }  // namespace tandem::loop

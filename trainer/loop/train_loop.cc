@@ -31,10 +31,10 @@ namespace tandem::loop {
 
 namespace {
 
-// For a collective's own, better explained error to come first.
+// Extra wait, so that a collective's own error, which explains more, comes first.
 constexpr absl::Duration kMargin = absl::Seconds(1);
 
-// What a summed loss is divided by, once. A batch without targets has a loss of 0.
+// Returns the divisor of the summed loss. At least 1: a batch without targets has a loss of 0.
 double NumTargets(const tasks::StepInput& input) { return static_cast<double>(std::max<int64_t>(1, input.global_targets)); }
 
 class Replica {
@@ -65,28 +65,30 @@ class Replica {
   };
 
   absl::Status Prepare();
-  // Owners elsewhere get their first state, those of a checkpoint or, with null, the first values. Collective.
+  // Gives owners elsewhere their first state: the checkpoint's or, if null, the initial values.
+  // Collective.
   absl::Status FillOwners(const optim::DenseState* restored, absl::Duration timeout);
   absl::Status Restore(const checkpoint::Checkpoint& saved);
   absl::Status SetPrecision();
   absl::Status TrainStep(int64_t step);
   absl::Status ForwardBackward(Context& context, report::StepRecord& record);
-  // Sums the loss over replicas, and learns whether one of them is to stop or could not push what it had. A step that is not finite ends
-  // the run or is marked as skipped, by all replicas alike.
+  // Sums the loss over replicas. Learns whether a replica is to stop or kept gradients back. A step
+  // that is not finite ends the run or is marked as skipped, by all replicas alike.
   absl::Status ShareLoss(double loss_sum, absl::Time deadline, report::StepRecord& record);
-  // Applies train.non_finite to a step in which `what` is not finite: the error that ends the run, or Ok if the step is to be skipped.
+  // Applies train.non_finite to a step in which `what` is not finite. Returns the error that ends
+  // the run, or Ok if the step is to be skipped.
   absl::Status NotFinite(int64_t step, const std::string& what);
-  // The error that ends the run after step `step` under both policies.
+  // Returns the error that ends the run after step `step`, whatever train.non_finite says.
   absl::Status Ended(int64_t step, const std::string& what) const;
-  // Ok if all weights and optimizer slots that this replica holds are finite.
+  // Returns Ok if all weights and optimizer slots that this replica holds are finite.
   absl::Status CheckWeights(int64_t step);
   absl::Status Commit(Context& context, bool want_norm, report::StepRecord& record);
-  // AwaitCommits, and parameters with an owner elsewhere are here as the commits left them.
+  // Like AwaitCommits. Also brings parameters with an owner elsewhere up to date with the commits.
   absl::Status AwaitWeights();
-  // Collective. Learns whether a replica is to stop.
+  // Learns whether any replica is to stop. Collective.
   absl::StatusOr<bool> StopAgreed();
   bool EvaluationDue(int64_t step) const;
-  // Whether an evaluation or a checkpoint follows the step, which is under way.
+  // True if an evaluation or a checkpoint follows the step in progress.
   bool TablesAreReadAfter(int64_t step) const {
     return stopping_ || EvaluationDue(step) || CheckpointDue(step);
   }
@@ -94,22 +96,24 @@ class Replica {
     const int64_t every = job_.checkpoint().every_steps();
     return every > 0 && step % every == 0;
   }
-  // Whether the last step's evaluation was due but a stop came before its end.
+  // True if the last step's evaluation was due, but a stop came before its end.
   bool EvaluationOwed() const { return EvaluationDue(state_.step()) && state_.has_steps_since_mean(); }
-  // Sets *best if the evaluation that was due is the best so far. With a stop it changes nothing.
+  // Evaluates if due. Sets *best if the evaluation is the best so far. A stop leaves everything
+  // unchanged.
   absl::Status EvaluateIfDue(int64_t step, bool* best);
-  // What follows every step.
+  // Runs after every step.
   absl::Status EvaluateAndSave(int64_t step);
-  // What the run that is resumed owes.
+  // Makes the evaluation that the interrupted run still owed.
   absl::Status MakeUpEvaluation();
   // Collective.
   absl::Status SaveCheckpoint();
-  // Adds the state of the parameters whose owners are elsewhere, as the owners have it.
+  // Adds the state of parameters whose owners are elsewhere, as the owners have it.
   absl::Status ReadElsewhere(optim::DenseState* state, absl::Time deadline) const;
   void FillTimes(report::StepRecord& record);
-  // Prepares the first step that is not yet under way, if there is one, and sets its rows on their way.
+  // Takes the next step not yet in flight, if any, and starts the pull of its rows.
   void PullNext();
-  // Waits until the last commit of every replica is applied: collective, but in BSP, where the own one tells of all.
+  // Waits until the last commit of every replica is applied. Collective except in BSP, where the
+  // own commit implies all others.
   absl::Status AwaitCommits();
   absl::StatusOr<report::RunSummary> Summarise(const std::string& status);
   bool IsBsp() const { return job_.ps().consistency() == BSP; }
@@ -117,7 +121,7 @@ class Replica {
   int64_t EpochOf(int64_t step) const { return (step - 1) / task_->steps_per_epoch() + 1; }
   absl::Duration Timeout() const { return absl::Seconds(job_.runtime().timeout_seconds()); }
   absl::Time Deadline() const { return absl::Now() + Timeout(); }
-  // Of rank 0's checkpoint, which may take longer than a peer.
+  // The time limit of rank 0's checkpoint, which may take longer than a wait for a peer.
   absl::Duration CheckpointTimeout() const { return absl::Seconds(job_.checkpoint().timeout_seconds()); }
   absl::Status Barrier(const char* name, absl::Duration timeout);
   std::unique_ptr<StepPasses> MakePasses();
@@ -130,29 +134,31 @@ class Replica {
   ThreadPool pool_;
   Stream stream_;
   ParameterSet parameters_;
-  const std::unique_ptr<sparse::RemoteEmbedding> table_;  // null: the embedding is a dense parameter
+  // Null: the embedding is a dense parameter.
+  const std::unique_ptr<sparse::RemoteEmbedding> table_;
   const std::unique_ptr<tasks::Task> task_;
   const absl::StatusOr<parallel::Placements> placements_;
   optim::DenseOptimizer dense_;
-  sparse::StepPushes pushes_;  // of the step
+  sparse::StepPushes pushes_;  // of the current step
   const int64_t total_steps_;
   sparse::StepOptimizer optimizer_;
   RunState state_;
   DType compute_ = DType::F32;  // of the training steps
-  double peak_flops_ = 0;       // with them, of a device whose peak is known
+  double peak_flops_ = 0;       // peak FLOP/s at compute_, if the device's peak is known
   report::StepClock clock_{&stream_};
   std::unique_ptr<parallel::GradientSync> sync_;
   std::unique_ptr<StepPasses> passes_;
   std::unique_ptr<report::RunTrace> trace_;
   std::unique_ptr<StepLoader> loader_;
-  // The next steps, in order; destroyed after an abort, so that their pulls cannot hold up a failed run.
+  // The next steps, in order. Destroyed after an abort, so that their pulls cannot delay the end of
+  // a failed run.
   std::deque<PendingStep> pending_;
-  int64_t last_pending_ = 0;  // the last of them
-  report::ServerWatch servers_;  // of rank 0
+  int64_t last_pending_ = 0;  // number of the last pending step
+  report::ServerWatch servers_;  // rank 0 only
 
   Stopwatch run_watch_;
   double train_seconds_ = 0;
-  int64_t samples_ = 0, tokens_ = 0, skipped_ = 0;  // of this process's steps
+  int64_t samples_ = 0, tokens_ = 0, skipped_ = 0;  // counted over this process's steps
   int64_t saved_step_ = 0;  // of the last checkpoint; 0: none
   bool stopping_ = false;
 };
@@ -176,10 +182,10 @@ absl::Status Replica::Prepare() {
   RETURN_IF_ERROR(environment_.resume != nullptr ? Restore(*environment_.resume) : FillOwners(nullptr, Timeout()));
   RETURN_IF_ERROR(SetPrecision());
   const absl::uint128 dense_hash = dense_.State().Hash();
-  RETURN_IF_ERROR(stream_.status());  // or the hash means nothing
+  RETURN_IF_ERROR(stream_.status());  // a failed stream makes the hash meaningless
   RETURN_IF_ERROR(parallel::VerifyEqual(*environment_.group, absl::Uint128Low64(dense_hash), "initial weights", Deadline()));
   if (environment_.output == nullptr) return absl::OkStatus();
-  // Only now: nothing can refuse the run any more.
+  // Begins the output last, because nothing can refuse the run any more.
   return environment_.resume != nullptr ? environment_.output->BeginAfter(state_.step()) : environment_.output->BeginAnew();
 }
 
@@ -211,7 +217,7 @@ absl::Status Replica::Restore(const checkpoint::Checkpoint& saved) {
 
 absl::Status Replica::FillOwners(const optim::DenseState* restored, absl::Duration timeout) {
   if (environment_.group->rank() == 0) RETURN_IF_ERROR(sync_->WriteState(restored, absl::Now() + timeout));
-  return Barrier("assigned", timeout);  // nobody pulls before
+  return Barrier("assigned", timeout);  // no replica pulls before rank 0 has written
 }
 
 std::unique_ptr<StepPasses> Replica::MakePasses() {
@@ -219,7 +225,7 @@ std::unique_ptr<StepPasses> Replica::MakePasses() {
       .task = task_.get(),
       .sync = sync_.get(),
       .num_parts = job_.train().accumulate(),
-      // A table's rows are of another number in every step.
+      // A table's rows differ in number in every step, so no graph fits them.
       .may_record = stream_.on_cuda() && table_ == nullptr && job_.runtime().cuda_graphs(),
       .note = [this](const std::string& text) {
         if (environment_.output != nullptr) environment_.output->Note(text);
@@ -246,7 +252,7 @@ std::unique_ptr<report::RunTrace> Replica::MakeTrace(int64_t first_step) {
   return std::make_unique<report::RunTrace>(options);
 }
 
-// A trace that could not be brought together whole is worth a word, not the run.
+// Turns an incomplete trace into a note, because a trace must not end the run.
 void Replica::TakeNote(const absl::Status& trace) {
   if (trace.ok() || environment_.output == nullptr) return;
   environment_.output->Note(std::string(trace.message()));
@@ -280,7 +286,8 @@ absl::Status Replica::ForwardBackward(Context& context, report::StepRecord& reco
   const std::vector<Tensor> losses = passes_->Run(context, *pending_.front().input, rows);
   record.launched_graph = passes_->launched_graph();
   clock_.Mark(report::StepClock::COMPUTE);
-  double loss_sum = 0;  // read when all is submitted: the host must not wait for a device in between
+  // Read once all work is submitted, so that the host never waits for a device in between.
+  double loss_sum = 0;
   for (const Tensor& loss : losses) loss_sum += loss.ToHost(stream_).At(0);
   sync_->Finish(context);
   context.Fail(stream_.status());
@@ -353,7 +360,7 @@ absl::Status Replica::TrainStep(int64_t step) {
   clock_.Begin();
   const bool log = step % job_.train().log_every_steps() == 0 || step == total_steps_;
   const bool watch_staleness = log && environment_.output != nullptr && !IsBsp();
-  if (watch_staleness) servers_.Ask();  // early, so that the step need not wait for it
+  if (watch_staleness) servers_.Ask();  // asks early, so that the step need not wait for the answer
   report::StepRecord record{.step = step, .epoch = EpochOf(step)};
   Context context({.stream = &stream_,
                    .seed = job_.seed(),
@@ -368,8 +375,8 @@ absl::Status Replica::TrainStep(int64_t step) {
   const int64_t samples = input.global_samples, tokens = input.global_tokens;
   const double flops = input.flops;
   pending_.pop_front();
-  // Pulls follow the commit to the servers and wait there for it to be applied. Weights are also evaluated and saved: they are wanted
-  // behind the last step too.
+  // Pulls follow the commit to the servers and wait there until the commit is applied. The last
+  // step pulls weights too, for the evaluation and the checkpoint.
   sync_->PullWeights(static_cast<uint64_t>(step) + 1);
   PullNext();
   if (watch_staleness) {
@@ -401,7 +408,7 @@ absl::Status Replica::AwaitWeights() {
   RETURN_IF_ERROR(AwaitCommits());
   RETURN_IF_ERROR(sync_->AwaitWeights(Deadline()));
   if (IsBsp()) return absl::OkStatus();
-  sync_->PullWeights(0);  // what was pulled for the next step may lack what others have committed since
+  sync_->PullWeights(0);  // the pull for the next step may lack other replicas' later commits
   return sync_->AwaitWeights(Deadline());
 }
 
@@ -426,7 +433,7 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
     if (EpochEnds(step) && job_.train().eval_every_steps() == 0) state_.BeginMean();
     return absl::OkStatus();
   }
-  if (stopping_) return absl::OkStatus();  // the resumed run makes it up
+  if (stopping_) return absl::OkStatus();  // the resumed run makes the evaluation
   RETURN_IF_ERROR(AwaitWeights());
   RETURN_IF_ERROR(CheckWeights(step));
   passes_->MakeRoom();
@@ -437,12 +444,13 @@ absl::Status Replica::EvaluateIfDue(int64_t step, bool* best) {
   std::string wrong = FirstNonFinite("valid/", valid);
   tasks::Evaluation test;
   if (!stopping_ && wrong.empty() && state_.IsBest(valid.selection)) {
-    // Tested here and now, so that the test figures are those of the best evaluation's weights without keeping a copy.
+    // Tests now, so that the test metrics belong to the best evaluation's weights without a copy of
+    // the weights.
     ASSIGN_OR_RETURN(test, task_->Evaluate(tasks::EvaluationSplit::TEST, args));
     wrong = FirstNonFinite("test/", test);
   }
   RETURN_IF_ERROR(stream_.status());
-  if (stopping_) return absl::OkStatus();  // broken off: nothing of it may stay
+  if (stopping_) return absl::OkStatus();  // the evaluation was broken off; discard all its results
   if (!wrong.empty() && job_.train().non_finite() == Train::STOP) return Ended(step, absl::StrCat("evaluation: ", wrong));
   const int64_t epoch = EpochOf(step);
   report::EvaluationRecord record{.step = step, .epoch = epoch, .train_loss = state_.MeanLoss(), .best = false, .decides = "valid/" + valid.decides, .metrics = {}};
@@ -465,15 +473,15 @@ absl::Status Replica::EvaluateAndSave(int64_t step) {
 
 absl::Status Replica::MakeUpEvaluation() {
   if (!EvaluationOwed()) return absl::OkStatus();
-  // A run that was killed after it had made it up left a record.
+  // An earlier resumed run may have made this evaluation, left its record and then been killed.
   if (environment_.output != nullptr) RETURN_IF_ERROR(environment_.output->TakeBackEvaluation(state_.step()));
   return EvaluateAndSave(state_.step());
 }
 
 absl::Status Replica::SaveCheckpoint() {
   RETURN_IF_ERROR(optimizer_.AwaitCommit(Deadline()));
-  // No server answers a pull while it writes: the next steps' weights and rows come first, everybody's. The barrier also tells that everybody's
-  // commits are applied.
+  // No server answers a pull while writing. So every replica first receives the next steps' weights
+  // and rows. The barrier also proves that every replica's commits are applied.
   RETURN_IF_ERROR(sync_->AwaitWeights(Deadline()));
   for (PendingStep& next : pending_) {
     if (next.rows) RETURN_IF_ERROR(next.rows->Await(Deadline()).status());
@@ -503,7 +511,8 @@ absl::Status Replica::SaveCheckpoint() {
     if (absl::IsOutOfRange(written)) return Ended(state_.step(), std::string(written.message()));
     RETURN_IF_ERROR(written);
   }
-  // No server may apply a commit of the next step before it has written; waiting here also keeps the writing out of that step's deadline.
+  // No server may apply a commit of the next step before it has written. Waiting here also keeps
+  // the writing out of the next step's deadline.
   RETURN_IF_ERROR(Barrier("checkpoint", CheckpointTimeout()));
   saved_step_ = state_.step();
   return absl::OkStatus();
@@ -551,7 +560,7 @@ absl::StatusOr<report::RunSummary> Replica::Summarise(const std::string& status)
     for (const std::string& line : environment_.clients.tables->Report()) environment_.output->Note(line);
     RETURN_IF_ERROR(environment_.output->Finish(summary));
   }
-  // Nobody leaves, taking its part of the job down, before rank 0 has read everything.
+  // No replica leaves and takes its part of the job down before rank 0 has read everything.
   RETURN_IF_ERROR(Barrier("end", Timeout()));
   return summary;
 }
@@ -578,7 +587,7 @@ absl::StatusOr<report::RunSummary> Replica::Run() {
 }  // namespace
 
 absl::StatusOr<report::RunSummary> RunReplica(const Job& job, const tasks::JobData& data, const ReplicaEnvironment& environment) {
-  // The replica outlives the abort below: what it still waits for completes then.
+  // Declared here so that the replica outlives the abort below, which completes its pending calls.
   Replica replica(job, data, environment);
   absl::StatusOr<report::RunSummary> summary = replica.Run();
   if (!summary.ok()) {

@@ -12,7 +12,8 @@ namespace tandem::optim {
 
 namespace {
 
-// Exact for f32, whose squares and their sum are finite in f64.
+// True if all elements are finite. Exact for f32, because f32 squares and their sum are finite in
+// f64.
 bool IsFinite(const Tensor& tensor, Stream& stream) {
   return tensor.num_elements() == 0 || std::isfinite(kernels::SumOfSquares(tensor.view(), stream));
 }
@@ -136,7 +137,7 @@ void DenseOptimizer::UpdateOnDevice(uint64_t step, double learning_rate, double 
 }
 
 void DenseOptimizer::Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) {
-  // Read: weights, slots, gradients; written: weights, slots.
+  // Reads weights, slots and gradients; writes weights and slots.
   const double bytes_each = static_cast<double>(SizeOf(parameters_->dtype())) * (3.0 + 2.0 * slot_names().size());
   const KernelSpan span(stream, SpanKind::OPTIMIZER, "dense_update", 0,
                         bytes_each * static_cast<double>(num_elements_));
@@ -160,7 +161,7 @@ double DenseOptimizer::GradientSquaredNorm(Stream& stream) const {
                       ? kernels::SquaredNorm(leaf.gradient().data<double>() + run.begin, run.count)
                       : kernels::SquaredNorm(leaf.gradient().data<float>() + run.begin, run.count);
   });
-  // Adds the runs of each parameter first, then the parameters, so each parameter contributes its
+  // Adds the runs of each parameter first, then the parameters. So each parameter contributes its
   // SumOfSquares.
   double sum = 0, of_parameter = 0;
   for (size_t r = 0; r < runs_.size(); ++r) {

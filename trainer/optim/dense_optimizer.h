@@ -1,6 +1,7 @@
-// The optimizer of a replica's dense parameters: one update from the summed gradients, with the scale (1 / global count, times the
-// clipping factor) applied inside. Every replica holds the same state and computes the same update. The optimizer cuts its parameters
-// into runs of a fixed size once; each pass over them is one parallel loop.
+// The optimizer of a replica's dense parameters. One update takes the summed gradients and applies
+// the scale inside (1 / global count, times the clipping factor). Every replica holds the same
+// state and computes the same update. The optimizer cuts its parameters into runs of a fixed size
+// once. Each pass over the runs is one parallel loop.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -18,28 +19,32 @@ enum class Kind { SGD, ADAGRAD, ADAM, ADAMW };
 struct DenseOptions {
   Kind kind = Kind::ADAM;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
-  bool decay_all = false;  // decay also biases and norms
+  bool decay_all = false;  // decays biases and norms too
 };
 
 class DenseOptimizer {
  public:
-  // Updates all parameters of the set, or only `updated`, which are of the set and in its order.
+  // Updates all parameters of the set, or only `updated`.
+  // REQUIRES: `updated` are of the set and in its order.
   DenseOptimizer(const DenseOptions& options, ParameterSet* parameters);
   DenseOptimizer(const DenseOptions& options, ParameterSet* parameters, const std::vector<Parameter*>& updated);
 
-  // Updates the parameters that have a gradient, and their leaves' bf16 shadows. `step` counts from 1.
+  // Updates the parameters that have a gradient, and their leaves' bf16 shadows. `step` counts from
+  // 1.
   void Update(uint64_t step, double learning_rate, double gradient_scale, Stream& stream);
-  // The sum of squares over the gradients of those parameters, f64, in parameter order.
+  // Returns the sum of squares over the gradients of the updated parameters, in f64, in parameter
+  // order.
   double GradientSquaredNorm(Stream& stream) const;
-  // Names a value of the set or a slot that has a NaN or an infinity, as a checkpoint does ("head.weight", "head.weight#m"); "" if all are
-  // finite. Waits for the device.
+  // Names a value of the set or a slot that has a NaN or an infinity. Names are a checkpoint's
+  // ("head.weight", "head.weight#m"). Returns "" if all are finite. Waits for the device.
   std::string FirstNonFinite(Stream& stream) const;
-  // Names a parameter whose gradient has a NaN or an infinity; "" if there is none.
+  // Names a parameter whose gradient has a NaN or an infinity. Returns "" if there is none.
   std::string FirstNonFiniteGradient(Stream& stream) const;
 
-  // The entries of the parameters that are updated here.
+  // Returns the entries of the parameters that are updated here.
   DenseState State() const;
-  // The optimizer's slots of parameter i, in their stored order ("m", "v"; "accumulator"); none of a parameter updated elsewhere.
+  // Returns the optimizer's slots of parameter i, in their stored order ("m", "v"; "accumulator").
+  // Empty for a parameter updated elsewhere.
   const std::vector<Tensor>& slots(size_t i) const { return slots_[i]; }
   std::vector<std::string> slot_names() const;
 
@@ -50,7 +55,7 @@ class DenseOptimizer {
     int64_t begin, count;
   };
 
-  // Parameters to update, each a run.
+  // Returns the parameters to update, one run each.
   std::vector<kernels::OptimizerRun> DeviceRuns() const;
   void UpdateOnDevice(uint64_t step, double learning_rate, double gradient_scale, Stream& stream) const;
   template <class T>

@@ -1,6 +1,8 @@
-// The state of dense parameters as checkpoints and params_hash see it: values and optimizer slots, by parameter. A replica holds the
-// entries of the parameters that it updates; an owner elsewhere adds the others (parallel::GradientSync).
-// Thread rule: the step's thread. Tensors are shared with whoever gave them, not copied.
+// The state of dense parameters as checkpoints and params_hash see it: values and optimizer slots,
+// by parameter. A replica holds the entries of the parameters that it updates. An owner elsewhere
+// adds the other entries (parallel::GradientSync).
+// Thread rule: the step's thread.
+// Invariant: tensors are shared with their giver, not copied.
 #pragma once
 
 #include <string>
@@ -13,7 +15,7 @@ namespace tandem::optim {
 
 struct DenseState {
   struct Entry {
-    Tensor value;               // undefined: the entry is somebody else's
+    Tensor value;               // undefined: another owner has the entry
     std::vector<Tensor> slots;  // in the order of slot_names
   };
 
@@ -21,7 +23,7 @@ struct DenseState {
   std::vector<std::string> slot_names;  // "m", "v"; "accumulator"
   std::vector<Entry> entries;           // by parameter, in the set's order
 
-  // The share of params_hash of the entries that are here.
+  // Returns the share of params_hash of the entries that are here.
   absl::uint128 Hash() const;
 };
 

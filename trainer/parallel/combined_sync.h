@@ -1,4 +1,5 @@
-// Several GradientSyncs as one, each with parameters of its own. Calls go to all of them, in order.
+// Several GradientSyncs behind one interface, each with its own parameters. Every call goes to all
+// parts, in order. So the loop needs only one GradientSync.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -17,7 +18,8 @@ class CombinedSync final : public GradientSync {
   void BeginPass(int pass) override;
   void Finish(Context& context) override;
   std::optional<std::string> KeptBack() const override;
-  // Passes are recorded with one part alone, because a bucket is known by its number in its part.
+  // REQUIRES: one part only. A recording knows a bucket by its number, which is unique only within
+  // a part.
   void OnBucket(std::function<void(size_t bucket)> on_bucket) override;
   void Replay() override;
   void Reduce(size_t bucket) override;

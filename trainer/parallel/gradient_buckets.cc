@@ -73,7 +73,8 @@ void GradientBuckets::BeginStep(int num_passes) {
 void GradientBuckets::OnGradient(Context& context, size_t number, size_t m) {
   Member& member = buckets_[number].members[m];
   LeafNode& leaf = member.parameter->variable.leaf();
-  if (!leaf.has_gradient()) {  // no path from this replica's loss: it contributes zeros, and still takes part
+  // No path from this replica's loss leads here, but zeros still take part in the sum.
+  if (!leaf.has_gradient()) {
     leaf.AcceptStorage();
     kernels::Fill(leaf.gradient().view(), 0, *stream_);
   }

@@ -1,6 +1,9 @@
-// Gradients of parameters side by side in a few large pieces of memory, so that many travel as one. Buckets follow the reverse order
-// of the parameters, in which a backward pass completes them; of several passes in a step (gradient accumulation) only the last one
-// completes any. What becomes of a complete bucket is the owner's: an all-reduce (Ddp), a push (ServedParameters).
+// Gradients of many parameters side by side in a few large buckets of memory, so that many
+// gradients travel as one. Buckets follow the reverse order of the parameters, in which a backward
+// pass completes them. A step may have several passes (gradient accumulation). Only the last pass
+// completes gradients.
+// The owner decides what happens to a complete bucket: an all-reduce (Ddp) or a push
+// (ServedParameters).
 // Thread rule: the step's thread.
 #pragma once
 
@@ -16,8 +19,8 @@ namespace tandem::parallel {
 struct GradientBucketOptions {
   size_t bucket_bytes = 25 << 20;
   size_t first_bucket_bytes = 1 << 20;  // small, so that communication starts early
-  size_t unit_bytes = 64;               // a bucket's memory is a multiple of it
-  // Memory for a bucket; null: the parameters' device's.
+  size_t unit_bytes = 64;               // a bucket's memory is a multiple of unit_bytes
+  // Allocates a bucket's memory. Null: uses the parameters' device.
   std::function<absl::StatusOr<std::shared_ptr<Buffer>>(size_t bytes)> allocate = nullptr;
 };
 
@@ -25,18 +28,19 @@ class GradientBuckets {
  public:
   struct Member {
     Parameter* parameter = nullptr;
-    size_t offset = 0;  // bytes into the bucket; vector loads stay aligned
-    bool complete = false;  // its gradient of this step
+    size_t offset = 0;  // byte offset in the bucket; keeps vector loads aligned
+    bool complete = false;  // the gradient of this step is complete
   };
   struct Bucket {
     std::vector<Member> members;
-    std::shared_ptr<Buffer> memory;  // between gradients: zeros
-    ArrayView view;                  // all of it
-    int missing = 0;                 // gradients of this step
+    std::shared_ptr<Buffer> memory;  // zeros between gradients
+    ArrayView view;                  // the whole bucket
+    int missing = 0;                 // gradients of this step not yet complete
   };
   using OnComplete = std::function<void(Context&, size_t bucket)>;
 
-  // Places the gradients of `members`, which are of `parameters`, and hooks their leaves. All outlive the buckets.
+  // Places the gradients of `members` in buckets and hooks the members' leaves.
+  // REQUIRES: `members` are of `parameters`, and all arguments outlive the buckets.
   static absl::StatusOr<std::unique_ptr<GradientBuckets>> Create(const ParameterSet& parameters,
                                                                  const std::vector<Parameter*>& members, Stream* stream,
                                                                  const GradientBucketOptions& options, OnComplete on_complete);
@@ -45,13 +49,15 @@ class GradientBuckets {
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
-  // Clears gradients. `num_passes` backward passes make this step.
+  // Clears gradients. This step has `num_passes` backward passes.
   void BeginStep(int num_passes);
-  // Called before each pass, 0 .. num_passes - 1.
+  // Begins pass `pass`. Call before each pass, 0 .. num_passes - 1.
   void BeginPass(int pass) { last_pass_ = pass + 1 == num_passes_; }
-  // In place of the passes: all gradients lie in the buckets already. Nothing is told.
+  // Marks all gradients complete, without a call of on_complete. Use instead of the passes.
+  // REQUIRES: all gradients lie in the buckets.
   void AcceptGradients();
-  // After the last pass: what it did not reach keeps the sum of the passes before, or zeros, and its buckets complete.
+  // Completes the remaining buckets. Call after the last pass. A gradient that the last pass did
+  // not reach keeps the earlier passes' sum, or zeros.
   void Finish(Context& context);
 
  private:

@@ -1,6 +1,8 @@
-// How the gradients of a step reach the owners of their parameters, and the next step's weights come back. Data parallelism sums
-// gradients over replicas, served parameters are pushed to servers; the loop does not ask which. A step:
-//   AwaitWeights; BeginStep; for each backward pass BeginPass and the pass; Finish; the optimizers' update; PullWeights of the next step
+// Sends a step's gradients to the owners of their parameters and brings the next step's weights
+// back. Data parallelism sums gradients over replicas; served parameters push to servers. The loop
+// need not know which. A step:
+//     AwaitWeights; BeginStep; for each backward pass BeginPass and the pass; Finish;
+//     the optimizers' update; PullWeights of the next step
 // With a recorded CUDA graph, Replay takes the place of the passes.
 // Thread rule: the step's thread.
 #pragma once
@@ -22,37 +24,40 @@ class GradientSync {
  public:
   virtual ~GradientSync() = default;
 
-  // Clears gradients. `num_passes` backward passes make this step; only the last one completes gradients.
+  // Clears gradients. This step has `num_passes` backward passes. Only the last pass completes
+  // gradients.
   virtual void BeginStep(int num_passes) = 0;
-  // Called before each pass, 0 .. num_passes - 1.
+  // Begins pass `pass`. Call before each pass, 0 .. num_passes - 1.
   virtual void BeginPass(int pass) = 0;
-  // After the last pass: gradients that no pass reached count as zeros. Returns when all sums are here, or are on their way to their owner.
-  // Fails the context if one cannot be.
+  // Ends the passes. Gradients that no pass reached count as zeros. Returns when all sums are here
+  // or in flight to their owner. Fails the context if a sum can be neither.
   virtual void Finish(Context& context) = 0;
-  // Names a parameter whose gradient was not finite and stayed here: no replica may apply the step. Nothing if all went their way.
+  // Names a parameter whose gradient was not finite and stayed here. No replica may apply the step
+  // then. Returns nullopt if all gradients were sent.
   virtual std::optional<std::string> KeptBack() const { return std::nullopt; }
 
-  // While passes are recorded: tells of a complete bucket instead of reducing its gradients. Null: reduces again.
+  // Reports complete buckets to `on_bucket` instead of reducing their gradients. Use while
+  // recording passes. Null: reduces again.
   virtual void OnBucket(std::function<void(size_t bucket)> on_bucket) = 0;
-  // In place of the passes, when a recorded step runs again and fills the buckets. The caller calls Reduce(b) for b = 0, 1, ... as it was
-  // told by OnBucket.
+  // Use instead of the passes when a CUDA graph replays them. The caller then calls Reduce(b) for b
+  // = 0, 1, ... as OnBucket reported during recording.
   virtual void Replay() = 0;
-  // Launches the bucket's sum behind what the stream was given so far.
+  // Launches the bucket's sum behind the work that the stream already has.
   virtual void Reduce(size_t bucket) = 0;
 
-  // Asks for the weights that step `step` will use; 0: as they are now.
+  // Asks for the weights of step `step`. Step 0 asks for the current weights.
   virtual void PullWeights(uint64_t step) { static_cast<void>(step); }
-  // Waits for what PullWeights asked for, and makes it the parameters' values, shadows included.
+  // Waits for the weights of PullWeights. Makes them the parameters' values, shadows included.
   virtual absl::Status AwaitWeights(absl::Time deadline) { return static_cast<void>(deadline), absl::OkStatus(); }
 
-  // Adds entries to `state`, with zeros, for the parameters whose owner is elsewhere.
+  // Adds entries of zeros to `state` for the parameters whose owner is elsewhere.
   virtual void AddEntries(optim::DenseState* state) const { static_cast<void>(state); }
-  // Fills the entries that AddEntries added with what their owner has.
+  // Fills the entries of AddEntries with the owners' values.
   virtual absl::Status ReadState(optim::DenseState* state, absl::Time deadline) const {
     return static_cast<void>(state), static_cast<void>(deadline), absl::OkStatus();
   }
-  // Gives owners elsewhere their first state; null: this replica's values, with new slots. One replica calls, before the first PullWeights
-  // of any.
+  // Gives owners elsewhere their first state. Null: this replica's values, with new slots.
+  // REQUIRES: one replica calls, before the first PullWeights of any replica.
   virtual absl::Status WriteState(const optim::DenseState* state, absl::Time deadline) const {
     return static_cast<void>(state), static_cast<void>(deadline), absl::OkStatus();
   }

@@ -1,5 +1,6 @@
-// Where the state of each dense parameter lives: its value, the sum of its gradients and its optimizer slots. Neither the model nor the
-// optimizer asks; GradientSync stands between.
+// The place of each dense parameter's state: its value, the sum of its gradients and its optimizer
+// slots. Neither the model nor the optimizer depends on the place, because GradientSync stands
+// between.
 // Thread rule: values and pure functions.
 #pragma once
 
@@ -11,14 +12,14 @@
 namespace tandem::parallel {
 
 enum class Placement : uint8_t {
-  REPLICATED,  // on every replica, which all make the same update
+  REPLICATED,  // on every replica; all make the same update
   SERVED,      // on parameter servers; a replica has a copy of the value
 };
 
-// By parameter, in the order of their set.
+// Placements by parameter, in the order of the ParameterSet.
 using Placements = std::vector<Placement>;
 
-// The parameters that are placed so, in order.
+// Returns the parameters with this placement, in order.
 inline std::vector<Parameter*> PlacedAs(const ParameterSet& parameters, const Placements& placements, Placement placement) {
   std::vector<Parameter*> found;
   for (size_t i = 0; i < placements.size(); ++i) {

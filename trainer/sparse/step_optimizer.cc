@@ -29,7 +29,7 @@ absl::StatusOr<StepOptimizer::StepResult> StepOptimizer::Step(Context& context, 
   StepResult result;
   const double dense_squared =
       args.skip ? std::numeric_limits<double>::quiet_NaN() : dense_->GradientSquaredNorm(context.stream());
-  RETURN_IF_ERROR(context.stream().status());  // the norm of a device that failed means nothing
+  RETURN_IF_ERROR(context.stream().status());  // a failed device makes the norm meaningless
   double scale = args.count > 0 ? 1.0 / args.count : 0.0;
   result.skipped = !std::isfinite(dense_squared);
   if (result.skipped && !args.skip && args.on_non_finite) RETURN_IF_ERROR(args.on_non_finite());

@@ -1,6 +1,7 @@
-// Ends a step: commits the sparse rows on their servers and the dense parameters here with one scale, so that both halves
-// always belong to the same step. The scale is 1 / global count, times the factor of global-norm clipping (Pascanu et al.
-// 2013) over dense and sparse gradients together. A step whose gradients are not finite is skipped in both halves.
+// Ends a step: commits sparse rows on their servers and updates dense parameters here, with one
+// scale. Both halves therefore always belong to the same step. The scale is 1 / global count, times
+// the factor of global-norm clipping (Pascanu et al. 2013). The norm covers dense and sparse
+// gradients together. A step whose gradients are not finite is skipped in both halves.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -34,23 +35,28 @@ class StepOptimizer {
   struct StepArgs {
     double count = 0;        // the global number of targets
     bool want_norm = false;
-    bool skip = false;       // leave the step out: its loss is not finite, or pushes that are not were kept back
-    // Asked if dense gradients are not finite, which all replicas find alike. An error ends the step before anything of it is committed.
-    // Null, or Ok: the step is skipped.
+    // Skip the step: its loss is not finite, or non-finite pushes were kept back.
+    bool skip = false;
+    // Called if dense gradients are not finite, which all replicas find alike. An error ends the
+    // step before any of it is committed. Null or Ok: the step is skipped.
     std::function<absl::Status()> on_non_finite = nullptr;
-    bool flush = false;      // ps::CommitArgs: the tables are read next
+    bool flush = false;      // ps::CommitArgs.flush: the tables are read next
   };
   struct StepResult {
     double learning_rate = 0;
-    double grad_norm = 0;     // of the mean gradient; 0 if not asked for
+    double grad_norm = 0;     // of the mean gradient; 0 if not wanted
     bool skipped = false;
   };
-  // Waits for the acknowledgements of the step's pushes and for the last commit; the first failure fails the context.
+  // Waits for the acknowledgements of the step's pushes and for the last commit. The first failure
+  // fails the context.
   void AwaitPushes(Context& context, StepPushes& autograd);
-  // Dense gradients are summed over replicas, or pushed, already. The commit travels on when this returns: a pull for the next step
-  // waits for it at the server. All replicas pass the same args. REQUIRES: AwaitPushes.
+  // Commits the step. The commit is still in flight on return; a pull for the next step waits for
+  // it at the server.
+  // REQUIRES: AwaitPushes was called, and dense gradients are already summed over replicas or
+  // pushed.
+  // REQUIRES: all replicas pass the same args.
   absl::StatusOr<StepResult> Step(Context& context, const StepArgs& args);
-  // The learning rate of dense parameters.
+  // Returns the learning rate of dense parameters.
   double LearningRate(int64_t step) const { return options_.dense.At(step); }
   // Waits until the last commit has been applied.
   absl::Status AwaitCommit(absl::Time deadline);

@@ -5,7 +5,8 @@
 namespace tandem::sparse {
 
 StepPushes::~StepPushes() {
-  // A client reads the buffers until its futures complete; after a failure they complete as soon as it is aborted.
+  // A client reads the buffers until its futures complete. After a failure they complete when the
+  // client is aborted.
   for (Pushed& pushed : pushes_) pushed.done.Wait(absl::InfiniteFuture()).IgnoreError();
 }
 

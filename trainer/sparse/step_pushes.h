@@ -1,5 +1,5 @@
-// Distributed autograd's bookkeeping for one step: the gradients that have left this trainer for their servers, under the
-// step's number and this trainer's slice. The backward pass goes on while they travel; AwaitPushes collects them.
+// The gradients of one step that are in flight to their servers, under the step's number and this
+// trainer's slice. The backward pass continues while they travel; AwaitPushes collects them.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -19,21 +19,25 @@ class StepPushes {
   StepPushes(ps::RowClient* rows, ps::PooledClient* pooled, uint32_t slice) : rows_(rows), pooled_(pooled), slice_(slice) {}
   ~StepPushes();
 
-  // Begins step `step`. REQUIRES: the pushes of the step before have been awaited.
+  // Begins step `step`.
+  // REQUIRES: the previous step's pushes have been awaited.
   void Begin(uint64_t step);
 
   uint64_t step() const { return step_; }
-  // Sends gradients [ids.size(), dim]. Both stay alive here until the push is acknowledged. `stays`: nobody writes to the gradients' memory
-  // again as long as anybody has the tensor, so that they may be used later where they lie.
+  // Sends gradients [ids.size(), dim]. Keeps `ids` and `gradients` alive until the push is
+  // acknowledged. With `stays`, the client may send the gradients in place, even later.
+  // REQUIRES: with `stays`, nobody writes to the gradients' memory while any copy of the tensor
+  // exists.
   void Push(uint32_t table, std::shared_ptr<const std::vector<uint64_t>> ids, Tensor gradients, bool stays);
-  // Sends gradients [bags, dim] of bags whose arrays `owner` keeps alive.
+  // Sends gradients [bags, dim] of bags. `owner` keeps the bags' arrays alive.
   void PushPooled(const ps::Bags& bags, std::shared_ptr<const void> owner, Tensor gradients);
-  // Waits until every push is acknowledged, and lets go of its arrays. The first failure fails the context.
+  // Waits until every push is acknowledged, then releases the arrays. The first failure fails the
+  // context.
   void AwaitPushes(Context& context);
 
  private:
   struct Pushed {
-    std::shared_ptr<const void> ids;  // and whatever else belongs to them
+    std::shared_ptr<const void> ids;  // the ids, or the owner of bags' arrays
     Tensor gradients;
     rpc::Future<rpc::Done> done;
   };

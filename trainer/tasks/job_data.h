@@ -1,4 +1,5 @@
-// What the files of a job hold, and the task over them. Read once per process; shared by its replicas.
+// The contents of a job's files, and the task over them. A process reads the files once and shares
+// JobData among its replicas.
 // Thread rule: constant after reading; any thread.
 #pragma once
 
@@ -15,7 +16,7 @@
 
 namespace tandem::tasks {
 
-// What an untrained or an ideal model scores: a column beside a run's own figures.
+// Metrics of an untrained or an ideal model, shown beside a run's own metrics.
 struct ReferenceColumn {
   std::string name;                       // "popularity", "best reachable"
   std::map<std::string, double> metrics;  // "hr@10"
@@ -24,31 +25,34 @@ struct ReferenceColumn {
 class JobData {
  public:
   virtual ~JobData() = default;
-  // In words: "4,000 users, 1,000 items, 79,712 interactions".
+  // Describes the data in words: "4,000 users, 1,000 items, 79,712 interactions".
   virtual std::string Description() const = 0;
-  // The symbols of a text's vocabulary, in order, as UTF-8; empty where there is none.
+  // Returns the symbols of a text's vocabulary, in order, as UTF-8; empty without a vocabulary.
   virtual std::string Symbols() const { return ""; }
-  // The files that were read, by path, size and checksum, always in the same order: what tells this data from other data.
+  // Returns the files read, by path, size and checksum, in a fixed order. They identify the data.
   virtual std::vector<SavedFile> Files() const { return {}; }
-  // The largest id of the catalogue; 0 where there is none.
+  // Returns the largest id of the catalogue; 0 without a catalogue.
   virtual uint64_t num_items() const { return 0; }
-  // With data.ids MAP: the items' ids in the order of their numbers, one a line (data/id_map.h); else empty.
+  // With data.ids MAP: returns the items' ids in the order of their numbers, one per line
+  // (data/id_map.h). Else empty.
   virtual std::string ItemIds() const { return ""; }
-  // Places of the embedding table that are used: 1 .. the catalogue's size, or all symbols.
+  // Returns the number of embedding rows in use: ids 1 .. the catalogue's size, or all symbols.
   virtual int64_t num_embeddings() const = 0;
   virtual std::unique_ptr<Task> MakeTask(const Job& job, const TaskEnvironment& environment) const = 0;
-  // Takes a moment: counts over the whole data.
+  // Returns reference metrics. Takes a moment, because it counts over all data.
   virtual std::vector<ReferenceColumn> References() const = 0;
 };
 
-// What the data is for: who has enough of it differs.
+// The use of the data. Each use needs a different amount of data.
 enum class DataUse { TRAIN, EVALUATE };
 
-// DataLoss where the files hold nothing for that use, saying what is needed and what was found. `item_ids`, as JobData::ItemIds
-// gives them, are the whole catalogue of a job with data.ids MAP; empty: what occurs.
+// Reads the job's data. DataLoss if the files hold nothing for `use`; the error says what is needed
+// and what was found.
+// `item_ids`, from JobData::ItemIds, is the whole catalogue of a job with data.ids MAP. Empty: the
+// catalogue is the ids in the files.
 absl::StatusOr<std::unique_ptr<JobData>> ReadJobData(const Job& job, DataUse use = DataUse::TRAIN, const std::string& item_ids = "");
 
-// `path`, as a checkpoint tells of it.
+// Returns a checkpoint's record of the file `path`.
 SavedFile FileOf(const std::string& path, const FileDigest& digest);
 
 }  // namespace tandem::tasks

@@ -1,4 +1,5 @@
-// What the training loop trains: batches, a loss over them and an evaluation. The loop knows nothing else of a model.
+// The training loop's view of a model: batches, a loss over them and an evaluation. The loop knows
+// nothing else of a model.
 // Thread rule: Prepare from any thread; the rest from the step's thread.
 #pragma once
 
@@ -16,10 +17,12 @@
 
 namespace tandem::tasks {
 
-// What a replica gives its task. Everything outlives the task.
+// A replica's objects for its task.
+// REQUIRES: all objects outlive the task.
 struct TaskEnvironment {
   ParameterSet* parameters = nullptr;
-  sparse::RemoteEmbedding* table = nullptr;  // the embedding rows on parameter servers; null: they are a dense parameter
+  // Embedding rows on parameter servers; null: the embedding is a dense parameter.
+  sparse::RemoteEmbedding* table = nullptr;
   comm::ProcessGroup* group = nullptr;
 };
 
@@ -27,43 +30,48 @@ struct TaskEnvironment {
 struct StepInput {
   virtual ~StepInput() = default;
   std::vector<uint64_t> ids;   // rows to pull, distinct and ascending
-  int64_t global_samples = 0;  // of the whole batch, all replicas
+  int64_t global_samples = 0;  // of the whole batch, over all replicas
   int64_t global_tokens = 0;
-  int64_t global_targets = 0;  // what the summed loss is divided by
+  int64_t global_targets = 0;  // divisor of the summed loss
   double flops = 0;  // of the share's products, forward and backward (models/model_flops.h)
 
-  // The arrays of all parts, in a fixed order. Prepare leaves them in the host's memory.
+  // Returns the arrays of all parts, in a fixed order. Prepare leaves them in host memory.
   virtual std::vector<Tensor*> Tensors() { return {}; }
 };
 
 struct Evaluation {
   std::map<std::string, double> metrics;  // "hr@10", "sampled_ndcg@10", "loss", ...
-  double selection = 0;                   // higher is better: which evaluation is best
-  std::string decides;                    // the metric that `selection` is, or is the negative of
+  double selection = 0;                   // higher is better; decides the best evaluation
+  std::string decides;                    // metric whose value, or negated value, is `selection`
 };
 
 enum class EvaluationSplit { VALID, TEST };
 
-// What an evaluation is run with; it computes in f32 whatever the training does.
+// Arguments of an evaluation. An evaluation computes in f32, whatever the training uses.
 struct EvaluationArgs {
   Stream* stream = nullptr;
-  absl::Duration timeout = absl::InfiniteDuration();  // of each wait for servers or peers; what is computed between them may last
-  // Collective: whether to break the evaluation off, whose result then means nothing. Asked before every block. Null: never.
+  // Limits each wait for servers or peers, but not the computation in between.
+  absl::Duration timeout = absl::InfiniteDuration();
+  // Returns true to break the evaluation off; its result then means nothing. Collective. Called
+  // before every block. Null: never breaks off.
   std::function<absl::StatusOr<bool>()> stop_agreed = nullptr;
-  std::function<void(const std::string& line)> dump = nullptr;  // a line without its end for each of this replica's examples, in order
+  // Receives a line without its newline for each of this replica's examples, in order.
+  std::function<void(const std::string& line)> dump = nullptr;
 };
 
 class Task {
  public:
   virtual ~Task() = default;
   virtual int64_t steps_per_epoch() const = 0;
-  // `step` counts from 1 over all epochs.
+  // Prepares the input of `step`, which counts from 1 over all epochs.
   virtual std::unique_ptr<StepInput> Prepare(int64_t step) const = 0;
-  // The summed loss of part `part` of the input, whose arrays lie where the stream computes. `rows` are input.ids' rows; undefined
-  // without a table.
+  // Returns the summed loss of part `part` of the input. `rows` are the rows of input.ids;
+  // undefined without a table.
+  // REQUIRES: the input's arrays lie where the stream computes.
   virtual Variable LossSum(Context& context, const StepInput& input, int part, const Variable& rows) const = 0;
-  // Collective over all replicas, which get the same result. No metrics where a task has no such split. With a loss or a score that is not
-  // finite, `selection` is not finite either.
+  // Evaluates a split. Returns no metrics if the task has no such split. If a loss or a score is
+  // not finite, `selection` is not finite either. Collective over all replicas, which get the same
+  // result.
   virtual absl::StatusOr<Evaluation> Evaluate(EvaluationSplit split, const EvaluationArgs& args) = 0;
 };
 

@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Ddp>> Ddp::Create(ParameterSet* parameters, const
 }
 
 Ddp::~Ddp() {
-  // Of a step that failed: nobody may touch the buckets any more.
+  // Ends the collectives of a failed step, because nobody may touch the buckets any more.
   for (comm::Work& work : work_) {
     if (!work.done()) group_->Await(work, absl::InfinitePast()).IgnoreError();
   }
@@ -44,7 +44,7 @@ void Ddp::Replay() {
 void Ddp::LaunchReady() {
   const auto& buckets = gradients_->buckets();
   while (next_bucket_ < buckets.size() && buckets[next_bucket_].missing == 0) {
-    if (group_->size() > 1) {  // the gradients of one replica are the sum
+    if (group_->size() > 1) {  // the gradients of one replica are already the sum
       if (on_bucket_) on_bucket_(next_bucket_);
       else Reduce(next_bucket_);
     }

@@ -1,6 +1,7 @@
-// Data parallelism (Li et al., "PyTorch Distributed", VLDB 2020). Split: the batch, one part per replica. Collective: a
-// sum of every dense gradient over replicas. When: during the backward pass, bucket by bucket. Buckets follow the reverse
-// order of the parameters and are launched strictly in bucket order on every rank, never in the order of readiness.
+// Data parallelism (Li et al., "PyTorch Distributed", VLDB 2020). Each replica trains on one part
+// of the batch. A collective sums every dense gradient over replicas. The sums run during the
+// backward pass, bucket by bucket. Buckets follow the reverse order of the parameters.
+// Invariant: every rank launches buckets strictly in bucket order, never in the order of readiness.
 // Thread rule: the step's thread.
 #pragma once
 
@@ -23,8 +24,9 @@ struct DdpOptions {
 
 class Ddp final : public GradientSync {
  public:
-  // Places the gradients of all parameters, or of `members` alone, in buckets of the group's memory. Collective over `group`, whose arrays
-  // lie where the parameters do if it has several ranks.
+  // Places the gradients of all parameters, or only of `members`, in buckets of the group's memory.
+  // Collective over `group`.
+  // REQUIRES: if the group has several ranks, its arrays lie where the parameters do.
   static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, comm::ProcessGroup* group, Stream* stream,
                                                      const DdpOptions& options);
   static absl::StatusOr<std::unique_ptr<Ddp>> Create(ParameterSet* parameters, const std::vector<Parameter*>& members,
@@ -35,7 +37,7 @@ class Ddp final : public GradientSync {
   void BeginPass(int pass) override { gradients_->BeginPass(pass); }
   // Waits for every bucket. Afterwards all gradients are sums over replicas.
   void Finish(Context& context) override;
-  // Told of buckets of several replicas alone: the gradients of one are the sum.
+  // Reports buckets only with several replicas. The gradients of one replica are already the sum.
   void OnBucket(std::function<void(size_t bucket)> on_bucket) override { on_bucket_ = std::move(on_bucket); }
   void Replay() override;
   void Reduce(size_t bucket) override;
@@ -48,12 +50,13 @@ class Ddp final : public GradientSync {
   Stream* stream_;
   std::unique_ptr<GradientBuckets> gradients_;
   std::function<void(size_t)> on_bucket_;
-  size_t next_bucket_ = 0;        // the first not launched
+  size_t next_bucket_ = 0;        // the first bucket not launched
   std::vector<comm::Work> work_;  // of this step
 };
 
-// Ok if `value` is the same on all ranks: replicas that drifted apart are an Internal error. Collective over `group`, whose arrays lie
-// in the memory of the host.
+// Returns Ok if `value` is the same on all ranks, and Internal if replicas have drifted apart.
+// Collective over `group`.
+// REQUIRES: the group's arrays lie in host memory.
 absl::Status VerifyEqual(comm::ProcessGroup& group, uint64_t value, const char* what, absl::Time deadline);
 
 }  // namespace tandem::parallel

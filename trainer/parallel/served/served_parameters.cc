@@ -14,10 +14,11 @@ namespace tandem::parallel {
 namespace {
 
 constexpr size_t kChunkBytes = kChunk * sizeof(float);
-// Some messages for each of a few servers.
+// Bytes of a bucket: some messages for each of a few servers.
 constexpr size_t kBucketBytes = 4 << 20;
 
-// Calls visit(chunk of the bucket, column, element, count) for each run of a member's elements that lies in one chunk.
+// Calls visit(chunk of the bucket, column, element, count) for each run of a member's elements
+// within one chunk.
 template <class Visit>
 void ForEachRun(const GradientBuckets::Member& member, const Visit& visit) {
   const size_t begin = member.offset / sizeof(float), size = static_cast<size_t>(member.parameter->shape.num_elements());
@@ -59,7 +60,7 @@ absl::StatusOr<std::unique_ptr<ServedParameters>> ServedParameters::Create(ps::R
 }
 
 ServedParameters::~ServedParameters() {
-  // After a failure it completes as soon as the client is aborted.
+  // After a failure the pull completes when the client is aborted, so the wait ends.
   if (pulled_.valid()) pulled_.Wait(absl::InfiniteFuture()).IgnoreError();
 }
 
@@ -147,7 +148,7 @@ absl::Status ServedParameters::AwaitWeights(absl::Time deadline) {
 
 void ServedParameters::ShowWeights() {
   for (const auto& table : tables_) {
-    size_t begin = 0;  // of the bucket's chunks
+    size_t begin = 0;  // byte offset of the bucket in the weights
     for (const GradientBuckets::Bucket& bucket : table->gradients->buckets()) {
       for (const GradientBuckets::Member& member : bucket.members) {
         const Parameter& parameter = *member.parameter;
@@ -180,7 +181,8 @@ void ServedParameters::Push(Context& context, const Table& table, size_t bucket)
     finite_ = false;
     return;
   }
-  pushes_->Push(table.number, ids, gradients, /*stays=*/false);  // the next step fills the bucket again
+  // The next step fills the bucket again.
+  pushes_->Push(table.number, ids, gradients, /*stays=*/false);
 }
 
 std::optional<std::string> ServedParameters::KeptBack() const {

@@ -1,9 +1,11 @@
-// Served parameters: dense ones whose gradients are summed and which are updated on parameter servers. Flattened side by side
-// (GradientBuckets) and cut into chunks of kChunk numbers they are the rows 1, 2, ... of dense tables, so that they spread over all
-// servers, and steps, exactness and order of sums are those of rows. A step's weights are pulled behind the commit of the step before
-// and take the place of the old ones when they are awaited; a bucket's gradients are pushed as soon as the backward pass has completed
-// it. Names, shapes and files know nothing of chunks: values and slots are read back by parameter.
-// Thread rule: the step's thread. Parameters lie in the host's memory, in f32.
+// Dense parameters whose gradients are summed on parameter servers, which also update them.
+// Parameters lie flattened side by side (GradientBuckets), cut into chunks of kChunk numbers. The
+// chunks are rows 1, 2, ... of dense tables, so that they spread over all servers. Steps, exactness
+// and the order of sums are the same as for rows.
+// A step's weights are pulled behind the previous step's commit and replace the old weights in
+// AwaitWeights. A bucket's gradients are pushed when the backward pass completes the bucket. Names,
+// shapes and files are independent of chunks: values and slots are read back by parameter.
+// Thread rule: the step's thread.
 #pragma once
 
 #include <cstdint>
@@ -21,26 +23,29 @@
 
 namespace tandem::parallel {
 
-// Large enough that ids and row headers are 2 % of a chunk and its record, small enough that a small model's spread over servers.
+// Numbers in a chunk. Large enough that ids and row headers are 2 % of a chunk and its record.
+// Small enough that a small model's chunks spread over servers.
 inline constexpr uint32_t kChunk = 1024;
 
 class ServedParameters final : public GradientSync {
  public:
-  // One dense table and what lies in it, in order.
+  // One dense table and its parameters, in order.
   struct Part {
     uint32_t table = 0;
     std::vector<Parameter*> parameters;
   };
-  // `parameters` has those of all parts. Pushes go where `pushes` collects those of the step. All pointers outlive the object.
+  // Makes the sync for the parameters of `parts`. `pushes` collects the pushes of the step.
+  // REQUIRES: parameters lie in host memory, in f32.
+  // REQUIRES: `parameters` contains all parts' parameters, and all pointers outlive the object.
   static absl::StatusOr<std::unique_ptr<ServedParameters>> Create(ps::RowClient* rows, ps::TableAdmin* admin, ParameterSet* parameters,
                                                                   const std::vector<Part>& parts, sparse::StepPushes* pushes, Stream* stream);
-  ~ServedParameters() override;  // waits for a pull, which writes into its memory
+  ~ServedParameters() override;  // waits for a pull, which writes into this object's memory
 
   void BeginStep(int num_passes) override;
   void BeginPass(int pass) override;
   void Finish(Context& context) override;
   std::optional<std::string> KeptBack() const override;
-  // Passes with served parameters are not recorded.
+  // Accepts only null, because passes with served parameters are not recorded.
   void OnBucket(std::function<void(size_t)> on_bucket) override { TANDEM_CHECK(on_bucket == nullptr); }
   void Replay() override { TANDEM_CHECK(false); }
   void Reduce(size_t) override { TANDEM_CHECK(false); }
@@ -58,7 +63,7 @@ class ServedParameters final : public GradientSync {
     std::unique_ptr<GradientBuckets> gradients;
     std::vector<std::shared_ptr<const std::vector<uint64_t>>> bucket_ids;
     std::vector<uint64_t> ids;     // of all buckets, in order
-    std::shared_ptr<Buffer> weights;  // [ids, kChunk], as they arrive
+    std::shared_ptr<Buffer> weights;  // [ids, kChunk], the pulled weights
   };
 
   ServedParameters(ps::RowClient* rows, ps::TableAdmin* admin, sparse::StepPushes* pushes, Stream* stream)
@@ -67,11 +72,11 @@ class ServedParameters final : public GradientSync {
   // Calls visit(table, bucket number) for all buckets, up to the first error.
   template <class Visit>
   absl::Status ForEachBucket(const Visit& visit) const;
-  // The value and the slots of an entry, in the order of a row's numbers.
+  // Returns the value and the slots of an entry, in the order of a row's numbers.
   static std::vector<float*> ArraysOf(const optim::DenseState::Entry& entry);
-  // The place of a parameter in the set.
+  // Returns the index of a parameter in the set.
   size_t PlaceOf(const Parameter* parameter) const;
-  // Makes the weights that have arrived the parameters' values, shadows included.
+  // Makes the pulled weights the parameters' values, shadows included.
   void ShowWeights();
 
   ps::RowClient* const rows_;
@@ -81,7 +86,7 @@ class ServedParameters final : public GradientSync {
   ParameterSet* parameters_ = nullptr;
   std::vector<std::unique_ptr<Table>> tables_;
   rpc::Future<rpc::Done> pulled_;
-  bool finite_ = true;  // of all gradients of this step
+  bool finite_ = true;  // all gradients of this step so far are finite
 };
 
 }  // namespace tandem::parallel
