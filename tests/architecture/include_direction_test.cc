@@ -1,5 +1,5 @@
-// The one style rule that a machine enforces: arrows go down. Checked on this tree, and on broken ones, so that the checker
-// itself is known to go red.
+// Enforces the include table: arrows go down. Checks this tree.
+// Checks broken trees too, so that the checker is known to fail where it must.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -135,7 +135,8 @@ std::string_view Parent(std::string_view path) {
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
 }
 
-// Whether `path` is a file of what `place` names: a folder without those below it, a file, or with a slash at its end all below.
+// Returns true if `place` names `path`. `place` is a file, a folder without its subfolders, or,
+// with a trailing slash, a folder with everything below.
 bool IsOf(std::string_view path, std::string_view place) {
   if (!place.empty() && place.back() == '/') return StartsWith(path, place);
   return path == place || Parent(path) == place;
