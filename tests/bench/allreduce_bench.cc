@@ -1,6 +1,8 @@
-// All-reduce of f32 between forked processes over shared memory: back-to-back calls in private memory (copies in and out
-// counted), and zero copy in an allocated buffer that every rank rewrites before and reads after each call, with the
-// same loop around a barrier subtracted. Prints the median of repetitions: microseconds and bus bandwidth.
+// Measures all-reduce of f32 between forked processes over shared memory, in two ways.
+// - Private memory: back-to-back calls; copies in and out count.
+// - Zero copy: an allocated buffer that every rank rewrites before and reads after each call. The
+// time of the same loop around a barrier is subtracted.
+// Prints the median of repetitions: microseconds and bus bandwidth.
 // Usage: allreduce_bench [RANKS]
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,7 @@
-// Speed of the CPU kernels at the sizes of a small recommendation Transformer: about 10,000 tokens, width 64.
-// Gemm prints flops per second; the others the time of a call. Argument `threads` is the size of the pool.
+// Measures the CPU kernels at the sizes of a small recommendation Transformer: about 10,000 tokens,
+// width 64.
+// Gemm prints flops per second; the other kernels print the time of a call. Argument `threads` is
+// the size of the pool.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -24,7 +26,7 @@ namespace {
 
 constexpr int64_t kTokens = 10003, kWidth = 64;
 
-// As a training step's arrays lie: on cache lines, large ones in huge pages.
+// Aligned like the arrays of a training step: on cache lines, large arrays in huge pages.
 template <class T>
 struct ArrayAllocator {
   using value_type = T;

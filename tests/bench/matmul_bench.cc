@@ -1,7 +1,9 @@
-// Gemm and LinearCrossEntropy against raw oneDNN: one call of the whole product on one thread, measured in turn with ours in the
-// same run, since a shared machine's speed changes from second to second. Shapes are those of a training step of a language model
-// (2,048 tokens, width 256, vocabulary 8,192) and of a recommender (25,600 tokens, width 64). `ratio` is our rate over the raw
-// rate times the threads, of the medians.
+// Compares Gemm and LinearCrossEntropy with raw oneDNN, which computes the whole product in one
+// call on one thread.
+// The two alternate in one run, because a shared machine's speed changes from second to second.
+// Shapes are those of a training step of a language model (2,048 tokens, width 256, vocabulary
+// 8,192) and of a recommender (25,600 tokens, width 64).
+// `ratio` is our median rate over (the raw median rate times the threads).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
