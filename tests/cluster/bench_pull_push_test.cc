@@ -1,5 +1,5 @@
-// `tandem bench pull-push` as a user runs it: its figures as JSON, what it refuses, and that nothing outlives it, however it
-// ends.
+// `tandem bench pull-push` as a user runs it: its figures are JSON and it refuses bad arguments.
+// No process outlives the command, however the command ends.
 #include <gtest/gtest.h>
 
 #include <csignal>

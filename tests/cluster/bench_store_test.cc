@@ -1,4 +1,5 @@
-// `tandem bench store` as a user runs it: its figures as JSON, and that it refuses what the machine has no memory for.
+// `tandem bench store` as a user runs it: its figures are JSON. The command refuses a size for
+// which the machine has too little memory.
 #include <gtest/gtest.h>
 
 #include <cstdio>

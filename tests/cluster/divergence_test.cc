@@ -1,4 +1,5 @@
-// A model that diverges: the job ends with 70 however it was started, says once why, and leaves no broken checkpoint.
+// A model that diverges: the job ends with exit code 70 however it was started. The job reports the
+// cause once and leaves no broken checkpoint.
 #include <gtest/gtest.h>
 
 #include "rpc/listen.h"

@@ -1,4 +1,5 @@
-// Any process of a job killed or stopped in mid-training: the job ends within 15 s, says which one it was, and leaves nothing.
+// Kills or stops any process of a job in mid-training. The job ends within 15 s, names the process
+// and leaves nothing.
 #include <gtest/gtest.h>
 
 #include <netinet/in.h>

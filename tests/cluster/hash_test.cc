@@ -1,5 +1,6 @@
-// The same parameters, bit for bit, however the job is spread over servers, processes and threads; and other ones as soon as
-// anything that matters differs. Every loss and every sparse optimizer takes part.
+// Parameters are equal bit for bit however the job is spread over servers, processes and threads.
+// Parameters differ as soon as any setting that matters differs. Every loss and every sparse
+// optimizer takes part.
 #include <gtest/gtest.h>
 
 #include <filesystem>

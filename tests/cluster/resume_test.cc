@@ -1,4 +1,5 @@
-// Runs that are stopped, killed or refused, and go on: they end as the unbroken run does, to the bit.
+// Runs that are stopped, killed or refused, and go on. They end as the unbroken run does, bit for
+// bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -126,7 +127,8 @@ Contents ContentsOf(const std::string& folder) {
   return contents;
 }
 
-// What a run killed at step 20 leaves whose last checkpoint is of step 10: a new start cuts it, a failure gives it a summary.
+// Starts from a run that was killed at step 20 with its last checkpoint at step 10. A new start
+// would truncate the run's records; a failure would write a summary.
 class RefusedTest : public testing::TestWithParam<SmallJobKind> {
  protected:
   void LeaveBrokenRun(const Arguments& arguments) {
@@ -138,7 +140,8 @@ class RefusedTest : public testing::TestWithParam<SmallJobKind> {
     ASSERT_TRUE(fs::exists(Checkpoint(10)));
   }
 
-  // In one process and in five: the contract's code, one line that has `words`, and not a byte of the run's folder changed.
+  // Expects, in one process and in five: exit code 4, one line with `words`, and a run folder
+  // unchanged to the byte.
   void ExpectRefused(const Arguments& arguments, const std::vector<std::string>& words) {
     const Contents before = ContentsOf(job_.Path("run"));
     for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {

@@ -1,4 +1,5 @@
-// A job's secret, seen from outside: it shows nowhere, and roles that do not know it are refused.
+// A job's secret, seen from outside: the secret shows nowhere. Roles that do not know the secret
+// are refused.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

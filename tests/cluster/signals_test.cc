@@ -1,5 +1,6 @@
-// Signals that reach a running job: handled ones change no bit, a closed terminal stops a run as SIGTERM does, and a process that
-// crashes while the job stops decides how the job ended.
+// Signals that reach a running job. Handled signals change no bit. A closed terminal stops a run as
+// SIGTERM does.
+// A process that crashes while the job stops decides the job's exit code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
