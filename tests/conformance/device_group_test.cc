@@ -1,5 +1,6 @@
-// What the suite of all groups does not ask of a device's: how NCCL is chosen, how it fails, and that nothing of it is left. On the
-// emulated device, over the stand-in for NCCL.
+// Device groups beyond the suite of all groups: how NCCL is chosen, how NCCL fails, and that NCCL
+// leaves nothing behind.
+// Runs on the emulated device, over the stand-in for NCCL.
 #include "trainer/comm/device/device_group.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// The groups of a CUDA device: on the emulated one over a stand-in for NCCL, and on GPUs.
+// Makes the groups of a CUDA device: over a stand-in for NCCL on the emulated device, over NCCL on
+// GPUs.
 #include <map>
 #include <mutex>
 #include <utility>

@@ -1,4 +1,5 @@
-// The library itself, where it is installed: what must work without a GPU, and what must fail there by a named error and in time.
+// NCCL itself, where it is installed: what works without a GPU, and what fails in time and with a
+// named error.
 #include <gtest/gtest.h>
 
 #include <thread>

@@ -1,5 +1,5 @@
-// CpuGroup with ranks that are real processes: they compute the closed form, and when one is killed the others get an
-// error in time and nothing stays in /dev/shm.
+// CpuGroup with ranks that are real processes. They compute the closed form.
+// When one rank is killed, the other ranks get an error in time and nothing stays in /dev/shm.
 #include <sys/wait.h>
 #include <unistd.h>
 

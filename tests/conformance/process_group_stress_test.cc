@@ -1,4 +1,5 @@
-// Many random collectives back to back, without waiting in between: both groups end with the same bits.
+// Runs many random collectives back to back without waiting in between. Both groups end with the
+// same bits.
 #include <algorithm>
 #include <cstring>
 

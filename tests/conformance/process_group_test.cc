@@ -1,5 +1,6 @@
-// One suite for every ProcessGroup: closed forms from inputs that differ per rank, every operation and element type,
-// and what happens when a rank fails, disagrees or does not come.
+// One suite for every ProcessGroup: every operation and element type, against closed forms from
+// inputs that differ per rank.
+// Also covers ranks that fail, disagree or do not come.
 #include "trainer/comm/process_group.h"
 
 #include <cmath>
