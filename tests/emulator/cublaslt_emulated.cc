@@ -1,6 +1,7 @@
-// A stand-in for libcublasLt that multiplies in the memory of the host, one element at a time, and is as strict as its
-// documentation: sizes of attributes, extents of layouts, alignments, workspaces, types of biases. It shares cublasLt.h with
-// the library.
+// A stand-in for libcublasLt that multiplies in host memory, one element at a time. It shares
+// cublasLt.h with the library.
+// The stand-in is as strict as the documentation: sizes of attributes, extents of layouts,
+// alignments, workspaces, bias types.
 #include "tests/emulator/cublaslt_emulated.h"
 
 #include <cublasLt.h>
@@ -74,7 +75,7 @@ void Store(void* data, cudaDataType type, int64_t i, float value) {
   else static_cast<tandem::BFloat16*>(data)[i] = tandem::ToBFloat16(value);
 }
 
-// Whether the layouts make a product at all; its depth if they do.
+// True if the extents of the layouts fit a product. Sets `depth`, the length of the inner dim.
 bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& c, const Layout& d, uint64_t* depth) {
   const bool ta = op.transpose_a == CUBLAS_OP_T, tb = op.transpose_b == CUBLAS_OP_T;
   *depth = ta ? a.rows : a.columns;

@@ -1,4 +1,5 @@
-// What a test reads from and tells the stand-in for cuBLASLt, a shared library that is found by this struct's name.
+// Controls and counters of the stand-in for cuBLASLt. Tests find this struct by its name in the
+// stand-in's shared library.
 #pragma once
 
 struct EmulatedCublasLt {

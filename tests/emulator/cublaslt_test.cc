@@ -1,5 +1,5 @@
-// What cuda::Gemm asks of cuBLASLt, held against a stand-in for that library. Products themselves are compared in gemm_test.cc,
-// which is linked with this.
+// Checks the calls that cuda::Gemm makes to cuBLASLt, against a stand-in for the library.
+// gemm_test.cc, linked into the same program, compares the products.
 #include "kernels/cuda/cublaslt.h"
 
 #include "kernels/cuda/device/device_guard.h"

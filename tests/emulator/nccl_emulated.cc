@@ -1,11 +1,17 @@
-// A stand-in for libnccl whose ranks are threads of one process and whose streams are EmulatedQueues. It shares nccl.h with the
-// library and knows non-blocking communicators only, with which it is as strict as the documentation and as slow as it allows:
-// - After ncclInProgress only ncclCommGetAsyncError, ncclGetLastError and ncclCommAbort are allowed until the first of them has
-//   said ncclSuccess, which takes it more than two questions or a millisecond. Until then the work is not on its queue.
-// - Sends wait for their receives. Ranks that do not fit together wait for each other until they are aborted, in silence.
-// - Collectives that are aborted leave their outputs as they were. A handle that is gone is known to be gone.
-// Not emulated: blocking communicators; init, split, finalize and destroy inside a group; a finalize that waits for other ranks.
-// Thread rule: as the library's: a communicator is used by one thread at a time. One mutex guards everything here.
+// A stand-in for libnccl, with which it shares nccl.h. Ranks are threads of one process; streams
+// are EmulatedQueues.
+// Supports non-blocking communicators only. The stand-in is as strict as the documentation, and as
+// slow as the documentation allows:
+// - After ncclInProgress only ncclCommGetAsyncError, ncclGetLastError and ncclCommAbort are
+// allowed, until ncclCommGetAsyncError says ncclSuccess. Success takes more than two questions or a
+// millisecond. Until then the work is not on its queue.
+// - Sends wait for their receives. Ranks whose calls do not match wait for each other, silently,
+// until they are aborted.
+// - Aborted collectives leave their outputs unchanged. Use of a destroyed handle is detected.
+// Not emulated: blocking communicators; init, split, finalize and destroy inside a group; a
+// finalize that waits for other ranks.
+// Thread rule, like the library's: one thread at a time uses a communicator. One mutex guards
+// everything here.
 #include "tests/emulator/nccl_emulated.h"
 
 #include <nccl.h>
@@ -74,7 +80,8 @@ struct Operation {
   }
 };
 
-// What enters the queues at once: one operation, or those of a group that one communicator got.
+// The work that enters the queues at once: one operation, or one communicator's operations of a
+// group.
 struct Submission {
   std::vector<Operation> collectives, messages;
   bool collectives_done = false;
@@ -84,7 +91,7 @@ struct Submission {
   bool IsDone() const {
     return !HasCollectives() && std::all_of(messages.begin(), messages.end(), [](const Operation& op) { return op.done; });
   }
-  // Whether all that its queues were given before is done.
+  // Returns true if all earlier work of its queues is done.
   bool IsFirstInItsQueues() const {
     auto is_first = [](const auto& place) { return place.first->completed == place.second - 1; };
     return std::all_of(places.begin(), places.end(), is_first);
@@ -150,7 +157,7 @@ Library& TheLibrary() {
   return *library;
 }
 
-// What this thread has queued up since its outermost ncclGroupStart.
+// The operations that this thread has queued since its outermost ncclGroupStart.
 struct Group {
   int depth = 0;
   ncclResult_t error = ncclSuccess;
@@ -385,7 +392,7 @@ void FinishSplit(Clique& clique) {
   }
 }
 
-// Whether what the communicator is busy with has come to its end; of a launch: may, now.
+// Returns true if the communicator's pending operation is complete. A launch may always complete.
 bool IsOver(const Communicator& communicator) {
   switch (communicator.busy) {
     case Busy::INIT: return communicator.clique != nullptr && communicator.clique->met;
@@ -437,7 +444,8 @@ std::string ConfigComplaint(const ncclConfig_t* config) {
   return config->blocking == 0 ? "" : "the config asks for a blocking communicator";
 }
 
-// What is wrong with an operation by itself, if anything; fills in what it reads and writes.
+// Returns what is wrong with one operation, or "". Fills in the arrays that the operation reads and
+// writes.
 std::string Prepare(Operation& op, const Communicator& communicator) {
   const int rank = communicator.rank, size = communicator.clique->size();
   const size_t bytes = op.count * SizeOf(op.type);

@@ -30,7 +30,8 @@ namespace cuda {
 // Copies and waits that still go well; from then on all fail, as those of a device that met an error do. Negative: no end.
 std::atomic<int> emulated_calls_before_failure = -1;
 
-// What the device still has, and the least that it had since a test wrote there. Negative: no end.
+// The device's free bytes, and the least free bytes since a test last wrote there. Negative: no
+// limit.
 std::atomic<int64_t> emulated_bytes_left = -1, emulated_fewest_bytes_left = 0;
 
 // Ranges that the calling thread has begun and not ended.
@@ -80,7 +81,7 @@ DeviceBlocks& Blocks() {
 
 EmulatedQueue& QueueOf(void* queue) { return *static_cast<EmulatedQueue*>(queue); }
 
-// What CUDA refuses on a queue that is recorded, and the recording with it.
+// Returns the error of a call that CUDA forbids on a recording queue. Spoils the recording.
 absl::Status Spoil(void* queue, const char* what, const char* error = "cudaErrorStreamCaptureUnsupported") {
   QueueOf(queue).spoilt = true;
   return absl::InternalError(absl::StrCat(what, ": ", error, ", operation not permitted when stream is capturing"));
