@@ -82,7 +82,7 @@ void CheckRowDot(Stream& device, Stream& cpu) {
   for (int64_t rows : {0, 1, 5, 70}) {
     for (int64_t columns : {0, 1, 3, 17, 64, 65, 256, 4200}) {
       if (columns > 1000 && rows > 5) continue;
-      // No cancellation: the error of a sum is relative to its terms.
+      // Terms do not cancel, so the error of a sum is relative to its terms.
       Array<double> a = RandomFor<A>({rows, columns}, 1), b = RandomFor<B>({rows, columns}, 2), wanted({rows});
       for (int64_t i = 0; i < a.size(); ++i) a[i] = std::fabs(a[i]), b[i] = std::fabs(b[i]);
       RowDot(wanted, a, b, cpu);
