@@ -1,5 +1,7 @@
-// Pushes that trainers of a host merge: that no bit changes, that servers hear of a row once, whom errors name, and what becomes of a step
-// whose merger is gone. exactly_once_test.cc has the bad network, consistency_controller_test.cc the rules.
+// Merged pushes of a host's trainers: no bit changes, servers hear of each row once, and errors
+// name the right trainers.
+// Also covers a step whose merger is gone. exactly_once_test.cc has the bad network,
+// consistency_controller_test.cc the rules.
 #include "ps/caching/merged_client.h"
 
 #include <algorithm>
@@ -53,7 +55,7 @@ TableSpec SumSpec(TableSpec::NonFinite non_finite = TableSpec::REJECT) {
 
 CommitArgs Rate1(uint64_t step) { return {step, {{1, 1.0}}, 1, false}; }
 
-// Each trainer pushes two slices a step; those of one trainer add up before another's.
+// Each trainer pushes two slices a step. The slices of one trainer add up before those of another.
 TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
   for (const uint32_t trainers : {1u, 2u, 3u}) {
     MergingHost host(trainers);
@@ -78,7 +80,7 @@ TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
   }
 }
 
-// Neither a trainer's slices nor its pushes in one slice stand together in the order of sums.
+// In the order of sums, a trainer's slices are not adjacent, nor are its pushes in one slice.
 TEST(MergedClientTest, SlicesAddUpBeforeTrainersAndTrainersBeforePushes) {
   constexpr uint32_t kPushers = 3;
   const std::vector<uint64_t> ids = {11, 12, 13, 14, 15, 16};
@@ -118,7 +120,7 @@ TEST(MergedClientTest, RoundedOnTheWireTheSameHoweverPushesAreCut) {
   ExpectSameTraces(train(3, 4000), one);
 }
 
-// What reaches the tables.
+// The ids and pushes that reach the tables.
 struct Seen {
   absl::Mutex mutex;
   std::multiset<uint64_t> ids;
@@ -311,7 +313,7 @@ TEST(MergedClientTest, APushAfterTheNormIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(clients[0].rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
 }
 
-// Whose pushes were handed to a trainer that never pushes them.
+// A client that is gone: pushes handed to it are never pushed.
 class Dying : public ForwardingClient, public MergedPushes {
  public:
   Dying(const Clients& inner, MergedPushes& pushes) : ForwardingClient(inner), pushes_(pushes) {}

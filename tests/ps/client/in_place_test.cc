@@ -44,7 +44,8 @@ class InPlaceTest : public testing::TestWithParam<Case> {
   }();
 };
 
-// A caller that has promised nothing may overwrite gradients once they are acknowledged, and the commit comes after that.
+// A caller that gives no owner may overwrite gradients once they are acknowledged, which is before
+// the commit.
 TEST_P(InPlaceTest, OnlyGradientsWithAnOwnerAreReadLater) {
   TableSpec spec = MakeTableSpec(1, kDim);  // SGD
   spec.set_init_stddev(0);

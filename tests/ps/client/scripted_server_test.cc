@@ -1,4 +1,5 @@
-// The client against a server that follows a script: it holds answers back, or answers what no sound server would.
+// The client against a scripted server, which delays answers or gives answers that no correct
+// server would.
 #include <functional>
 #include <map>
 #include <string>
