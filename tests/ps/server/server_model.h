@@ -1,7 +1,8 @@
-// A parameter server as its .proto describes it, in maps and vectors: what it answers to each call, and what its rows then are.
-// Written without ps/, to compare with it; only a row's first weights come from there. Rows are f32 and LAZY, optimizers SGD
-// and Adagrad.
-// A call has a number; what completes it may be a later call.
+// A parameter server as its .proto describes it, in maps and vectors: its answer to each call, and
+// its rows afterwards.
+// Written without ps/, as an independent reference. Only a row's first weights come from there.
+// Rows are f32 and LAZY, optimizers SGD and Adagrad. Calls have numbers, because a later call may
+// complete an earlier one.
 // Thread rule: one thread.
 #pragma once
 
@@ -69,14 +70,14 @@ class ServerModel {
  public:
   ServerModel(std::vector<TableSpec> tables, uint32_t num_trainers, ConsistencySpec consistency);
 
-  // Each takes a call; Answers then has those that it completed.
+  // Each function takes one call. TakeAnswers then returns the answers of all completed calls.
   void Pull(int call, const ModelPull& pull);
   void Push(int call, const ModelPush& push);
   void Norm(int call, const ModelCaller& caller, uint64_t step);
   void Commit(int call, const ModelCommit& commit);
-  // Whether rows after `step` may be saved now.
+  // Returns true if the rows after `step` may be saved now.
   bool CanSave(uint64_t step) const;
-  // What another server of the same job is after it has loaded what this one saved.
+  // Becomes another server of the same job that has loaded the rows which this one saved.
   void Reload();
 
   std::map<int, ModelAnswer> TakeAnswers() { return std::exchange(answers_, {}); }
