@@ -1,4 +1,5 @@
-// Real data that the tree does not hold: its folder comes from TANDEM_TEST_DATA (default: ../shared beside the tree).
+// Finds real data that the tree does not hold, in the folder TANDEM_TEST_DATA (default: ../shared
+// beside the tree).
 #pragma once
 
 #include <cstdlib>
