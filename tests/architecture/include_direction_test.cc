@@ -52,7 +52,7 @@ TEST(IncludeDirectionTest, AllowedArrows) {
   for (const auto& [source, included] : arrows) EXPECT_EQ(WhyForbidden(source, included), "") << source;
 }
 
-// One arrow at least that every room lacks.
+// At least one arrow that each room lacks.
 TEST(IncludeDirectionTest, ForbiddenArrows) {
   const std::vector<std::vector<std::string>> arrows = {
       {"proto/job.cc", "kernels/base/check.h", "proto may not include kernels/base/check.h"},

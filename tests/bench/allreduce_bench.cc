@@ -61,7 +61,7 @@ void MeasurePrivate(ProcessGroup& group, int64_t num_bytes) {
         }));
 }
 
-// Arrays rewritten and read by their rank around each call, as gradients are.
+// Each rank rewrites its array before and reads it after each call, as it does with gradients.
 void MeasureInPlace(ProcessGroup& group, int64_t num_bytes, const char* what, float* values) {
   const int64_t count = num_bytes / 4;
   volatile float sink = 0;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kDiverged = 70;
 constexpr double kDeadlineSeconds = 60;
-// The first step throws the weights so far that the second one's loss is no number.
+// The first step throws the weights so far that the second step's loss is NaN or infinite.
 const Arguments kDiverges{"--set", "optimizer.learning_rate=1e37"};
 constexpr char kCause[] = "step 2: loss is ";
 

@@ -19,7 +19,7 @@ const Arguments kEndless{"--local", "--set", "train.max_steps=1000000", "--set",
 
 class LimitsTest : public testing::Test {
  protected:
-  // A shell's line: `tandem launch` of the job, after `setting` and with `redirection`.
+  // A shell line: `tandem launch` of the job, after `setting` and with `redirection`.
   std::string Line(const std::string& setting, const std::string& arguments, const std::string& redirection) const {
     return absl::StrCat(setting, "; exec ", TANDEM_BINARY, " launch ", job_.job_path(), " --set data.path=", job_.log_path(), " --out ",
                         job_.Path("run"), " --overwrite ", arguments, " ", redirection);

@@ -25,7 +25,7 @@ Arguments With(Arguments arguments, const Arguments& more) {
 
 class OutFolderTest : public testing::Test {
  protected:
-  // Until a checkpoint is there and the run goes on.
+  // Returns once a checkpoint is there and the run goes on.
   std::unique_ptr<support::Process> StartEndless(const Arguments& layout) {
     auto launch = job_.Start("launch", "run", With(layout, kEndless));
     EXPECT_TRUE(support::Eventually(kDeadlineSeconds, [this] { return job_.HasCheckpoint("run"); }));

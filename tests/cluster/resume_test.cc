@@ -30,7 +30,7 @@ struct Case {
 
 class ResumeTest : public testing::TestWithParam<Case> {
  protected:
-  // Starts a run, sends the signal when it has got so far, and returns its exit code.
+  // Starts a run, sends the signal once `reached` holds, and returns the exit code.
   template <class Reached>
   int BreakOff(const std::string& out, const Arguments& arguments, int signal, const Reached& reached) {
     const auto launch = job_.Start("launch", out, arguments);
@@ -63,7 +63,8 @@ TEST_P(ResumeTest, KilledWhileItWritesCheckpointsGoesOnFromAWholeOne) {
   EXPECT_EQ(job_.HashOf("run", With(run_, {"--resume"})), unbroken);
 }
 
-// With an evaluation due after every step, a stop comes before one or in the middle of it; after every seventh, mostly between.
+// With an evaluation after every step, a stop comes before or within one. With one after every
+// seventh step, a stop mostly comes between two.
 TEST_P(ResumeTest, StoppedAmidItsEvaluationsAndResumedHasTheFiguresOfTheUnbrokenRun) {
   const auto metrics = [this](const std::string& out) {
     const std::string summary = job_.Read(out + "/summary.json");
@@ -199,7 +200,7 @@ TEST_P(RefusedTextTest, AnotherTextOfAsManySymbols) {
 }
 INSTANTIATE_TEST_SUITE_P(Jobs, RefusedTextTest, testing::Values(SmallJobKind::LANGUAGE));
 
-// Found only when the weights are put back, after the run has said that it begins.
+// The fault shows only when the weights are put back, after the run has said that it begins.
 using RefusedLogTest = RefusedTest;
 TEST_P(RefusedLogTest, AnotherCatalogueOfAReplicatedTable) {
   const Arguments replicated{"--set", "placement=REPLICATED"};

@@ -33,7 +33,7 @@ class SecretTest : public testing::Test {
     chmod(path.c_str(), 0600);
     return path;
   }
-  // "" or what a text gives away.
+  // Returns what a text gives away, or "".
   std::string Betrayed(const std::string& text) const {
     if (text.find(kSecret) != std::string::npos) return "the secret";
     return text.find(token_) != std::string::npos ? "the token" : "";

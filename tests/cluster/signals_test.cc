@@ -33,7 +33,7 @@ TEST_P(SignalStormTest, HandledSignalsChangeNoBit) {
 #ifdef TANDEM_SANITIZED
   GTEST_SKIP() << "a sanitizer wants to be preloaded first";
 #endif
-  // The kernels that take the stack pointer for something else are those without AVX-512.
+  // oneDNN's kernels for processors without AVX-512 use the stack pointer for other data.
   const Environment instructions("ONEDNN_MAX_CPU_ISA", "AVX2");
   SmallJob job(SmallJobKind::LANGUAGE);
   Arguments run = GetParam();

@@ -38,7 +38,7 @@ TEST_F(NcclLibraryTest, WithoutAGpuACommunicatorIsRefusedWithAReason) {
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   absl::Status refused;
-  // On a thread of its own: NCCL leaves a group open there when the driver is missing.
+  // Runs on a thread of its own: NCCL leaves a group open on the thread when the driver is missing.
   std::thread([&] { refused = nccl_->StatusOf("ncclCommInitRankConfig", nccl_->init_rank(&comm, 2, id, 0, &config), nullptr); }).join();
   EXPECT_TRUE(absl::IsInternal(refused)) << refused;
   EXPECT_TRUE(absl::StrContains(std::string(refused.message()), "unhandled cuda error")) << refused;

@@ -13,7 +13,7 @@
 namespace tandem::comm {
 namespace {
 
-// Forks one process per rank; `body` returns its exit code. The result is the wait status by rank.
+// Forks one process per rank, whose exit code is `body`'s result. Returns the wait status by rank.
 std::vector<int> ForkRanks(int size, absl::Duration timeout, const std::function<int(ProcessGroup&)>& body) {
   FileStore store;
   const std::string token = NewToken();

@@ -45,7 +45,7 @@ struct Preference {
   uint64_t workspace_bytes = 0;
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK, alignment[4] = {256, 256, 256, 256};
 };
-// The contents of a cublasLtMatmulAlgo_t: enough to know the product again for which it was chosen.
+// The contents of a cublasLtMatmulAlgo_t: enough to recognise the product for which it was chosen.
 struct Packed {
   uint32_t magic, rows, columns, depth, epilogue;
   uint16_t alignment[4];
@@ -87,7 +87,8 @@ bool TypesFit(const Layout& a, const Layout& b, const Layout& d) {
   return a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
 }
 
-// Vectors of the type of d, a matrix of its extents beside it: both begin on 16 bytes, the matrix in every column.
+// Checks vectors of d's type and the auxiliary matrix of d's extents. Both begin on 16 bytes, the
+// matrix in every column.
 cublasStatus_t CheckEpilogue(const Operation& op, const Layout& a, const Layout& d) {
   switch (op.epilogue) {
     case CUBLASLT_EPILOGUE_DEFAULT:
@@ -107,7 +108,8 @@ cublasStatus_t CheckEpilogue(const Operation& op, const Layout& a, const Layout&
 // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 float Gelu(float x) { return 0.5f * x * (1 + std::tanh(0.79788456f * (x + 0.044715f * x * x * x))); }
 
-// d = scale a b + keep c + bias, in the memory of the host; with GELU that goes to aux and d gets its activation.
+// d = scale a b + keep c + bias, in host memory. With GELU that value goes to aux, and d gets its
+// activation.
 struct Product {
   const void *a_data, *b_data, *c_data;
   void* d_data;

@@ -25,7 +25,7 @@ EmulatedCublasLt& StandIn() {
 
 class CublasLtTest : public testing::Test {
  protected:
-  // c [m, n] = a b on the device of the emulator, whose memory is the host's.
+  // c [m, n] = a b on the emulator's device, whose memory is the host's.
   void Multiply(int64_t m, int64_t n, int64_t k, const Array<float>* bias = nullptr) {
     Array<float> a({m, k}, 1), b({k, n}, 1);
     c_ = Array<float>({m, n});

@@ -105,7 +105,7 @@ struct SplitCall {
   std::shared_ptr<Communicator> child;  // null without a colour
 };
 
-// The ranks that make up a communicator, as far as they have come.
+// The ranks of a communicator that have come so far.
 struct Clique {
   explicit Clique(int size) : members(size), came(size), splits(size) {}
   int size() const { return static_cast<int>(members.size()); }
@@ -116,7 +116,8 @@ struct Clique {
   bool met = false, fails = false;
 };
 
-// Submissions of a group that is still on its way to the queues: all of them enter together, in order.
+// Submissions of a group that is still on its way to the queues. All of them enter together, in
+// order.
 struct Launch {
   std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> submissions;
 };
@@ -219,7 +220,7 @@ void Combine(void* into, const void* from, size_t count, ncclDataType_t type, nc
   }
 }
 
-// One collective of all ranks. The result is made aside, so that outputs may lie where inputs do.
+// Runs one collective of all ranks. Computes the result aside, because outputs may overlap inputs.
 void Run(const std::vector<const Operation*>& ranks) {
   const Operation& op = *ranks[0];
   const size_t size = ranks.size(), bytes = op.count * SizeOf(op.type);
@@ -241,7 +242,8 @@ void Run(const std::vector<const Operation*>& ranks) {
   }
 }
 
-// Ranks must agree on all collectives of a submission, and on how many there are: the library runs them as one.
+// Ranks must agree on all collectives of a submission and on their number: the library runs them as
+// one.
 bool RunCollectives(const std::vector<Submission*>& active) {
   for (const Submission* submission : active) {
     if (submission == nullptr || !submission->HasCollectives()) return false;
@@ -269,7 +271,8 @@ Operation* NextMessage(Submission& submission, Kind kind, int peer) {
   return nullptr;
 }
 
-// Messages of two ranks match in order; one that does not fit its partner holds up those behind it.
+// Messages of two ranks match in order. A message that does not fit its partner holds up the
+// messages behind it.
 bool RunMessages(const std::vector<Submission*>& active) {
   bool progress = false;
   const int size = static_cast<int>(active.size());
@@ -291,7 +294,8 @@ void Complete(const Submission& submission) {
   for (const auto& [queue, number] : submission.places) queue->Complete(number);
 }
 
-// Does what the ranks' first submissions allow. Whichever rank's thread comes first does it for all of them.
+// Does what the ranks' first submissions allow. The first rank's thread that comes does it for all
+// ranks.
 bool Progress(Clique& clique) {
   std::vector<Submission*> active;
   for (Communicator* member : clique.members) {
@@ -323,7 +327,8 @@ void Enter(Launch& launch) {
   launch.submissions.clear();
 }
 
-// A communicator's thread, without the mutex: brings to the queues what nobody asks after, and runs what is there.
+// The body of a communicator's thread. Enqueues work that no caller polls for, and runs queued
+// work. Takes the mutex itself.
 void Serve(const std::shared_ptr<Communicator>& communicator) {
   Library& library = TheLibrary();
   std::unique_lock lock(library.mutex);
@@ -345,7 +350,7 @@ void Begin(Communicator& communicator, Busy busy) {
   communicator.due = Clock::now() + kPatience;
 }
 
-// Handles are numbers and never come again, so that one that is gone is not mistaken for another.
+// Handles are numbers that never repeat, so that a destroyed handle is never mistaken for another.
 ncclComm_t Add(const std::shared_ptr<Communicator>& communicator) {
   Library& library = TheLibrary();
   library.last_handle += 16;
@@ -368,7 +373,7 @@ void Join(Clique& clique, Communicator& communicator) {
   }
 }
 
-// Makes the children as soon as every rank has said where it belongs.
+// Makes the children as soon as every rank has given its colour.
 void FinishSplit(Clique& clique) {
   std::map<int, std::vector<std::tuple<int, int, std::shared_ptr<Communicator>>>> colors;
   for (int r = 0; r < clique.size(); ++r) {
@@ -420,7 +425,7 @@ ncclResult_t Find(ncclComm_t handle, std::shared_ptr<Communicator>& found) {
   return ncclSuccess;
 }
 
-// For everything that wants a communicator which is neither busy nor broken.
+// Finds the communicator for calls that need one that is neither busy nor broken.
 ncclResult_t FindReady(ncclComm_t handle, std::shared_ptr<Communicator>& found) {
   const ncclResult_t result = Find(handle, found);
   if (result != ncclSuccess) return result;
@@ -467,7 +472,8 @@ std::string Prepare(Operation& op, const Communicator& communicator) {
   return "";
 }
 
-// Operations of one submission run in any order and side by side: none may write what another reads or writes.
+// Operations of one submission run in any order and side by side. None may write an array that
+// another reads or writes.
 std::string OverlapComplaint(const std::vector<Operation>& ops) {
   for (const Operation& writer : ops) {
     for (const Operation& other : ops) {
@@ -480,7 +486,7 @@ std::string OverlapComplaint(const std::vector<Operation>& ops) {
   return "";
 }
 
-// Every communicator gets its operations, in the order in which they were asked for.
+// Gives each communicator its operations, in the order of the calls.
 std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> Sort(
     const std::vector<std::pair<std::shared_ptr<Communicator>, Operation>>& operations) {
   std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> sorted;
@@ -498,7 +504,7 @@ std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> Sort(
   return sorted;
 }
 
-// Answers ncclInProgress and ncclSuccess in turn, and starts with another of them on odd ranks.
+// Returns ncclInProgress and ncclSuccess in turn. Odd ranks start with the other one.
 ncclResult_t Submit(const std::vector<std::pair<std::shared_ptr<Communicator>, Operation>>& operations) {
   emulated_nccl.num_operations += static_cast<int>(operations.size());
   auto launch = std::make_shared<Launch>(Launch{Sort(operations)});
@@ -515,7 +521,7 @@ ncclResult_t Submit(const std::vector<std::pair<std::shared_ptr<Communicator>, O
   return at_once ? ncclSuccess : ncclInProgress;
 }
 
-// Without the mutex.
+// REQUIRES: the caller does not hold the mutex.
 ncclResult_t Take(Operation op, ncclComm_t handle, cudaStream_t stream) {
   const std::lock_guard lock(TheLibrary().mutex);
   std::shared_ptr<Communicator> communicator;
@@ -534,7 +540,7 @@ ncclResult_t Take(Operation op, ncclComm_t handle, cudaStream_t stream) {
   return ncclSuccess;
 }
 
-// The communicator is no more: what it left on its queues counts as done, and nobody runs it. Takes the lock with it.
+// Ends the communicator: its queued work counts as done and never runs. Takes over `lock`.
 void End(ncclComm_t handle, const std::shared_ptr<Communicator>& communicator, std::unique_lock<std::mutex> lock) {
   communicator->is_gone = true;
   for (const Submission& submission : communicator->outstanding) Complete(submission);
@@ -560,7 +566,7 @@ ncclResult_t ncclGetVersion(int* version) {
   return ncclSuccess;
 }
 
-// All of its bytes count: a copy that loses some of them is the id of no communicator.
+// All bytes of the id count: a copy that loses some of them is the id of no communicator.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   Library& library = TheLibrary();
   const std::lock_guard lock(library.mutex);
@@ -741,7 +747,7 @@ ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }
 
-// An error of a group is the error of all of it: nothing is submitted.
+// An error in a group fails the whole group: no operation is submitted.
 ncclResult_t ncclGroupEnd() {
   const std::lock_guard lock(TheLibrary().mutex);
   if (group.depth == 0) return Refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
