@@ -293,7 +293,7 @@ TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {
   EXPECT_EQ(resumed.losses.back(), unbroken.losses.back());
 }
 
-// A task whose forward pass records the device's state.
+// A task whose forward pass copies the loss to the host, which a graph cannot record.
 class LookingTask : public tasks::Task {
  public:
   explicit LookingTask(std::unique_ptr<tasks::Task> task) : task_(std::move(task)) {}
