@@ -82,7 +82,7 @@ TEST_F(StopTest, HangupStopsWithACheckpoint) {
 }
 
 TEST_F(StopTest, HangupThatWasIgnoredAtTheStartIsNoStop) {
-  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  std::signal(SIGHUP, SIG_IGN);  // nohup does this too
   const auto launch = StartEndless({"--ps", "1", "--trainers", "1"});
   std::signal(SIGHUP, SIG_DFL);
   kill(launch->pid(), SIGHUP);

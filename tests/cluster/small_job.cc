@@ -107,7 +107,7 @@ std::string LogText(int num_users, int num_items, int length) {
 
 SmallJob::SmallJob(SmallJobKind kind)
     : job_path_(folder_.Write("job.textproto", TextOf(kind))),
-      log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),  // its digits are a text as good as any
+      log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),  // the language job reads it as text
       foreign_memory_(support::SharedMemoryFiles()) {}
 
 SmallJob::~SmallJob() {

@@ -44,12 +44,13 @@ class SmallJob {
   std::string Read(const std::string& name) const;
   // A field of summary.json without its quotes; "" if there is none.
   std::string Summary(const std::string& out, const std::string& field) const;
-  std::vector<double> Losses(const std::string& out) const;  // of metrics.jsonl, by line
+  std::vector<double> Losses(const std::string& out) const;  // one per line of metrics.jsonl
   bool HasLoggedAStep(const std::string& out) const;
   bool HasCheckpoint(const std::string& out) const;
 
   std::vector<support::RunningProcess> Processes() const { return support::ProcessesMentioning(folder_.path()); }
-  // The process of a role of the job ("master-0", "ps-1") that `launch` started; pid 0 if it does not run.
+  // The process of a role ("master-0", "ps-1") that `launch` started; pid 0 if the role does not
+  // run.
   support::RunningProcess Role(const std::string& name) const;
   // Fails the test if a process of the job or a shared-memory file still exists after
   // `moment_seconds`.

@@ -22,7 +22,7 @@ struct cublasLtContext {
 
 namespace {
 
-constexpr uint64_t kWorkspaceBytes = 4096;  // what long sums want
+constexpr uint64_t kWorkspaceBytes = 4096;  // needed by long sums
 
 struct Operation {
   int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;

@@ -101,7 +101,7 @@ void RunThread() {
 void Prepare(Fiber& fiber) {
   auto top = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes) & ~uintptr_t{15};
   auto* slots = reinterpret_cast<void**>(top);
-  *--slots = nullptr;  // so that the stack is aligned at RunThread's entry as after a call
+  *--slots = nullptr;  // aligns the stack at RunThread's entry as after a call
   *--slots = reinterpret_cast<void*>(&RunThread);
   for (int i = 0; i < 6; ++i) *--slots = nullptr;
   fiber.top = slots;

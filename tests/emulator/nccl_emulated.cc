@@ -590,7 +590,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 const char* ncclGetLastError(ncclComm_t handle) {
-  static thread_local char text[256];  // so that it stays as it is until the thread asks again
+  static thread_local char text[256];  // valid until the thread's next call
   Library& library = TheLibrary();
   const std::lock_guard lock(library.mutex);
   const auto place = library.live.find(handle);

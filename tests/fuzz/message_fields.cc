@@ -8,7 +8,7 @@
 namespace tandem::fuzz {
 namespace {
 
-constexpr int kIds = 14, kGradients = 15;  // of PushRequest
+constexpr int kIds = 14, kGradients = 15;  // PushRequest's field numbers
 
 // Returns true if the message has groups, which protobuf's parser still reads and ours does not.
 bool HasGroups(const PushRequest& message) {

@@ -85,7 +85,7 @@ class Server {
     const size_t num_bytes = message.size();
     const MemoryUse use;
     calls_.emplace_back(service_, kMethods[method], std::move(message));
-    if (method == ASSIGN) calls_.back().Wait().IgnoreError();  // what comes next may want the rows
+    if (method == ASSIGN) calls_.back().Wait().IgnoreError();  // later messages may need the rows
     const size_t kept_before = std::exchange(kept_bytes_, KeptBytes());
     // Rows and tables that a message asks for are no waste, nor is the answer. Rows and tables grow
     // by copying.
@@ -120,7 +120,7 @@ class Server {
 
 // Input: messages, each after one byte for its method and two bytes for its length.
 void Run(std::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // of names that are not UTF-8
+  const google::protobuf::LogSilencer silencer;  // silences warnings about invalid UTF-8
   std::vector<HandlerCall> calls;
   {
     Server server(&calls);

@@ -91,7 +91,7 @@ TEST(NcclOneCardRank, DISABLED_Runs) {
 }
 
 pid_t Start(int rank, int size, const std::string& store, const std::string& log) {
-  std::vector<std::string> variables;  // of two with one name the first counts
+  std::vector<std::string> variables;  // the first of two equal names counts
   for (const std::string& variable :
        {absl::StrCat(kRank, "=", rank), absl::StrCat(kSize, "=", size), absl::StrCat(kStore, "=", store),
         absl::StrCat("NCCL_HOSTID=tandem", rank), std::string("NCCL_SOCKET_IFNAME=lo"), std::string("NCCL_IB_DISABLE=1"),
@@ -121,7 +121,7 @@ pid_t Start(int rank, int size, const std::string& store, const std::string& log
 bool AllEndWell(const std::vector<pid_t>& ranks, absl::Time deadline) {
   bool well = true;
   for (const pid_t rank : ranks) {
-    if (rank <= 0) {  // it did not start
+    if (rank <= 0) {  // the rank did not start
       well = false;
       continue;
     }

@@ -528,7 +528,7 @@ TEST(RowPrefetchTest, ContinuesRows) {
   RowPrefetch prefetch;
   prefetch.Add(rows, 640, 10, 96);
   prefetch.Add(rows + 96, 640, 10, 32);
-  prefetch.Add(rows + 128, 640, 9, 64);  // of other rows
+  prefetch.Add(rows + 128, 640, 9, 64);  // other rows
   prefetch.SpreadOver(100);
   EXPECT_EQ(prefetch.LinesLeft(), 10 * 2 + 9);
   prefetch.Pass(100);

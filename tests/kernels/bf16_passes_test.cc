@@ -43,7 +43,7 @@ const Shape kShapes[] = {{0, 5}, {1, 1}, {3, 17}, {17, 64}, {65, 65}, {1300, 33}
 struct ElementPass {
   const char* name;
   std::function<void(const ArrayView& output, const ArrayView& x, const ArrayView& y, Stream& stream)> run;
-  double math_error;  // of the f32 instance, absolute
+  double math_error;  // absolute error of the f32 instance
 };
 
 void PrintTo(const ElementPass& pass, std::ostream* out) { *out << pass.name; }

@@ -80,7 +80,8 @@ class TestStream {
   Stream stream_;
 };
 
-// d(sum of weight * f(x)) / dx by central differences, in f64. `f` fills an array of weight's size from x.
+// d(sum of weight * f(x)) / dx by central differences, in f64. `f` fills an array of weight's size
+// from x.
 template <class Function>
 Array<double> NumericGradient(Array<double>& x, const Array<double>& weight, const Function& f) {
   const double h = 1e-5;

@@ -27,7 +27,8 @@ struct Ended {
 
 class Process {
  public:
-  // Starts program `arguments[0]`. Its output goes to files in `folder`, which must outlive this object.
+  // Starts program `arguments[0]`. Its output goes to files in `folder`. REQUIRES: `folder`
+  // outlives this object.
   Process(const std::string& folder, const std::vector<std::string>& arguments);
   ~Process();  // kills it if it still runs
   Process(const Process&) = delete;
@@ -71,8 +72,8 @@ struct RunningProcess {
   std::string ValueOf(const std::string& flag) const;
 };
 
-// Every running process except this one with `text` in one of its arguments. Dead processes that
-// nobody reaped do not run.
+// Every running process except this one with `text` in one of its arguments. Unreaped dead
+// processes do not count.
 std::vector<RunningProcess> ProcessesMentioning(const std::string& text);
 
 // Names of shared-memory files of this project.

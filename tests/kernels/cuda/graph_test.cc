@@ -106,7 +106,7 @@ TEST_F(GraphTest, TheHostWorksBetweenTheParts) {
   auto graph = Graph::Record(device(), [&](Graph::Recording& recording) {
     cuda::Fill(x, 3, device());
     recording.DoOnHost([&] {
-      found.push_back(x.Get()[99]);  // what was recorded before, and nothing that comes after
+      found.push_back(x.Get()[99]);  // only work recorded before
       cuda::Fill(y, static_cast<float>(found.size()), device());
     });
     cuda::Add(x, x, y, device());

@@ -169,7 +169,7 @@ Solution<double, double> Reference(Problem p, bool with_bias, Stream& cpu) {
   return s;
 }
 
-// Outputs that nobody wants stay NaN.
+// Unwanted outputs stay NaN.
 template <class T, class Hidden>
 Solution<float, Hidden> Solve(const Problem& p, bool with_bias, const Wanted& wanted, int64_t chunk_rows, Stream& stream) {
   const OnDevice<T> hidden(RoundedTo<T>(p.hidden), stream), weight(RoundedTo<T>(p.weight), stream);

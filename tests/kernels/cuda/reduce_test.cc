@@ -134,7 +134,7 @@ TEST_F(ReduceDeviceTest, TotalsAreSumsInDoublePrecision) {
   for (int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, int64_t{4100}, int64_t{6001}, kSumBlock, kSumBlock + 1,
                     5 * kSumBlock + 77}) {
     Array<float> x = RandomArray<float>({n}, 1);
-    if (n > 2) x[1] = 1e8f, x[2] = -1e8f;  // what f32 would lose
+    if (n > 2) x[1] = 1e8f, x[2] = -1e8f;  // f32 would lose this
     OnDevice<float> device_x(x, device());
     const double sum = cuda::Sum(device_x, device()), squares = cuda::SumOfSquares(device_x, device());
     EXPECT_NEAR(sum, Sum(x, cpu()), 1e-7) << n;

@@ -447,7 +447,8 @@ TEST_F(KeptGradientsTest, NormIsOfTheStepsGradientsEachRowSummed) {
   EXPECT_EQ(*norm, absl::uint128(25) << 64);
 }
 
-// Commits reach the servers, but their answers may be lost. Records the versions that pulls ask with.
+// Commits reach the servers, but their answers may be lost. Records the versions with which pulls
+// ask.
 class LostAnswers : public ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;

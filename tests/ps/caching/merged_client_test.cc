@@ -147,7 +147,7 @@ class Watched : public ForwardingClient, public MergedPushes {
   Seen* const seen_;
 };
 
-// Pushes and commits step 1 of a table whose rows are, from then on, minus the sum of their gradients.
+// Pushes and commits step 1 of a table. Its rows are then minus the sum of their gradients.
 absl::Status PushAndCommit(RowClient& client, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,
                            uint32_t slice = 0, absl::Duration patience = absl::Seconds(20)) {
   const auto pushed = client.Push(1, slice, {{1, ids, gradients.data()}});
@@ -217,7 +217,8 @@ TEST(MergedClientTest, ServersKnowACoveredPushWhenItComesByItself) {
   }
 }
 
-// One step of two trainers with rows 1 to 4; trainer 1's gradient of row 3 has a NaN and an infinity.
+// One step of two trainers with rows 1 to 4. Trainer 1's gradient of row 3 has a NaN and an
+// infinity.
 struct Guarded {
   std::vector<absl::Status> results;
   std::vector<float> rows;

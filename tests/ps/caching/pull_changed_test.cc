@@ -123,7 +123,7 @@ TEST_P(PullChangedTest, RowsThatMoveWithoutACommitComeEveryTime) {
     if (pushed != 7) continue;
     ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, rows.data()}}).Wait(Deadline()).ok());
   }
-  uint32_t versions[2] = {2, 1};  // as of the first step
+  uint32_t versions[2] = {2, 1};  // the versions at the first step
   ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, again.data(), versions, 0}}).Wait(Deadline()).ok());
   EXPECT_EQ(versions[0], 2u);
   EXPECT_NE(again[0], rows[0]);

@@ -1,4 +1,5 @@
-// Gradients used where the caller made them: a client reads them after their push completes only if they have an owner.
+// Gradients used in the caller's memory. After their push completes, a client reads only gradients
+// with an owner.
 #include <memory>
 #include <string>
 

@@ -49,7 +49,7 @@ std::vector<float> Train(const Clients& client, const PooledCase& c, std::vector
   EXPECT_TRUE(client.tables->CreateTables({MakeTableSpec(1, kDim, SPARSE_ADAGRAD)}, absl::Seconds(20)).ok());
   for (uint64_t step = 1; step <= 2; ++step) {
     const SomeBags bags(step, c.weighted);
-    std::vector<float> rows(60 * kDim, 7);  // what was there must not matter
+    std::vector<float> rows(60 * kDim, 7);  // old contents must not matter
     const auto pulled = client.pooled->PullPooled(step, true, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     pooled->insert(pooled->end(), rows.begin(), rows.end());

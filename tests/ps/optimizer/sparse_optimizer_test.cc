@@ -63,7 +63,7 @@ struct Kind {
   const char* name;
   tandem::SparseOptimizer value;
   size_t runs, more;  // slots: runs of dim numbers, and some more
-  float initial_slot;  // of all runs, but FTRL's first
+  float initial_slot;  // in all runs but FTRL's first
   double rate;         // a good one
   // One step with scaled gradient g.
   void (*step)(const TableSpec& spec, const Gradient& g, double t, double rate, Reference& row);

@@ -26,9 +26,9 @@ uint32_t ModelShard(uint32_t table, uint64_t id);
 
 struct ModelAnswer {
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::vector<float> rows;         // of a pull
-  std::vector<uint32_t> versions;  // of a pull with versions
-  double squared_norm = 0;         // of a gradient norm
+  std::vector<float> rows;         // a pull's rows
+  std::vector<uint32_t> versions;  // a pull's, if it asks for versions
+  double squared_norm = 0;         // a gradient norm's
 };
 
 struct ModelCaller {
@@ -39,9 +39,9 @@ struct ModelCaller {
 struct ModelIds {
   uint32_t table = 0;
   std::vector<uint64_t> ids = {};
-  std::vector<uint32_t> versions = {};  // of a pull: empty, or for each id
+  std::vector<uint32_t> versions = {};  // a pull's: empty, or one per id
   uint32_t read_bound = 0;
-  std::vector<float> gradients = {};    // of a push
+  std::vector<float> gradients = {};    // a push's
 };
 
 struct ModelPull {
@@ -139,7 +139,7 @@ class ServerModel {
   std::map<uint32_t, std::map<uint64_t, Row>> rows_;  // by table, id
   std::vector<Parked> parked_;
   std::vector<int> norms_, commits_;  // calls that wait for other trainers
-  std::optional<double> norm_;        // of the open step
+  std::optional<double> norm_;        // the open step's norm
   std::map<int, ModelAnswer> answers_;
   uint64_t pulls_ = 0, pushes_ = 0, repeated_pushes_ = 0, applied_commits_ = 0;
   std::map<uint64_t, uint64_t> staleness_, outstanding_;

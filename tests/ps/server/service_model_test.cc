@@ -103,7 +103,7 @@ class Sequence {
   struct Waiting {
     HandlerCall call;
     const char* name;
-    bool bf16 = false;  // of a pull's rows
+    bool bf16 = false;  // a pull returns bf16 rows
   };
 
   uint32_t Draw(uint32_t below) { return static_cast<uint32_t>(random_() % below); }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kDim = 8;
 const std::vector<uint64_t> kIds = {1, 2, 3};
-constexpr double kUnit = 0x1p-7;         // of bf16 between 1 and 2
+constexpr double kUnit = 0x1p-7;         // bf16's unit between 1 and 2
 constexpr float kBetween = 1 + 0x1p-8f;  // half a unit above 1: no bf16
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }

@@ -179,7 +179,7 @@ TEST_F(MasterTest, ALostMasterIsAFailureThatNamesIt) {
 TEST_F(MasterTest, AMasterThatAcceptsButNeverAnswersIsLost) {
   auto clients = ConnectOnePsTwoTrainers();
   server_->Shutdown(0);
-  Server stopped;  // as a stopped process: connections are accepted, calls are not answered
+  Server stopped;  // acts like a stopped process: connections are accepted, calls are not answered
   std::vector<Reply> held;
   absl::Mutex mutex;
   stopped.Handle("tandem.MasterService", "Heartbeat", MethodKind::UNARY, [&](Payload, Reply reply) {

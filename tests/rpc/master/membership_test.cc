@@ -201,7 +201,8 @@ TEST(MembershipTest, AMissingHeartbeatFailsTheJob) {
             absl::UnavailableError("trainer-1 (host pid 11) has not answered for 6.0 s: it is stopped, dead or cut off"));
 }
 
-// No member beats before the job starts. A member between two Register calls must not count as silent.
+// No member beats before the job starts. A member between two Register calls must not count as
+// silent.
 TEST(MembershipTest, SilenceCountsFromTheStartAlsoForAMemberBetweenTwoCalls) {
   Script script(0, 2);
   const uint64_t held = script.Register(100, TRAINER, "host", 10);

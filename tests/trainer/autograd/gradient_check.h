@@ -35,7 +35,7 @@ inline Tensor RandomTensor(Shape shape, uint64_t seed, DType dtype = DType::F64,
   return tensor;
 }
 
-// A weighted sum with fixed random weights turns any output into a scalar whose gradient tests every element.
+// Fixed random weights turn any output into a scalar, whose gradient tests every element.
 inline double WeightedSum(const Tensor& output) {
   double sum = 0;
   for (int64_t i = 0; i < output.num_elements(); ++i) {

@@ -29,7 +29,8 @@ TEST_F(EvalTest, FiguresOfACheckpointAreThoseOfItsRun) {
   EXPECT_EQ(metrics.mrr, run.metrics.at("test/mrr"));
 }
 
-// Dropout masks depend on the seed, and this evaluation has another seed than the run. An evaluation with dropout shows.
+// Dropout masks depend on the seed, and this evaluation has another seed than the run. So an
+// evaluation with dropout would show.
 TEST_F(EvalTest, FiguresOfALanguageModelsCheckpointAreThoseOfItsRun) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "a cab, ";

@@ -35,7 +35,8 @@ runtime { timeout_seconds: 10 }
 
 using Weights = std::vector<double>;
 
-// The loss of a replica is matrix + vector. In step 2 the last replica scales its vector twice: f32 holds the loss, but not the gradient.
+// A replica's loss is matrix + vector. In step 2 the last replica scales its vector twice.
+// f32 then holds the loss, but not the gradient.
 class TwoParameters : public tasks::Task {
  public:
   TwoParameters(const tasks::TaskEnvironment& environment, std::vector<Weights>* last)

@@ -1,4 +1,5 @@
-// Whole runs of a small language model through the training loop: layouts, threads, precision and placement.
+// Whole runs of a small language model through the training loop: layouts, threads, precision and
+// placement.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -129,7 +129,8 @@ TEST_P(RemoteContextTest, AsynchronousCallsOfOneWorkerOverlapAndJoin) {
   }
 }
 
-// pytorch/pytorch#26446: an output that the loss does not use costs a zero gradient on the wire; #23110, #29175: SMART was never built.
+// pytorch/pytorch#26446: an output that the loss does not use costs a zero gradient on the wire.
+// #23110, #29175: SMART was never built.
 TEST_F(RemoteCallTest, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTheSameGradients) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule two = Make(*trainer, *worker, "Two", ""), unused = Make(*trainer, *worker, "Linear", "in=8 out=8 dtype=f64");
