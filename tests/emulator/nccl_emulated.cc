@@ -166,7 +166,8 @@ struct Group {
 };
 thread_local Group group;
 
-// All that follows is called under the library's mutex, unless it says otherwise.
+// REQUIRES: the caller of any function below holds the library's mutex, unless the function says
+// otherwise.
 
 ncclResult_t Refuse(ncclResult_t result, const std::string& why, Communicator* communicator = nullptr) {
   ++emulated_nccl.misuses;

@@ -50,8 +50,8 @@ TEST_F(ConsistencyControllerTest, PullWaitsForTheStepBefore) {
   EXPECT_TRUE(absl::IsFailedPrecondition(controller_.AdmitPull(kCaller, 1).status())) << "rows before step 1 are gone";
 }
 
-// With a step in flight, a trainer pulls at most one step ahead of the bound. A pull further ahead
-// would wait for ever.
+// A trainer may have one pull in flight beyond the steps that may be under way. A pull further
+// ahead would wait for ever.
 TEST_F(ConsistencyControllerTest, PullFurtherAheadThanOneStepIsRefusedAndNothingHasBegun) {
   for (const std::optional<Caller>& caller : {kCaller, std::optional<Caller>()}) {
     for (uint64_t step : {uint64_t{3}, uint64_t{1'000'000'000}, uint64_t{1} << 32, ~uint64_t{0}}) {
