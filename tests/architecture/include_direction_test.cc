@@ -1,5 +1,5 @@
-// The one style rule that a machine enforces: arrows go down. Checked on this tree, and on broken ones, so that the checker
-// itself is known to go red.
+// Enforces the include table: arrows go down. Checks this tree.
+// Checks broken trees too, so that the checker is known to fail where it must.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -52,7 +52,7 @@ TEST(IncludeDirectionTest, AllowedArrows) {
   for (const auto& [source, included] : arrows) EXPECT_EQ(WhyForbidden(source, included), "") << source;
 }
 
-// One arrow at least that every room lacks.
+// At least one arrow that each room lacks.
 TEST(IncludeDirectionTest, ForbiddenArrows) {
   const std::vector<std::vector<std::string>> arrows = {
       {"proto/job.cc", "kernels/base/check.h", "proto may not include kernels/base/check.h"},

@@ -12,14 +12,17 @@ namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 7> kFolders = {"proto", "kernels", "rpc", "ps", "trainer", "examples", "tests"};
 
-// A room is a folder without the folders below it, or one file. It may include itself and what its arrows name, and inherits nothing. An
-// arrow names a room, one header of a room, or with a slash at its end a folder with all below it.
+// A room is a folder without its subfolders, or one file. A room may include itself and what its
+// arrows name. It inherits nothing.
+// An arrow names a room, one header of a room, or, with a trailing slash, a folder with everything
+// below.
 struct Room {
   std::string_view path;
   std::string_view arrows;  // separated by spaces
 };
 
-// Left may include right. The longest path that fits a file is the file's room.
+// The left room may include the right ones. A file belongs to the room with the longest matching
+// path.
 constexpr Room kRooms[] = {
     {"proto", ""},
 
@@ -98,7 +101,7 @@ constexpr Room kRooms[] = {
     {"tests/", "tests/ trainer/ ps/ rpc/ proto kernels/"},
 };
 
-// A library whose headers only some places may see. Tests may see them all.
+// A library whose headers only some places may include. Tests may include all of them.
 struct Library {
   std::string_view header;  // how its include paths begin
   std::vector<std::string_view> places;
@@ -135,7 +138,8 @@ std::string_view Parent(std::string_view path) {
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
 }
 
-// Whether `path` is a file of what `place` names: a folder without those below it, a file, or with a slash at its end all below.
+// Returns true if `place` names `path`. `place` is a file, a folder without its subfolders, or,
+// with a trailing slash, a folder with everything below.
 bool IsOf(std::string_view path, std::string_view place) {
   if (!place.empty() && place.back() == '/') return StartsWith(path, place);
   return path == place || Parent(path) == place;
@@ -173,12 +177,13 @@ std::string WhyLibraryForbidden(std::string_view source, std::string_view room, 
   return "";
 }
 
-// The path from the root of what `source` includes as `written`, or `written` itself for what is not ours.
+// The path from the root of the file that `source` includes as `written`. Returns `written` itself
+// for files that are not ours.
 std::string Resolve(const fs::path& root, const fs::path& source, const std::string& written) {
   if (IsOurs(written)) return fs::path(written).lexically_normal().generic_string();
   const fs::path beside = (source.parent_path() / written).lexically_normal();
   if (fs::exists(root / beside)) return beside.generic_string();
-  // Generated headers can be found without their folder's name.
+  // Generated headers are found without their folder's name.
   const bool generated =
       written.size() > 5 && written.substr(written.size() - 5) == ".pb.h" && written.find('/') == std::string::npos;
   return generated ? "proto/" + written : written;

@@ -1,5 +1,6 @@
-// Who may include whom, read off the #include lines of a source tree. The table in include_rules.cc is the architecture;
-// an arrow that is not in it does not exist.
+// Checks who may include whom, from the #include lines of a source tree.
+// The table in include_rules.cc is the architecture. An arrow that is not in the table is
+// forbidden.
 #pragma once
 
 #include <filesystem>
@@ -17,8 +18,8 @@ struct IncludeReport {
 // Reads every source under the top-level folders of `root`.
 IncludeReport CheckIncludes(const std::filesystem::path& root);
 
-// Why the file `source` may not include `included`, or "". Both are paths from the root; an `included` that is in none of
-// our folders belongs to the system or a library.
+// Returns why the file `source` may not include `included`, or "". Both are paths from the root.
+// An `included` outside our top-level folders belongs to the system or to a library.
 std::string WhyForbidden(std::string_view source, std::string_view included);
 
 }  // namespace tandem

@@ -1,6 +1,8 @@
-// All-reduce of f32 between forked processes over shared memory: back-to-back calls in private memory (copies in and out
-// counted), and zero copy in an allocated buffer that every rank rewrites before and reads after each call, with the
-// same loop around a barrier subtracted. Prints the median of repetitions: microseconds and bus bandwidth.
+// Measures all-reduce of f32 between forked processes over shared memory, in two ways.
+// - Private memory: back-to-back calls; copies in and out count.
+// - Zero copy: an allocated buffer that every rank rewrites before and reads after each call. The
+// time of the same loop around a barrier is subtracted.
+// Prints the median of repetitions: microseconds and bus bandwidth.
 // Usage: allreduce_bench [RANKS]
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,7 +61,7 @@ void MeasurePrivate(ProcessGroup& group, int64_t num_bytes) {
         }));
 }
 
-// Arrays rewritten and read by their rank around each call, as gradients are.
+// Each rank rewrites its array before and reads it after each call, as it does with gradients.
 void MeasureInPlace(ProcessGroup& group, int64_t num_bytes, const char* what, float* values) {
   const int64_t count = num_bytes / 4;
   volatile float sink = 0;

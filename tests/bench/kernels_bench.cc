@@ -1,5 +1,7 @@
-// Speed of the CPU kernels at the sizes of a small recommendation Transformer: about 10,000 tokens, width 64.
-// Gemm prints flops per second; the others the time of a call. Argument `threads` is the size of the pool.
+// Measures the CPU kernels at the sizes of a small recommendation Transformer: about 10,000 tokens,
+// width 64.
+// Gemm prints flops per second; the other kernels print the time of a call. Argument `threads` is
+// the size of the pool.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -24,7 +26,7 @@ namespace {
 
 constexpr int64_t kTokens = 10003, kWidth = 64;
 
-// As a training step's arrays lie: on cache lines, large ones in huge pages.
+// Aligned like the arrays of a training step: on cache lines, large arrays in huge pages.
 template <class T>
 struct ArrayAllocator {
   using value_type = T;
@@ -47,7 +49,7 @@ std::vector<int64_t> Range(int64_t n) {
   return x;
 }
 
-// Shapes that matmul_bench.cc does not hold against the raw call.
+// Shapes that matmul_bench.cc does not compare with the raw call.
 void BM_Gemm(benchmark::State& state) {
   const int64_t m = state.range(0), n = state.range(1), k = state.range(2);
   const bool ta = state.range(3) & 1, tb = state.range(3) & 2;
@@ -71,7 +73,8 @@ BENCHMARK(BM_Gemm)
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 
-// The processor's rate of fused multiply-adds on this thread now: what the GFLOP/s of the others are to be held against.
+// The processor's present rate of fused multiply-adds on this thread, as the reference for the
+// other GFLOP/s.
 void BM_FmaPeak(benchmark::State& state) {
   for (auto _ : state) RunFmaPeak();
   state.counters["GFLOP/s"] = benchmark::Counter(1e-9 * kFmaPeakFlops, benchmark::Counter::kIsIterationInvariantRate);
@@ -86,8 +89,9 @@ Array<S> ValuesAs(int64_t n) {
   return y;
 }
 
-// Causal self-attention over sequences of one length, queries, keys and values in one array; `dropout` in percent. Flops count
-// the pairs of a query and a key that it sees: two products forward, five backward.
+// Causal self-attention over sequences of one length, with queries, keys and values in one array.
+// `dropout` is in percent.
+// Flops count the visible pairs of a query and a key: two products forward, five backward.
 template <class S>
 void BM_Attention(benchmark::State& state) {
   const bool backward = state.range(0) != 0;
@@ -162,9 +166,10 @@ void BM_AdamRows(benchmark::State& state) {
 }
 BENCHMARK(BM_AdamRows)->Unit(benchmark::kMicrosecond);
 
-// The passes around the matmuls, at the sizes of a GPT step (2048 tokens, widths 256 and 1024, 7.4 million parameters) and of a
-// SASRec step (25,600 tokens, width 64, a table of 3,417 rows). GB/s counts the bytes that must be read and written at least
-// once; BM_Copy and BM_Triad, at the same sizes, are what the memory gives.
+// The passes around the matmuls, at the sizes of a GPT step (2048 tokens, widths 256 and 1024, 7.4
+// million parameters) and of a SASRec step (25,600 tokens, width 64, a table of 3,417 rows).
+// GB/s counts the bytes that must be read and written at least once. BM_Copy and BM_Triad show the
+// memory's rate at these sizes.
 void Bytes(benchmark::State& state, double bytes) {
   state.counters["GB/s"] = benchmark::Counter(1e-9 * bytes, benchmark::Counter::kIsIterationInvariantRate);
 }
@@ -181,7 +186,7 @@ void BM_Copy(benchmark::State& state) {
 }
 BENCHMARK(BM_Copy)->ArgName("n")->Arg(2048 * 256)->Arg(25600 * 64)->Arg(2048 * 1024)->Arg(7400000)->Unit(benchmark::kMicrosecond);
 
-// Three arrays in, one out of them: the pattern of an optimizer without its arithmetic.
+// Reads three arrays and writes one of them: an optimizer's pattern without its arithmetic.
 void BM_Triad(benchmark::State& state) {
   const int64_t n = state.range(0);
   Array<float> x = Values(n), y = Values(n), z = Values(n);
@@ -338,7 +343,7 @@ void BM_WideCrossEntropy(benchmark::State& state) {
 }
 BENCHMARK(BM_WideCrossEntropy)->ArgName("bits")->Arg(32)->Arg(16)->Unit(benchmark::kMicrosecond);
 
-// The cost of a loop of `tasks` empty tasks: what a pool of two adds to every kernel.
+// The cost of a loop of `tasks` empty tasks, which a pool of two adds to every kernel.
 void BM_ParallelFor(benchmark::State& state) {
   ThreadPool pool(static_cast<int>(state.range(0)));
   std::atomic<int64_t> done{0};

@@ -1,7 +1,9 @@
-// Gemm and LinearCrossEntropy against raw oneDNN: one call of the whole product on one thread, measured in turn with ours in the
-// same run, since a shared machine's speed changes from second to second. Shapes are those of a training step of a language model
-// (2,048 tokens, width 256, vocabulary 8,192) and of a recommender (25,600 tokens, width 64). `ratio` is our rate over the raw
-// rate times the threads, of the medians.
+// Compares Gemm and LinearCrossEntropy with raw oneDNN, which computes the whole product in one
+// call on one thread.
+// The two alternate in one run, because a shared machine's speed changes from second to second.
+// Shapes are those of a training step of a language model (2,048 tokens, width 256, vocabulary
+// 8,192) and of a recommender (25,600 tokens, width 64).
+// `ratio` is our median rate over (the raw median rate times the threads).
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -32,7 +34,7 @@ double Median(std::vector<double> x) {
   return x[x.size() / 2];
 }
 
-// Runs the two in turn, `ours` being timed by the benchmark too.
+// Runs the two in turn. The benchmark also times `ours`.
 template <class Ours, class Raw>
 void Compare(benchmark::State& state, double flops, int threads, const Ours& ours, const Raw& raw) {
   std::vector<double> our_seconds, raw_seconds;
@@ -54,7 +56,8 @@ void Compare(benchmark::State& state, double flops, int threads, const Ours& our
   state.counters["ratio"] = our_rate / (raw_rate * threads);
 }
 
-// Flags: 1 transposes a, 2 transposes b. The result is f32 of transposed a (a weight's gradient), of the operands' type otherwise.
+// Flags: 1 transposes a, 2 transposes b. With a transposed (a weight's gradient) the result is f32,
+// otherwise of the operands' type.
 template <class T>
 void BM_GemmToRaw(benchmark::State& state) {
   const int64_t m = state.range(0), n = state.range(1), k = state.range(2);
@@ -67,7 +70,7 @@ void BM_GemmToRaw(benchmark::State& state) {
   const DType result = ta ? DType::F32 : DTypeOf<T>();
   const GemmArgs args{.a = DenseView(a.data(), ta ? Shape{k, m} : Shape{m, k}), .b = DenseView(b.data(), tb ? Shape{n, k} : Shape{k, n}),
                       .c = ArrayView(c.data(), result, {m, n}), .transpose_a = ta, .transpose_b = tb};
-  // Raw with b as rows in every case: a transposed b is no faster.
+  // The raw call gets b as rows in every case: a transposed b is no faster.
   const MatmulShape raw{.m = m, .n = n, .k = k, .operand = DTypeOf<T>(), .result = result, .transpose_a = ta};
   Compare(state, 2.0 * static_cast<double>(m * n * k), threads, [&] { Gemm(args, stream); },
           [&] { OneThreadMatmul(raw, a.data(), b.data(), nullptr, c.data()); });
@@ -87,7 +90,7 @@ void StepShapes(benchmark::internal::Benchmark* benchmark) {
 BENCHMARK_TEMPLATE(BM_GemmToRaw, float)->Apply(StepShapes);
 BENCHMARK_TEMPLATE(BM_GemmToRaw, BFloat16)->Apply(StepShapes);
 
-// A head's loss and gradients against its three products alone.
+// A head's loss and gradients, compared with its three products alone.
 template <class T>
 void BM_LinearCrossEntropyToRaw(benchmark::State& state) {
   const int64_t rows = 2048, dim = 256, classes = 8192;

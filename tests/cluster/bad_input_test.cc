@@ -1,5 +1,6 @@
-// What a user gets wrong: each mistake ends with the contract's code and one screen that names the cause and the place, starts no
-// run, leaves nothing running and touches no output folder.
+// User mistakes: each ends with the documented exit code and one screen that names the cause and
+// the place.
+// A mistake starts no run, leaves no process running and touches no output folder.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +32,7 @@ class BadInputTest : public testing::Test {
     job_.ExpectNothingLeft();
   }
 
-  // One mistake: one line. `launch` with these arguments must not make its output folder.
+  // Expects a one-line error. `launch` with these arguments must not make its output folder.
   void ExpectLaunchRefused(int exit_code, const Arguments& arguments, const std::vector<std::string>& texts) {
     const support::Ended ended = job_.Launch("out", arguments);
     ExpectRefused(ended, exit_code, texts);
@@ -40,7 +41,7 @@ class BadInputTest : public testing::Test {
     EXPECT_FALSE(std::filesystem::exists(job_.Path("out")));
   }
 
-  // The same in one process and in five.
+  // Like ExpectLaunchRefused, for bad data, in one process and in five.
   void ExpectDataRefused(const Arguments& arguments, const std::vector<std::string>& texts) {
     ExpectLaunchRefused(kData, arguments + Arguments{"--local"}, texts);
     ExpectLaunchRefused(kData, arguments + kTwoByTwo, texts);

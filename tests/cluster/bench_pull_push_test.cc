@@ -1,5 +1,5 @@
-// `tandem bench pull-push` as a user runs it: its figures as JSON, what it refuses, and that nothing outlives it, however it
-// ends.
+// `tandem bench pull-push` as a user runs it: its figures are JSON and it refuses bad arguments.
+// No process outlives the command, however the command ends.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -29,9 +29,9 @@ class BenchPullPushTest : public testing::Test {
     std::string mode, path, wire;
     int permits = 1;
   };
-  // Runs a small table of cases, to end well and to write a line for each of `cases` and no other.
+  // Runs a small table of cases. Expects success and one line for each of `cases`, no other.
   void RunAndCheck(std::vector<std::string> arguments, const std::vector<Case>& cases) const;
-  // The processes that the command started say where their master is.
+  // Finds the processes that the command started: their arguments name their master.
   static std::vector<support::RunningProcess> Children(pid_t parent) {
     std::vector<support::RunningProcess> children;
     for (const auto& process : support::ProcessesMentioning("--case")) {

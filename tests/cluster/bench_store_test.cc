@@ -1,4 +1,5 @@
-// `tandem bench store` as a user runs it: its figures as JSON, and that it refuses what the machine has no memory for.
+// `tandem bench store` as a user runs it: its figures are JSON. The command refuses a size for
+// which the machine has too little memory.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -58,7 +59,7 @@ TEST_F(BenchStoreTest, ATableGrowsToTheMemoryThatItIsGiven) {
   const std::string json = Json();
   unsigned long long rows = 0;
   ASSERT_EQ(std::sscanf(json.c_str(), "[\n{\"op\":\"grow\",\"ids\":\"new\",\"dim\":16,\"rows\":%llu,", &rows), 1) << json;
-  EXPECT_GT(rows, 400000u);  // of 60 bytes of fields
+  EXPECT_GT(rows, 400000u);  // rows with 60 bytes of fields
   EXPECT_LT(rows, 800000u);
   EXPECT_NE(json.find("\"field_bytes\":60,"), std::string::npos) << json;
 }

@@ -1,4 +1,5 @@
-// A model that diverges: the job ends with 70 however it was started, says once why, and leaves no broken checkpoint.
+// A model that diverges: the job ends with exit code 70 however it was started. The job reports the
+// cause once and leaves no broken checkpoint.
 #include <gtest/gtest.h>
 
 #include "rpc/listen.h"
@@ -9,7 +10,7 @@ namespace {
 
 constexpr int kDiverged = 70;
 constexpr double kDeadlineSeconds = 60;
-// The first step throws the weights so far that the second one's loss is no number.
+// The first step throws the weights so far that the second step's loss is NaN or infinite.
 const Arguments kDiverges{"--set", "optimizer.learning_rate=1e37"};
 constexpr char kCause[] = "step 2: loss is ";
 

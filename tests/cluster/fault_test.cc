@@ -1,4 +1,5 @@
-// Any process of a job killed or stopped in mid-training: the job ends within 15 s, says which one it was, and leaves nothing.
+// Kills or stops any process of a job in mid-training. The job ends within 15 s, names the process
+// and leaves nothing.
 #include <gtest/gtest.h>
 
 #include <netinet/in.h>
@@ -48,7 +49,7 @@ class FaultTest : public testing::TestWithParam<std::string> {
   void SetUp() override {
     if (!support::HasProc()) GTEST_SKIP() << "without /proc a role's process cannot be found";
   }
-  // Sends the signal to the role and returns how the job ended.
+  // Sends the signal to the role. Returns how the job ended.
   support::Ended EndOfJobAfter(int signal) {
     LongJob running(kTwoByTwo);
     const support::RunningProcess role = running.job.Role(GetParam());
@@ -101,7 +102,7 @@ TEST(LaunchTest, SigtermStopsTheJobInOrder) {
   }
 }
 
-// The addresses that a process' sockets are bound to, of those on 127.0.0.1.
+// The addresses on 127.0.0.1 to which a process' sockets are bound.
 std::vector<std::string> BoundAddresses(pid_t pid) {
   std::vector<std::string> bound;
   const int process = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
@@ -118,7 +119,8 @@ std::vector<std::string> BoundAddresses(pid_t pid) {
   return bound;
 }
 
-// Otherwise whoever asks for a free port before the master has started may get the master's, and be taken for it.
+// Otherwise a process that asks for a free port before the master starts may get the master's port,
+// and be taken for the master.
 TEST(LaunchTest, HoldsItsMastersPortAsLongAsItRuns) {
   if (!support::HasProc()) GTEST_SKIP() << "without /proc a process' sockets cannot be found";
   LongJob running(kTwoByTwo);

@@ -1,5 +1,6 @@
-// The same parameters, bit for bit, however the job is spread over servers, processes and threads; and other ones as soon as
-// anything that matters differs. Every loss and every sparse optimizer takes part.
+// Parameters are equal bit for bit however the job is spread over servers, processes and threads.
+// Parameters differ as soon as any setting that matters differs. Every loss and every sparse
+// optimizer takes part.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -71,7 +72,8 @@ INSTANTIATE_TEST_SUITE_P(
                                                       "optimizer.kind=ADAMW", "optimizer.weight_decay=0.01"})}),
     [](const auto& info) { return info.param.name; });
 
-// Without other trainers nothing is stale, unless rows are pulled before own updates: the modes' servers count and apply as BSP's do.
+// Without other trainers no row is stale, unless rows are pulled before own updates. The modes'
+// servers count and apply as BSP's do.
 TEST(ConsistencyTest, OneTrainersBitsAreThoseOfBspOverServersToo) {
   SmallJob job;
   const std::string bsp = job.HashOf("bsp", {"--local"});
@@ -86,7 +88,8 @@ TEST(ConsistencyTest, OneTrainersBitsAreThoseOfBspOverServersToo) {
 
 TEST(ConsistencyTest, TwoTrainersAreAsFarApartAsTheModeAllows) {
   SmallJob job;
-  // Dense layers keep trainers together: when one begins a step, the other's commit of the one before the last may be on its way still.
+  // Dense layers keep trainers together. When one trainer begins a step, the other's commit of two
+  // steps before may still be on its way.
   for (const auto& [mode, staleness, most] : {std::tuple("SSP", "0", 0), {"SSP", "1", 1}, {"ASP", "0", 2}, {"PERMIT", "3", 4}}) {
     SCOPED_TRACE(mode);
     const std::string consistency = std::string("ps.consistency=") + mode, bound = std::string("ps.staleness=") + staleness;
@@ -101,7 +104,7 @@ TEST(ConsistencyTest, TwoTrainersAreAsFarApartAsTheModeAllows) {
   }
 }
 
-// The samples of a step are summed in another order, so the bits may differ; the losses must not.
+// The samples of a step are summed in another order, so bits may differ. Losses must not.
 TEST(LossTest, OneReplicaAndTwoByTwoAgreeOverAHundredSteps) {
   SmallJob job;
   const Arguments steps{"--set", "train.max_steps=100"};

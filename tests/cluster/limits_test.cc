@@ -1,4 +1,5 @@
-// Too little of something: what ran out, or could not be written, is named, and the code is 75.
+// Exhausted resources: the error names the resource, or the file that could not be written. The
+// exit code is 75.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +19,7 @@ const Arguments kEndless{"--local", "--set", "train.max_steps=1000000", "--set",
 
 class LimitsTest : public testing::Test {
  protected:
-  // A shell's line: `tandem launch` of the job, after `setting` and with `redirection`.
+  // A shell line: `tandem launch` of the job, after `setting` and with `redirection`.
   std::string Line(const std::string& setting, const std::string& arguments, const std::string& redirection) const {
     return absl::StrCat(setting, "; exec ", TANDEM_BINARY, " launch ", job_.job_path(), " --set data.path=", job_.log_path(), " --out ",
                         job_.Path("run"), " --overwrite ", arguments, " ", redirection);
@@ -69,7 +70,7 @@ TEST_F(LimitsTest, OutputThatCannotBeWrittenEndsTheRun) {
 TEST_F(LimitsTest, OutputThatNobodyWantsGoesIntoNoFileOfTheRun) {
   const std::string endless = absl::StrJoin(kEndless, " ");
   support::Process launch(job_.Path(""), {"/bin/bash", "-c", Line("true", endless, ">&-")});
-  // What the run tells of a step follows the step's record.
+  // The run prints about a step after it writes the step's record.
   ASSERT_TRUE(support::Eventually(support::kPatienceSeconds, [this] { return job_.Losses("run").size() > 1; }));
   const std::string lock = job_.Read("run/.lock");
   EXPECT_EQ(std::count(lock.begin(), lock.end(), '\n'), 1) << "the lock's file is the first that the run opens: " << lock;

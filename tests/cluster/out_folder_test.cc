@@ -1,4 +1,5 @@
-// Who may write into an --out folder, and what becomes of a run that is in it. One run at a time; nothing goes without a word.
+// Which commands may write into an --out folder, and what happens to a run that is already there.
+// One run at a time writes into a folder. No run is overwritten silently.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -24,7 +25,7 @@ Arguments With(Arguments arguments, const Arguments& more) {
 
 class OutFolderTest : public testing::Test {
  protected:
-  // Until a checkpoint is there and the run goes on.
+  // Returns once a checkpoint is there and the run goes on.
   std::unique_ptr<support::Process> StartEndless(const Arguments& layout) {
     auto launch = job_.Start("launch", "run", With(layout, kEndless));
     EXPECT_TRUE(support::Eventually(kDeadlineSeconds, [this] { return job_.HasCheckpoint("run"); }));
@@ -132,7 +133,7 @@ TEST_F(OutFolderTest, DamagedNewestCheckpointIsNamedWithTheNewestWholeOne) {
     EXPECT_EQ(job_.HashOf("run", With(longer, {"--resume=" + whole})), unbroken);
     EXPECT_EQ(job_.Losses("run").size(), 30u);
     EXPECT_EQ(job_.HashOf("run", With(longer, {"--resume"})), unbroken) << "the damaged one gave way to a whole one";
-    // Of another run: its records begin after the step.
+    // Resuming from another run's checkpoint: the records begin after the checkpoint's step.
     EXPECT_EQ(job_.HashOf("other", With(longer, {"--resume=" + whole})), unbroken);
     EXPECT_EQ(job_.Losses("other").size(), 10u);
     ExpectRefused(job_.Launch("other", With(longer, {"--resume=" + whole})), 2, {"holds a run", "of another"});

@@ -1,4 +1,5 @@
-// Runs that are stopped, killed or refused, and go on: they end as the unbroken run does, to the bit.
+// Runs that are stopped, killed or refused, and go on. They end as the unbroken run does, bit for
+// bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +30,7 @@ struct Case {
 
 class ResumeTest : public testing::TestWithParam<Case> {
  protected:
-  // Starts a run, sends the signal when it has got so far, and returns its exit code.
+  // Starts a run, sends the signal once `reached` holds, and returns the exit code.
   template <class Reached>
   int BreakOff(const std::string& out, const Arguments& arguments, int signal, const Reached& reached) {
     const auto launch = job_.Start("launch", out, arguments);
@@ -62,7 +63,8 @@ TEST_P(ResumeTest, KilledWhileItWritesCheckpointsGoesOnFromAWholeOne) {
   EXPECT_EQ(job_.HashOf("run", With(run_, {"--resume"})), unbroken);
 }
 
-// With an evaluation due after every step, a stop comes before one or in the middle of it; after every seventh, mostly between.
+// With an evaluation after every step, a stop comes before or within one. With one after every
+// seventh step, a stop mostly comes between two.
 TEST_P(ResumeTest, StoppedAmidItsEvaluationsAndResumedHasTheFiguresOfTheUnbrokenRun) {
   const auto metrics = [this](const std::string& out) {
     const std::string summary = job_.Read(out + "/summary.json");
@@ -126,7 +128,8 @@ Contents ContentsOf(const std::string& folder) {
   return contents;
 }
 
-// What a run killed at step 20 leaves whose last checkpoint is of step 10: a new start cuts it, a failure gives it a summary.
+// Starts from a run that was killed at step 20 with its last checkpoint at step 10. A new start
+// would truncate the run's records; a failure would write a summary.
 class RefusedTest : public testing::TestWithParam<SmallJobKind> {
  protected:
   void LeaveBrokenRun(const Arguments& arguments) {
@@ -138,7 +141,8 @@ class RefusedTest : public testing::TestWithParam<SmallJobKind> {
     ASSERT_TRUE(fs::exists(Checkpoint(10)));
   }
 
-  // In one process and in five: the contract's code, one line that has `words`, and not a byte of the run's folder changed.
+  // Expects, in one process and in five: exit code 4, one line with `words`, and a run folder
+  // unchanged to the byte.
   void ExpectRefused(const Arguments& arguments, const std::vector<std::string>& words) {
     const Contents before = ContentsOf(job_.Path("run"));
     for (const Arguments& layout : {Arguments{"--local"}, kTwoByTwo}) {
@@ -196,7 +200,7 @@ TEST_P(RefusedTextTest, AnotherTextOfAsManySymbols) {
 }
 INSTANTIATE_TEST_SUITE_P(Jobs, RefusedTextTest, testing::Values(SmallJobKind::LANGUAGE));
 
-// Found only when the weights are put back, after the run has said that it begins.
+// The fault shows only when the weights are put back, after the run has said that it begins.
 using RefusedLogTest = RefusedTest;
 TEST_P(RefusedLogTest, AnotherCatalogueOfAReplicatedTable) {
   const Arguments replicated{"--set", "placement=REPLICATED"};

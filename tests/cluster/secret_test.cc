@@ -1,4 +1,5 @@
-// A job's secret, seen from outside: it shows nowhere, and roles that do not know it are refused.
+// A job's secret, seen from outside: the secret shows nowhere. Roles that do not know the secret
+// are refused.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -32,7 +33,7 @@ class SecretTest : public testing::Test {
     chmod(path.c_str(), 0600);
     return path;
   }
-  // "" or what a text gives away.
+  // Returns what a text gives away, or "".
   std::string Betrayed(const std::string& text) const {
     if (text.find(kSecret) != std::string::npos) return "the secret";
     return text.find(token_) != std::string::npos ? "the token" : "";

@@ -1,5 +1,6 @@
-// Signals that reach a running job: handled ones change no bit, a closed terminal stops a run as SIGTERM does, and a process that
-// crashes while the job stops decides how the job ended.
+// Signals that reach a running job. Handled signals change no bit. A closed terminal stops a run as
+// SIGTERM does.
+// A process that crashes while the job stops decides the job's exit code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ TEST_P(SignalStormTest, HandledSignalsChangeNoBit) {
 #ifdef TANDEM_SANITIZED
   GTEST_SKIP() << "a sanitizer wants to be preloaded first";
 #endif
-  // The kernels that take the stack pointer for something else are those without AVX-512.
+  // oneDNN's kernels for processors without AVX-512 use the stack pointer for other data.
   const Environment instructions("ONEDNN_MAX_CPU_ISA", "AVX2");
   SmallJob job(SmallJobKind::LANGUAGE);
   Arguments run = GetParam();
@@ -81,7 +82,7 @@ TEST_F(StopTest, HangupStopsWithACheckpoint) {
 }
 
 TEST_F(StopTest, HangupThatWasIgnoredAtTheStartIsNoStop) {
-  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  std::signal(SIGHUP, SIG_IGN);  // nohup does this too
   const auto launch = StartEndless({"--ps", "1", "--trainers", "1"});
   std::signal(SIGHUP, SIG_DFL);
   kill(launch->pid(), SIGHUP);

@@ -35,7 +35,8 @@ train {
 }
 )";
 
-// With its token table, or all parameters, on servers; the latter wide enough for chunks that lie across parameters.
+// A language model with its token table, or all parameters, on servers. With all parameters it is
+// wide enough for chunks that span parameters.
 std::string LanguageJob(const std::string& placement, int dim) {
   return "device: CPU\n" + placement + R"(
 model {
@@ -70,7 +71,8 @@ std::string TextOf(SmallJobKind kind) {
   return "";
 }
 
-// The value of a field of a one-line JSON object, cut by hand: the values asked for hold no commas, braces or quotes.
+// A field's value in a one-line JSON object, cut by hand: the values used here hold no commas,
+// braces or quotes.
 std::string JsonField(const std::string& json, const std::string& field) {
   const std::string key = "\"" + field + "\":";
   const size_t at = json.find(key);
@@ -105,7 +107,7 @@ std::string LogText(int num_users, int num_items, int length) {
 
 SmallJob::SmallJob(SmallJobKind kind)
     : job_path_(folder_.Write("job.textproto", TextOf(kind))),
-      log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),  // its digits are a text as good as any
+      log_path_(folder_.Write("log.txt", LogText(90, 70, 9))),  // the language job reads it as text
       foreign_memory_(support::SharedMemoryFiles()) {}
 
 SmallJob::~SmallJob() {
@@ -182,7 +184,8 @@ void SmallJob::ExpectNothingLeft(double moment_seconds) const {
   std::string left;
   for (const support::RunningProcess& process : Processes()) left += RoleName(process) + " ";
   EXPECT_TRUE(all_ended) << "still running: " << left;
-  // Another test's segments have a name for a moment only: what is seen now and stays belongs to nobody.
+  // Another test's segments have a name for a moment only. A segment that is seen now and stays is
+  // a leak.
   std::vector<std::string> suspects = support::SharedMemoryFiles();
   std::erase_if(suspects, [this](const std::string& name) {
     return std::find(foreign_memory_.begin(), foreign_memory_.end(), name) != foreign_memory_.end();

@@ -1,4 +1,5 @@
-// Workers as processes: `tandem worker` in a job, and the hybrid example, whose worker hosts the embedding bag of two trainers.
+// Workers as processes: `tandem worker` in a job, and the hybrid example.
+// The example's worker hosts the embedding bag of two trainers.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -26,7 +27,8 @@ TEST(WorkerRoleTest, AKilledWorkerFailsTheJobByName) {
   job.ExpectNothingLeft();
 }
 
-// pytorch/pytorch#60440: DDP with a remote embedding and Adagrad fails; pytorch/examples#780: the example hangs above one trainer.
+// pytorch/pytorch#60440: DDP with a remote embedding and Adagrad fails.
+// pytorch/examples#780: the example hangs above one trainer.
 TEST(HybridRpcTest, TwoTrainersUnderDdpTrainARemoteEmbeddingBagWithAdagrad) {
   const support::TempFolder folder;
   support::Process example(folder.path(), {TANDEM_HYBRID_RPC});

@@ -1,4 +1,5 @@
-// What only the groups of the host promise: the same bits whoever sums, and nothing left in /dev/shm.
+// Promises that only host groups make: bits do not depend on who sums, and nothing is left in
+// /dev/shm.
 #include "trainer/comm/host/cpu_group.h"
 
 #include <cmath>
@@ -97,7 +98,7 @@ TEST_P(BitEqualityTest, AnyOrderIsTheOrderOfTheRing) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, BitEqualityTest, testing::Values(2, 3, 4, 7));
 
-// So that a process that is killed at any moment leaves nothing.
+// The name is unlinked early, so a process that is killed at any moment leaves nothing.
 TEST(CpuGroupTest, NothingIsInDevShmWhileMemoryIsSharedOut) {
   rpc::MemoryStore store;
   const std::string token = NewToken();

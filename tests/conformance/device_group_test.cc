@@ -1,5 +1,6 @@
-// What the suite of all groups does not ask of a device's: how NCCL is chosen, how it fails, and that nothing of it is left. On the
-// emulated device, over the stand-in for NCCL.
+// Device groups beyond the suite of all groups: how NCCL is chosen, how NCCL fails, and that NCCL
+// leaves nothing behind.
+// Runs on the emulated device, over the stand-in for NCCL.
 #include "trainer/comm/device/device_group.h"
 
 #include <cmath>
@@ -38,7 +39,7 @@ class DeviceGroupTest : public testing::Test {
     stand_in_.async_error_rank = -1;
   }
 
-  // Makes a device group on every rank of a thread group, and gives it to `body`.
+  // Makes a device group on every rank of a thread group and gives it to `body`.
   void OnRanks(int size, DeviceGroupOptions options, const std::function<void(int, absl::StatusOr<DeviceGroup>)>& body) {
     auto hosts = ThreadGroup::Create(size, "world");
     options.store = &store_;
@@ -157,7 +158,7 @@ TEST_F(DeviceGroupTest, AnAbortThatHangsInNcclIsLeftBehind) {
   stand_in_.abort_hangs = false;
 }
 
-// Values of many sizes, so that another order of sums has other bits.
+// Values of many magnitudes: another order of sums gives other bits.
 Array<float> Wild(int rank, int64_t count) {
   Array<float> values(count);
   for (int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,5 @@
-// The groups of a CUDA device: on the emulated one over a stand-in for NCCL, and on GPUs.
+// Makes the groups of a CUDA device: over a stand-in for NCCL on the emulated device, over NCCL on
+// GPUs.
 #include <map>
 #include <mutex>
 #include <utility>
@@ -20,12 +21,13 @@ bool CanRun(Kind, int) { return true; }
 constexpr bool kEmulated = true;
 #else
 Device DeviceOf(int rank) { return {DeviceKind::CUDA, rank % QueryCuda().num_devices}; }
-// NCCL wants a device for each rank of a process.
+// NCCL needs a device for each rank of a process.
 bool CanRun(Kind kind, int size) { return QueryCuda().num_devices >= (IsNccl(kind) ? size : 1); }
 constexpr bool kEmulated = false;
 #endif
 
-// Never given back to the driver, which would wait for the kernels of all ranks while some wait for the rank that gives back.
+// Never frees its arrays: the driver would wait for all ranks' kernels, and some of these wait for
+// the rank that frees.
 class Arrays {
  public:
   void* Take(size_t num_bytes) {

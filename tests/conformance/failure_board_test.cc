@@ -21,7 +21,8 @@ Collective AllReduceNumber(uint64_t sequence, int64_t count = 12) {
   return collective;
 }
 
-// Three ranks of one store. Rank 0 has begun operation 4; watches of the others run only while it asks.
+// Three ranks of one store. Rank 0 has begun operation 4. The other ranks' watches run only while
+// rank 0 asks.
 class FailureBoardTest : public testing::Test {
  protected:
   FailureBoardTest() {

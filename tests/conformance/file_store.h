@@ -1,5 +1,6 @@
-// A rendezvous store in a directory, for tests whose ranks are processes: one file a key, a lock file for counters.
-// Polls; thread and process safe.
+// A rendezvous store in a directory, for tests whose ranks are processes: one file per key, a lock
+// file for counters.
+// Waits poll. Thread rule: any thread of any process.
 #pragma once
 
 #include <fcntl.h>
@@ -27,9 +28,10 @@ class FileStore final : public rpc::Store {
     std::string pattern = std::filesystem::temp_directory_path() / "tandem_store_XXXXXX";
     directory_ = mkdtemp(pattern.data());
   }
-  // One that another process made, and removes.
+  // Opens a store that another process made and removes.
   explicit FileStore(std::string directory) : directory_(std::move(directory)), owned_(false) {}
-  // Removes the directory: only the process that made it destroys the store (forked children leave by _exit).
+  // Removes the directory. Only the process that made the directory runs this: forked children
+  // leave by _exit.
   ~FileStore() override {
     if (owned_) std::filesystem::remove_all(directory_);
   }

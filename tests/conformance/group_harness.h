@@ -1,6 +1,7 @@
-// Runs one body per rank over any implementation of ProcessGroup. Ranks are threads here, each with its own group object
-// and (for shared memory) its own mapping; process_group_fork_test.cc runs real processes. A program has the groups of the host
-// (host_ranks.cc) or those of a device (device_ranks.cc).
+// Runs one body per rank over any implementation of ProcessGroup. Ranks are threads here;
+// process_group_fork_test.cc runs processes.
+// Each rank has its own group object and, for shared memory, its own mapping.
+// A program links the groups of the host (host_ranks.cc) or of a device (device_ranks.cc).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,15 +34,18 @@ inline const char* NameOf(Kind kind) {
   return "?";
 }
 
-// What NCCL does not promise: other ranks' descriptions are looked at only after a deadline, sums have its own order, a NaN may be
-// lost in a maximum, a Send waits for its Recv.
+// True for NCCL, which promises less than the other groups:
+// - Ranks compare their descriptions of a call only after a deadline.
+// - Sums have NCCL's own order.
+// - A maximum may lose a NaN.
+// - A Send waits for its Recv.
 inline bool IsNccl(Kind kind) { return kind == Kind::NCCL; }
 inline constexpr SumOrder kSumOrders[] = {SumOrder::ANY, SumOrder::TREE};
 
-// Memory that the host and the groups of this program can use.
+// Allocates memory that the host and the groups of this program can use.
 void* AllocateForGroups(size_t num_bytes);
 void FreeForGroups(void* memory);
-// Whether the host may touch what ProcessGroup::Allocate gives.
+// True if the host may touch the memory from ProcessGroup::Allocate.
 bool AllocateGivesHostMemory();
 
 template <class T>
@@ -67,13 +71,13 @@ inline CollectiveArgs Args(ReduceOp op = ReduceOp::SUM, SumOrder order = SumOrde
   return args;
 }
 
-// A token that no other test process and no other call has.
+// Returns a token that no other test process and no other call has.
 inline std::string NewToken() {
   static std::atomic<int> calls{0};
   return absl::StrCat("test", getpid(), ".", calls.fetch_add(1));
 }
 
-// Names of shared-memory files of this project, of whatever process.
+// Names of this project's shared-memory files, from any process.
 inline std::vector<std::string> SharedMemoryNames() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
@@ -85,12 +89,13 @@ inline std::vector<std::string> SharedMemoryNames() {
 
 using RankBody = std::function<void(ProcessGroup&)>;
 
-// Those of this program.
+// The kinds that this program links.
 std::vector<Kind> TestedKinds();
-// All groups are gone, and nothing of them is left, when it returns. Skips the test where the kind cannot run.
+// Runs `body` on every rank. On return all groups are gone and nothing of them is left. Skips the
+// test where the kind cannot run.
 void RunRanks(Kind kind, int size, const RankBody& body, absl::Duration timeout = absl::Seconds(20));
 
-// One group per rank, made by the threads of the ranks.
+// Makes one group per rank, each on its rank's thread.
 inline std::vector<std::unique_ptr<ProcessGroup>> MakeOnThreads(
     int size, const std::function<absl::StatusOr<std::unique_ptr<ProcessGroup>>(int rank)>& make) {
   std::vector<std::unique_ptr<ProcessGroup>> groups(size);
@@ -105,7 +110,8 @@ inline std::vector<std::unique_ptr<ProcessGroup>> MakeOnThreads(
   for (std::thread& thread : threads) thread.join();
   return groups;
 }
-// Groups that stay with the caller, who gives `store` and must not outlive it. Empty where the kind cannot run.
+// Makes groups that the caller keeps. REQUIRES: `store` outlives the groups. Returns nothing where
+// the kind cannot run.
 std::vector<std::unique_ptr<ProcessGroup>> MakeGroups(Kind kind, int size, rpc::Store& store, absl::Duration timeout);
 
 inline void RunOnThreads(std::vector<std::unique_ptr<ProcessGroup>> groups, const RankBody& body) {

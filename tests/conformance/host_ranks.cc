@@ -1,4 +1,4 @@
-// The groups of the host.
+// Makes the groups of the host.
 #include <cstdlib>
 
 #include "tests/conformance/group_harness.h"

@@ -1,4 +1,5 @@
-// The library itself, where it is installed: what must work without a GPU, and what must fail there by a named error and in time.
+// NCCL itself, where it is installed: what works without a GPU, and what fails in time and with a
+// named error.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -37,7 +38,7 @@ TEST_F(NcclLibraryTest, WithoutAGpuACommunicatorIsRefusedWithAReason) {
   config.blocking = 0;
   ncclComm_t comm = nullptr;
   absl::Status refused;
-  // On a thread of its own: NCCL leaves a group open there when the driver is missing.
+  // Runs on a thread of its own: NCCL leaves a group open on the thread when the driver is missing.
   std::thread([&] { refused = nccl_->StatusOf("ncclCommInitRankConfig", nccl_->init_rank(&comm, 2, id, 0, &config), nullptr); }).join();
   EXPECT_TRUE(absl::IsInternal(refused)) << refused;
   EXPECT_TRUE(absl::StrContains(std::string(refused.message()), "unhandled cuda error")) << refused;

@@ -1,5 +1,5 @@
-// CpuGroup with ranks that are real processes: they compute the closed form, and when one is killed the others get an
-// error in time and nothing stays in /dev/shm.
+// CpuGroup with ranks that are real processes. They compute the closed form.
+// When one rank is killed, the other ranks get an error in time and nothing stays in /dev/shm.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 namespace tandem::comm {
 namespace {
 
-// Forks one process per rank; `body` returns its exit code. The result is the wait status by rank.
+// Forks one process per rank, whose exit code is `body`'s result. Returns the wait status by rank.
 std::vector<int> ForkRanks(int size, absl::Duration timeout, const std::function<int(ProcessGroup&)>& body) {
   FileStore store;
   const std::string token = NewToken();

@@ -1,4 +1,5 @@
-// Many random collectives back to back, without waiting in between: both groups end with the same bits.
+// Runs many random collectives back to back without waiting in between. Both groups end with the
+// same bits.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kOperations = 1200, kInFlight = 12;
 
-// All ranks derive the same program from the operation's number.
+// All ranks derive the same operation from its number.
 Work LaunchOne(ProcessGroup& group, uint64_t number, float* values, std::vector<float>& gathered) {
   const RandomKey key{11, number};
   auto random = [&](uint64_t element, int64_t n) { return static_cast<int64_t>(RandomBelow(key, 0, element, n)); };
@@ -39,9 +40,9 @@ std::vector<std::vector<float>> RunProgram(Kind kind, int size) {
     auto* const allocated = static_cast<float*>((*buffer)->data());
     std::fill(allocated, allocated + kElements, 0.0f);
     for (int i = 0; i < kOperations; i += kInFlight) {
-      // Batches alternate between private arrays and arrays that the group reduces where they lie.
+      // Batches alternate between private arrays and arrays that the group reduces in place.
       float* const array = i / kInFlight % 2 == 0 ? values.data() : allocated;
-      // Fresh numbers each time, lest the sums run away.
+      // Fresh numbers each time keep sums from growing without limit.
       const RandomKey key{3, static_cast<uint64_t>(group.rank())};
       for (int64_t e = 0; e < kElements; e += 1 + e % 3) array[e] = UnitFloat(RandomBits(key, i, e)) - 0.5f;
       std::vector<Work> works;

@@ -1,5 +1,6 @@
-// One suite for every ProcessGroup: closed forms from inputs that differ per rank, every operation and element type,
-// and what happens when a rank fails, disagrees or does not come.
+// One suite for every ProcessGroup: every operation and element type, against closed forms from
+// inputs that differ per rank.
+// Also covers ranks that fail, disagree or do not come.
 #include "trainer/comm/process_group.h"
 
 #include <cmath>
@@ -34,7 +35,7 @@ ArrayView View(Array<T>& values) {
   return DenseView(values.data(), {static_cast<int64_t>(values.size())});
 }
 
-// Nothing, one, odd, and several blocks of the ring.
+// Counts of zero, one, odd, and several blocks of the ring.
 std::vector<int64_t> Counts(int size) { return {0, 1, 1001, 2 * kChunkElements * size + 777}; }
 
 class ProcessGroupTest : public testing::TestWithParam<std::tuple<Kind, int>> {
@@ -183,7 +184,8 @@ TEST_P(ProcessGroupTest, HalfPrecisionArraysAreCopiedBitForBit) {
 
 TEST_P(ProcessGroupTest, AllToAllVDeliversUnevenAndEmptyMessages) {
   Run([this](ProcessGroup& group) {
-    // Rank s sends scale * (s + 2 t) elements to rank t: nothing from 0 to 0, several phases at the largest scale.
+    // Rank s sends scale * (s + 2 t) elements to rank t: none from 0 to 0, several phases at the
+    // largest scale.
     for (int64_t scale : {1, 37, 20000}) {
       auto count = [&](int s, int t) { return scale * (s + 2 * t); };
       auto element = [](int s, int t, int64_t i) { return static_cast<float>(s * 1000 + t * 100 + i % 97); };
@@ -204,7 +206,8 @@ TEST_P(ProcessGroupTest, AllToAllVDeliversUnevenAndEmptyMessages) {
 
 TEST_P(ProcessGroupTest, MessagesBetweenEachPairArriveInOrder) {
   Run([this](ProcessGroup& group) {
-    // Towards the right in a ring; even ranks send first, since a message may be longer than the channel.
+    // Sends to the right in a ring. Even ranks send first, because a message may be longer than the
+    // channel.
     const int right = (group.rank() + 1) % size(), left = (group.rank() + size() - 1) % size();
     if (size() == 1) return;
     for (int64_t count : {0, 1, 1001, 300001}) {
@@ -242,7 +245,8 @@ TEST_P(ProcessGroupTest, NobodyLeavesABarrierBeforeEverybodyEntered) {
 
 TEST_P(ProcessGroupTest, LaunchesWithoutWaitingRunInLaunchOrder) {
   Run([this](ProcessGroup& group) {
-    // Each works on what the one before left: x -> size * x by sums, mixed with small, large and gathered arrays.
+    // Each operation takes its predecessor's result: x -> size * x by sums, mixed with small, large
+    // and gathered arrays.
     const int64_t large = kChunkElements * size() + 5;
     Array<double> values(large, 1), one(1, group.rank()), all(size());
     std::vector<Work> works;
@@ -288,11 +292,11 @@ TEST_P(ProcessGroupTest, AllocatedBuffersAreReducedLikeOthers) {
       for (int64_t i = 0; i < count; ++i) values[i] = 0.1f * Value<float>(group.rank(), i);
       Array<float> plain(values, values + count);
       ASSERT_TRUE(group.AllReduce(View(plain), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
-      // The zero-copy sum comes last: a peer that still stores to the buffer shows.
+      // The zero-copy sum comes last, so that a peer that still stores to the buffer shows.
       ASSERT_TRUE(group.AllReduce(DenseView(values, {count}), Args(ReduceOp::SUM, order)).Wait(Soon()).ok());
       EXPECT_EQ(std::memcmp(values, plain.data(), count * sizeof(float)), 0);
     }
-    // One rank with private memory: all take the other path.
+    // If one rank has private memory, all ranks take the other path.
     Array<float> own(count, 1);
     std::fill(values, values + count, 1.0f);
     float* mixed = group.rank() == 0 ? own.data() : values;
@@ -388,7 +392,7 @@ TEST_P(FailureTest, AbortWakesEverybodyWithTheReason) {
       EXPECT_TRUE(absl::IsUnavailable(status)) << status;
       EXPECT_TRUE(Says(status, "aborted by rank 2: the cable was cut")) << status;
     }
-    // Woken, not found out by the timer that backs up a lost wake-up.
+    // The wake-up itself ends the wait, not the timer that backs up a lost wake-up.
     EXPECT_LT(absl::Now() - start, absl::Milliseconds(800));
   });
 }
@@ -407,7 +411,7 @@ TEST_P(FailureTest, ClosingAGroupWithWorkInFlightCancelsItAndFailsThePeers) {
   EXPECT_TRUE(Says(peer, "closed group 'world'")) << peer;
 }
 
-// For operations that disagree: most groups see it at once.
+// The timeout for operations that disagree: most groups notice at once.
 absl::Duration PatienceOf(Kind kind) { return IsNccl(kind) ? absl::Milliseconds(300) : absl::Seconds(20); }
 
 struct Disagreement {

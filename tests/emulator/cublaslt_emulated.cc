@@ -1,6 +1,7 @@
-// A stand-in for libcublasLt that multiplies in the memory of the host, one element at a time, and is as strict as its
-// documentation: sizes of attributes, extents of layouts, alignments, workspaces, types of biases. It shares cublasLt.h with
-// the library.
+// A stand-in for libcublasLt that multiplies in host memory, one element at a time. It shares
+// cublasLt.h with the library.
+// The stand-in is as strict as the documentation: sizes of attributes, extents of layouts,
+// alignments, workspaces, bias types.
 #include "tests/emulator/cublaslt_emulated.h"
 
 #include <cublasLt.h>
@@ -21,7 +22,7 @@ struct cublasLtContext {
 
 namespace {
 
-constexpr uint64_t kWorkspaceBytes = 4096;  // what long sums want
+constexpr uint64_t kWorkspaceBytes = 4096;  // needed by long sums
 
 struct Operation {
   int32_t transpose_a = CUBLAS_OP_N, transpose_b = CUBLAS_OP_N;
@@ -44,7 +45,7 @@ struct Preference {
   uint64_t workspace_bytes = 0;
   uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK, alignment[4] = {256, 256, 256, 256};
 };
-// The contents of a cublasLtMatmulAlgo_t: enough to know the product again for which it was chosen.
+// The contents of a cublasLtMatmulAlgo_t: enough to recognise the product for which it was chosen.
 struct Packed {
   uint32_t magic, rows, columns, depth, epilogue;
   uint16_t alignment[4];
@@ -74,7 +75,7 @@ void Store(void* data, cudaDataType type, int64_t i, float value) {
   else static_cast<tandem::BFloat16*>(data)[i] = tandem::ToBFloat16(value);
 }
 
-// Whether the layouts make a product at all; its depth if they do.
+// True if the extents of the layouts fit a product. Sets `depth`, the length of the inner dim.
 bool Fits(const Operation& op, const Layout& a, const Layout& b, const Layout& c, const Layout& d, uint64_t* depth) {
   const bool ta = op.transpose_a == CUBLAS_OP_T, tb = op.transpose_b == CUBLAS_OP_T;
   *depth = ta ? a.rows : a.columns;
@@ -86,7 +87,8 @@ bool TypesFit(const Layout& a, const Layout& b, const Layout& d) {
   return a.type == b.type && (d.type == a.type || d.type == CUDA_R_32F);
 }
 
-// Vectors of the type of d, a matrix of its extents beside it: both begin on 16 bytes, the matrix in every column.
+// Checks vectors of d's type and the auxiliary matrix of d's extents. Both begin on 16 bytes, the
+// matrix in every column.
 cublasStatus_t CheckEpilogue(const Operation& op, const Layout& a, const Layout& d) {
   switch (op.epilogue) {
     case CUBLASLT_EPILOGUE_DEFAULT:
@@ -106,7 +108,8 @@ cublasStatus_t CheckEpilogue(const Operation& op, const Layout& a, const Layout&
 // x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
 float Gelu(float x) { return 0.5f * x * (1 + std::tanh(0.79788456f * (x + 0.044715f * x * x * x))); }
 
-// d = scale a b + keep c + bias, in the memory of the host; with GELU that goes to aux and d gets its activation.
+// d = scale a b + keep c + bias, in host memory. With GELU that value goes to aux, and d gets its
+// activation.
 struct Product {
   const void *a_data, *b_data, *c_data;
   void* d_data;

@@ -1,5 +1,5 @@
-// What cuda::Gemm asks of cuBLASLt, held against a stand-in for that library. Products themselves are compared in gemm_test.cc,
-// which is linked with this.
+// Checks the calls that cuda::Gemm makes to cuBLASLt, against a stand-in for the library.
+// gemm_test.cc, linked into the same program, compares the products.
 #include "kernels/cuda/cublaslt.h"
 
 #include "kernels/cuda/device/device_guard.h"
@@ -25,7 +25,7 @@ EmulatedCublasLt& StandIn() {
 
 class CublasLtTest : public testing::Test {
  protected:
-  // c [m, n] = a b on the device of the emulator, whose memory is the host's.
+  // c [m, n] = a b on the emulator's device, whose memory is the host's.
   void Multiply(int64_t m, int64_t n, int64_t k, const Array<float>* bias = nullptr) {
     Array<float> a({m, k}, 1), b({k, n}, 1);
     c_ = Array<float>({m, n});

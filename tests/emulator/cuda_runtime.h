@@ -1,9 +1,12 @@
-// CUDA without a GPU: what kernels/cuda/*.cu use of the language and the runtime, for g++. A block's threads are fibers of the calling
-// thread; a barrier or an exchange within a warp switches between them, so a kernel's indices, barriers and shared memory do on a CPU
-// what they do on a device. Found before the toolkit's header of this name where tests/emulator comes first on the include path.
-// What it finds: wrong indices (guards and poison around every array and the shared memory), a barrier that some threads never reach,
-// a missing barrier (threads run in an order that changes from barrier to barrier: two runs differ), packs that are not aligned (device.cuh).
-// What it cannot find: errors of memory order, and of tensor cores beyond what is written of them here.
+// CUDA without a GPU: the language and runtime features that kernels/cuda/*.cu uses, for g++.
+// A block's threads are fibers of the calling thread. Barriers and exchanges within a warp switch
+// between fibers, so indices, barriers and shared memory behave as on a device.
+// The compiler finds this file before the toolkit's header if tests/emulator comes first on the
+// include path.
+// Finds wrong indices (guards and poison around every array and the shared memory), barriers that
+// some threads never reach, and packs that are not aligned (device.cuh).
+// Finds missing barriers: the order of threads changes from barrier to barrier, so two runs differ.
+// Cannot find errors of memory order, nor errors of tensor cores beyond the rules written here.
 // Thread rule: one thread launches at a time.
 #pragma once
 
@@ -45,7 +48,7 @@ inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
 
-// Of the fiber that runs.
+// The indices of the running fiber.
 inline uint3 threadIdx, blockIdx;
 inline dim3 blockDim, gridDim;
 inline constexpr int warpSize = 32;
@@ -55,21 +58,21 @@ namespace tandem::emulator {
 [[noreturn]] void Stop(const char* why);
 void BlockBarrier();
 void WarpBarrier();
-// The slots of this warp's next exchange: one of 64 bytes for each lane.
+// Returns the slots of this warp's next exchange: 64 bytes per lane.
 unsigned char* WarpSlots();
 unsigned char* DynamicSharedMemory();
-// Copies that cp.async asked for, done when the thread waits: queued here until then.
+// Queues a copy that cp.async asked for. The copy happens when the thread waits.
 void QueueCopy(void* to, const void* from, size_t bytes);
 void CommitCopies();
-// All but the `remaining` groups that were committed last.
+// Performs all committed groups of copies but the last `remaining` ones.
 void FinishCopies(int remaining);
 
-// Dynamic shared memory that a kernel may have: 48 KiB until it asks for more.
+// The dynamic shared memory that a kernel may have: 48 KiB until the kernel asks for more.
 size_t& SharedLimit(const void* kernel);
 
 inline unsigned LinearThread() { return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z); }
 
-// Every lane deposits a value and gets those of all lanes of its warp.
+// Each lane deposits a value and gets the values of all lanes of its warp.
 template <class T>
 void WarpExchange(const T& mine, T (&all)[32]) {
   static_assert(sizeof(T) <= 64);
@@ -154,7 +157,7 @@ inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, i
   return cudaSuccess;
 }
 
-// The limits of sm_80 and later.
+// Enforces the launch limits of sm_80 and later.
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...), Arguments&&... arguments) {
   const dim3 grid = config->gridDim, block = config->blockDim;
@@ -163,7 +166,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
     return cudaErrorInvalidConfiguration;
   }
   if (config->dynamicSmemBytes > tandem::emulator::SharedLimit(reinterpret_cast<const void*>(kernel))) return cudaErrorInvalidConfiguration;
-  // Copied, as a launch copies them: the kernel may run later, and more than once.
+  // A launch copies its arguments: the kernel may run later, and more than once.
   const std::tuple<std::decay_t<Parameters>...> given(static_cast<Parameters>(arguments)...);
   const auto run = [grid, block, shared_bytes = config->dynamicSmemBytes, kernel, given] {
     tandem::emulator::RunGrid(grid, block, shared_bytes, [&] { std::apply(kernel, given); });

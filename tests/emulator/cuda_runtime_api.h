@@ -1,4 +1,4 @@
-// The toolkit's header of this name is a part of cuda_runtime.h; here it is the same.
+// Replaces the toolkit's header of this name with cuda_runtime.h, which contains it.
 #pragma once
 
 #include "tests/emulator/cuda_runtime.h"

@@ -1,5 +1,7 @@
-// The little of CUDA's runtime that the host code of kernels/cuda calls besides launches, for tests without a device: two
-// devices of which the thread's current one is remembered. Compiled with the toolkit's headers.
+// The few CUDA runtime functions besides launches that the host code of kernels/cuda calls, for
+// tests without a device.
+// Emulates two devices and remembers each thread's current one. Compiled with the toolkit's
+// headers.
 #include <cuda_runtime_api.h>
 
 namespace {

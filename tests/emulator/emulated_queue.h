@@ -1,7 +1,8 @@
-// What a cudaStream_t of the emulated device points to. The device does at once what a queue is given, except collectives of the
-// stand-in for NCCL: those finish later, by themselves, and a queue counts them so that what comes after can wait for them. While it is
-// recorded it keeps what it is given; what CUDA does not allow then spoils the recording.
-// A shared library that is loaded finds the same layout here and nothing else: there is no code to link.
+// The queue behind a cudaStream_t of the emulated device. The device runs queued work at once.
+// Collectives of the stand-in for NCCL are the exception: they finish later. A queue counts
+// collectives so that later work can wait for them.
+// A recording queue keeps its work. A call that CUDA forbids while recording spoils the recording.
+// A shared library that is loaded shares this layout only: the header has no code to link.
 // Thread rule: any thread.
 #pragma once
 
@@ -17,16 +18,18 @@
 #include <vector>
 
 struct EmulatedQueue {
-  // Collectives given to this queue so far, and how many of the first of them are done. Changed by Submit and Complete only.
+  // Collectives given to this queue so far, and how many of the earliest are done. Only Submit and
+  // Complete change them.
   std::atomic<int64_t> submitted = 0, completed = 0;
 
-  // The number of one more collective; the first is number 1.
+  // Returns the number of a new collective. Numbers begin at 1.
   int64_t Submit() {
     const std::lock_guard lock(mutex);
     spoilt = recording;  // the stand-in knows no recorded collectives
     return ++submitted;
   }
-  // Collectives of different communicators may end out of order when they are aborted; `completed` counts without gaps.
+  // Marks a collective as done. Aborted collectives of different communicators may end out of
+  // order; `completed` counts without gaps.
   void Complete(int64_t number) {
     const std::lock_guard lock(mutex);
     early.insert(number);
@@ -39,15 +42,15 @@ struct EmulatedQueue {
     changed.wait(lock, [&] { return completed >= number; });
   }
   void WaitUntilIdle() { WaitFor(submitted); }
-  // Whether it is idle before that is over.
+  // Returns true if the queue becomes idle within `timeout`.
   bool IsIdleWithin(std::chrono::nanoseconds timeout) {
     std::unique_lock lock(mutex);
-    // By the system's clock: thread sanitizers do not follow waits by the steady one.
+    // Uses the system clock, because thread sanitizers do not follow waits by the steady clock.
     const auto end = std::chrono::system_clock::now() + timeout;
     return changed.wait_until(lock, end, [&, number = submitted.load()] { return completed >= number; });
   }
 
-  // Of kernels, and of copies within the device's memory.
+  // Runs or records a kernel, or a copy within the device's memory.
   void Give(std::function<void()> work) {
     if (!recording) work();
     else if (!spoilt) recorded.push_back(std::move(work));

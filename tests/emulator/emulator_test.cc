@@ -9,7 +9,8 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "tests/emulator/emulated_queue.h"
 
-// The emulator is what CUDA kernels are tested by where there is no GPU: so it must notice what it claims to notice.
+// The emulator tests CUDA kernels where there is no GPU. So it must notice the faults that it
+// claims to notice.
 namespace tandem::kernels::cuda {
 
 namespace {

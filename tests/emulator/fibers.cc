@@ -101,7 +101,7 @@ void RunThread() {
 void Prepare(Fiber& fiber) {
   auto top = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes) & ~uintptr_t{15};
   auto* slots = reinterpret_cast<void**>(top);
-  *--slots = nullptr;  // so that the stack is aligned at RunThread's entry as after a call
+  *--slots = nullptr;  // aligns the stack at RunThread's entry as after a call
   *--slots = reinterpret_cast<void*>(&RunThread);
   for (int i = 0; i < 6; ++i) *--slots = nullptr;
   fiber.top = slots;
@@ -116,7 +116,7 @@ void Resume(unsigned number) {
   tandem_switch_stacks(&block.scheduler, block.fibers[number].top);
 }
 
-// Threads [begin, end) that wait for `what` go on if no thread of them still runs or waits for less.
+// Releases threads [begin, end) that wait for `what`, if none of them still runs or waits for less.
 bool Release(unsigned begin, unsigned end, Wait what) {
   Block& block = TheBlock();
   bool some = false;
@@ -131,7 +131,8 @@ bool Release(unsigned begin, unsigned end, Wait what) {
   return some;
 }
 
-// Every thread that may run does, in an order of its own each time, but those of warps that are held back this time.
+// Runs every runnable thread, in a new order each time. Warps that are held back this time do not
+// run.
 bool RunRound() {
   Block& block = TheBlock();
   block.order.resize(block.count);
@@ -176,7 +177,8 @@ void Stop(const char* why) {
 void BlockBarrier() { SwitchToScheduler(Wait::BLOCK); }
 void WarpBarrier() { SwitchToScheduler(Wait::WARP); }
 
-// Two sets of slots in turn: whoever fills one again has passed a barrier after all had read it.
+// Two sets of slots alternate: a thread that refills one has passed a barrier after all threads
+// have read it.
 unsigned char* WarpSlots() {
   Block& block = TheBlock();
   return block.warps[block.current / 32].slots[block.fibers[block.current].exchanges++ % 2];
@@ -216,7 +218,8 @@ size_t& SharedLimit(const void* kernel) {
   return limits->try_emplace(kernel, 48 << 10).first->second;
 }
 
-// One grid at a time, whoever submits it: what a kernel declares as shared is one array for all.
+// Runs one grid at a time, whichever thread submits it: a kernel's shared declaration is one array
+// for all grids.
 void RunGrid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& thread) {
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);

@@ -2,7 +2,7 @@
 #include "kernels/cuda/kernels.h"
 #include "tests/emulator/emulated_queue.h"
 
-// The emulator's products: what cuBLASLt does on a device, as plain loops over the memory of the host.
+// The emulator's products: loops over host memory that compute what cuBLASLt computes on a device.
 namespace tandem::kernels::cuda {
 
 namespace {

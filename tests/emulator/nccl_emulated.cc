@@ -1,11 +1,17 @@
-// A stand-in for libnccl whose ranks are threads of one process and whose streams are EmulatedQueues. It shares nccl.h with the
-// library and knows non-blocking communicators only, with which it is as strict as the documentation and as slow as it allows:
-// - After ncclInProgress only ncclCommGetAsyncError, ncclGetLastError and ncclCommAbort are allowed until the first of them has
-//   said ncclSuccess, which takes it more than two questions or a millisecond. Until then the work is not on its queue.
-// - Sends wait for their receives. Ranks that do not fit together wait for each other until they are aborted, in silence.
-// - Collectives that are aborted leave their outputs as they were. A handle that is gone is known to be gone.
-// Not emulated: blocking communicators; init, split, finalize and destroy inside a group; a finalize that waits for other ranks.
-// Thread rule: as the library's: a communicator is used by one thread at a time. One mutex guards everything here.
+// A stand-in for libnccl, with which it shares nccl.h. Ranks are threads of one process; streams
+// are EmulatedQueues.
+// Supports non-blocking communicators only. The stand-in is as strict as the documentation, and as
+// slow as the documentation allows:
+// - After ncclInProgress only ncclCommGetAsyncError, ncclGetLastError and ncclCommAbort are
+// allowed, until ncclCommGetAsyncError says ncclSuccess. Success takes more than two questions or a
+// millisecond. Until then the work is not on its queue.
+// - Sends wait for their receives. Ranks whose calls do not match wait for each other, silently,
+// until they are aborted.
+// - Aborted collectives leave their outputs unchanged. Use of a destroyed handle is detected.
+// Not emulated: blocking communicators; init, split, finalize and destroy inside a group; a
+// finalize that waits for other ranks.
+// Thread rule, like the library's: one thread at a time uses a communicator. One mutex guards
+// everything here.
 #include "tests/emulator/nccl_emulated.h"
 
 #include <nccl.h>
@@ -74,7 +80,8 @@ struct Operation {
   }
 };
 
-// What enters the queues at once: one operation, or those of a group that one communicator got.
+// The work that enters the queues at once: one operation, or one communicator's operations of a
+// group.
 struct Submission {
   std::vector<Operation> collectives, messages;
   bool collectives_done = false;
@@ -84,7 +91,7 @@ struct Submission {
   bool IsDone() const {
     return !HasCollectives() && std::all_of(messages.begin(), messages.end(), [](const Operation& op) { return op.done; });
   }
-  // Whether all that its queues were given before is done.
+  // Returns true if all earlier work of its queues is done.
   bool IsFirstInItsQueues() const {
     auto is_first = [](const auto& place) { return place.first->completed == place.second - 1; };
     return std::all_of(places.begin(), places.end(), is_first);
@@ -98,7 +105,7 @@ struct SplitCall {
   std::shared_ptr<Communicator> child;  // null without a colour
 };
 
-// The ranks that make up a communicator, as far as they have come.
+// The ranks of a communicator that have come so far.
 struct Clique {
   explicit Clique(int size) : members(size), came(size), splits(size) {}
   int size() const { return static_cast<int>(members.size()); }
@@ -109,7 +116,8 @@ struct Clique {
   bool met = false, fails = false;
 };
 
-// Submissions of a group that is still on its way to the queues: all of them enter together, in order.
+// Submissions of a group that is still on its way to the queues. All of them enter together, in
+// order.
 struct Launch {
   std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> submissions;
 };
@@ -150,7 +158,7 @@ Library& TheLibrary() {
   return *library;
 }
 
-// What this thread has queued up since its outermost ncclGroupStart.
+// The operations that this thread has queued since its outermost ncclGroupStart.
 struct Group {
   int depth = 0;
   ncclResult_t error = ncclSuccess;
@@ -158,7 +166,8 @@ struct Group {
 };
 thread_local Group group;
 
-// All that follows is called under the library's mutex, unless it says otherwise.
+// REQUIRES: the caller of any function below holds the library's mutex, unless the function says
+// otherwise.
 
 ncclResult_t Refuse(ncclResult_t result, const std::string& why, Communicator* communicator = nullptr) {
   ++emulated_nccl.misuses;
@@ -212,7 +221,7 @@ void Combine(void* into, const void* from, size_t count, ncclDataType_t type, nc
   }
 }
 
-// One collective of all ranks. The result is made aside, so that outputs may lie where inputs do.
+// Runs one collective of all ranks. Computes the result aside, because outputs may overlap inputs.
 void Run(const std::vector<const Operation*>& ranks) {
   const Operation& op = *ranks[0];
   const size_t size = ranks.size(), bytes = op.count * SizeOf(op.type);
@@ -234,7 +243,8 @@ void Run(const std::vector<const Operation*>& ranks) {
   }
 }
 
-// Ranks must agree on all collectives of a submission, and on how many there are: the library runs them as one.
+// Ranks must agree on all collectives of a submission and on their number: the library runs them as
+// one.
 bool RunCollectives(const std::vector<Submission*>& active) {
   for (const Submission* submission : active) {
     if (submission == nullptr || !submission->HasCollectives()) return false;
@@ -262,7 +272,8 @@ Operation* NextMessage(Submission& submission, Kind kind, int peer) {
   return nullptr;
 }
 
-// Messages of two ranks match in order; one that does not fit its partner holds up those behind it.
+// Messages of two ranks match in order. A message that does not fit its partner holds up the
+// messages behind it.
 bool RunMessages(const std::vector<Submission*>& active) {
   bool progress = false;
   const int size = static_cast<int>(active.size());
@@ -284,7 +295,8 @@ void Complete(const Submission& submission) {
   for (const auto& [queue, number] : submission.places) queue->Complete(number);
 }
 
-// Does what the ranks' first submissions allow. Whichever rank's thread comes first does it for all of them.
+// Does what the ranks' first submissions allow. The first rank's thread that comes does it for all
+// ranks.
 bool Progress(Clique& clique) {
   std::vector<Submission*> active;
   for (Communicator* member : clique.members) {
@@ -316,7 +328,8 @@ void Enter(Launch& launch) {
   launch.submissions.clear();
 }
 
-// A communicator's thread, without the mutex: brings to the queues what nobody asks after, and runs what is there.
+// The body of a communicator's thread. Enqueues work that no caller polls for, and runs queued
+// work. Takes the mutex itself.
 void Serve(const std::shared_ptr<Communicator>& communicator) {
   Library& library = TheLibrary();
   std::unique_lock lock(library.mutex);
@@ -338,7 +351,7 @@ void Begin(Communicator& communicator, Busy busy) {
   communicator.due = Clock::now() + kPatience;
 }
 
-// Handles are numbers and never come again, so that one that is gone is not mistaken for another.
+// Handles are numbers that never repeat, so that a destroyed handle is never mistaken for another.
 ncclComm_t Add(const std::shared_ptr<Communicator>& communicator) {
   Library& library = TheLibrary();
   library.last_handle += 16;
@@ -361,7 +374,7 @@ void Join(Clique& clique, Communicator& communicator) {
   }
 }
 
-// Makes the children as soon as every rank has said where it belongs.
+// Makes the children as soon as every rank has given its colour.
 void FinishSplit(Clique& clique) {
   std::map<int, std::vector<std::tuple<int, int, std::shared_ptr<Communicator>>>> colors;
   for (int r = 0; r < clique.size(); ++r) {
@@ -385,7 +398,7 @@ void FinishSplit(Clique& clique) {
   }
 }
 
-// Whether what the communicator is busy with has come to its end; of a launch: may, now.
+// Returns true if the communicator's pending operation is complete. A launch may always complete.
 bool IsOver(const Communicator& communicator) {
   switch (communicator.busy) {
     case Busy::INIT: return communicator.clique != nullptr && communicator.clique->met;
@@ -413,7 +426,7 @@ ncclResult_t Find(ncclComm_t handle, std::shared_ptr<Communicator>& found) {
   return ncclSuccess;
 }
 
-// For everything that wants a communicator which is neither busy nor broken.
+// Finds the communicator for calls that need one that is neither busy nor broken.
 ncclResult_t FindReady(ncclComm_t handle, std::shared_ptr<Communicator>& found) {
   const ncclResult_t result = Find(handle, found);
   if (result != ncclSuccess) return result;
@@ -437,7 +450,8 @@ std::string ConfigComplaint(const ncclConfig_t* config) {
   return config->blocking == 0 ? "" : "the config asks for a blocking communicator";
 }
 
-// What is wrong with an operation by itself, if anything; fills in what it reads and writes.
+// Returns what is wrong with one operation, or "". Fills in the arrays that the operation reads and
+// writes.
 std::string Prepare(Operation& op, const Communicator& communicator) {
   const int rank = communicator.rank, size = communicator.clique->size();
   const size_t bytes = op.count * SizeOf(op.type);
@@ -459,7 +473,8 @@ std::string Prepare(Operation& op, const Communicator& communicator) {
   return "";
 }
 
-// Operations of one submission run in any order and side by side: none may write what another reads or writes.
+// Operations of one submission run in any order and side by side. None may write an array that
+// another reads or writes.
 std::string OverlapComplaint(const std::vector<Operation>& ops) {
   for (const Operation& writer : ops) {
     for (const Operation& other : ops) {
@@ -472,7 +487,7 @@ std::string OverlapComplaint(const std::vector<Operation>& ops) {
   return "";
 }
 
-// Every communicator gets its operations, in the order in which they were asked for.
+// Gives each communicator its operations, in the order of the calls.
 std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> Sort(
     const std::vector<std::pair<std::shared_ptr<Communicator>, Operation>>& operations) {
   std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> sorted;
@@ -490,7 +505,7 @@ std::vector<std::pair<std::shared_ptr<Communicator>, Submission>> Sort(
   return sorted;
 }
 
-// Answers ncclInProgress and ncclSuccess in turn, and starts with another of them on odd ranks.
+// Returns ncclInProgress and ncclSuccess in turn. Odd ranks start with the other one.
 ncclResult_t Submit(const std::vector<std::pair<std::shared_ptr<Communicator>, Operation>>& operations) {
   emulated_nccl.num_operations += static_cast<int>(operations.size());
   auto launch = std::make_shared<Launch>(Launch{Sort(operations)});
@@ -507,7 +522,7 @@ ncclResult_t Submit(const std::vector<std::pair<std::shared_ptr<Communicator>, O
   return at_once ? ncclSuccess : ncclInProgress;
 }
 
-// Without the mutex.
+// REQUIRES: the caller does not hold the mutex.
 ncclResult_t Take(Operation op, ncclComm_t handle, cudaStream_t stream) {
   const std::lock_guard lock(TheLibrary().mutex);
   std::shared_ptr<Communicator> communicator;
@@ -526,7 +541,7 @@ ncclResult_t Take(Operation op, ncclComm_t handle, cudaStream_t stream) {
   return ncclSuccess;
 }
 
-// The communicator is no more: what it left on its queues counts as done, and nobody runs it. Takes the lock with it.
+// Ends the communicator: its queued work counts as done and never runs. Takes over `lock`.
 void End(ncclComm_t handle, const std::shared_ptr<Communicator>& communicator, std::unique_lock<std::mutex> lock) {
   communicator->is_gone = true;
   for (const Submission& submission : communicator->outstanding) Complete(submission);
@@ -552,7 +567,7 @@ ncclResult_t ncclGetVersion(int* version) {
   return ncclSuccess;
 }
 
-// All of its bytes count: a copy that loses some of them is the id of no communicator.
+// All bytes of the id count: a copy that loses some of them is the id of no communicator.
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   Library& library = TheLibrary();
   const std::lock_guard lock(library.mutex);
@@ -576,7 +591,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 const char* ncclGetLastError(ncclComm_t handle) {
-  static thread_local char text[256];  // so that it stays as it is until the thread asks again
+  static thread_local char text[256];  // valid until the thread's next call
   Library& library = TheLibrary();
   const std::lock_guard lock(library.mutex);
   const auto place = library.live.find(handle);
@@ -733,7 +748,7 @@ ncclResult_t ncclGroupStart() {
   return ncclSuccess;
 }
 
-// An error of a group is the error of all of it: nothing is submitted.
+// An error in a group fails the whole group: no operation is submitted.
 ncclResult_t ncclGroupEnd() {
   const std::lock_guard lock(TheLibrary().mutex);
   if (group.depth == 0) return Refuse(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");

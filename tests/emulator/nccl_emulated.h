@@ -1,5 +1,7 @@
-// What a test reads from and tells the stand-in for NCCL, a shared library that is found by this struct's name. Its ranks are
-// threads of one process, its streams are EmulatedQueues; what it forgives and what it does not is said in nccl_emulated.cc.
+// Controls and counters of the stand-in for NCCL. Tests find this struct by its name in the
+// stand-in's shared library.
+// Ranks are threads of one process; streams are EmulatedQueues. nccl_emulated.cc says how strict
+// the stand-in is.
 // Thread rule: any thread.
 #pragma once
 

@@ -17,8 +17,10 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "tests/emulator/emulated_queue.h"
 
-// The emulator's device: memory of the host, full of NaN when it is new, and queues that do at once what they are given, but for
-// collectives of the stand-in for NCCL. A queue cannot wait for those by itself: whoever gives it a copy waits in its place.
+// The emulator's device: host memory, full of NaN when new, and queues that run work at once,
+// except collectives of the stand-in for NCCL.
+// A queue cannot wait for a collective by itself. The thread that gives the queue a copy waits in
+// its place.
 namespace tandem {
 
 CudaInfo QueryCuda() { return {.built_in = true, .runtime_version = 0, .num_devices = 1, .why_none = ""}; }
@@ -27,13 +29,15 @@ double PeakFlops(Device, DType) { return 1e12; }
 
 namespace cuda {
 
-// Copies and waits that still go well; from then on all fail, as those of a device that met an error do. Negative: no end.
+// The number of copies and waits that still succeed. Later ones all fail, as on a device that met
+// an error. Negative: no limit.
 std::atomic<int> emulated_calls_before_failure = -1;
 
-// What the device still has, and the least that it had since a test wrote there. Negative: no end.
+// The device's free bytes, and the least free bytes since a test last wrote there. Negative: no
+// limit.
 std::atomic<int64_t> emulated_bytes_left = -1, emulated_fewest_bytes_left = 0;
 
-// Ranges that the calling thread has begun and not ended.
+// The number of ranges that the calling thread has begun and not ended.
 thread_local int emulated_ranges = 0;
 
 namespace {
@@ -47,12 +51,12 @@ absl::Status Called() {
   return left == 0 ? Failure() : absl::OkStatus();
 }
 
-// Until the queue is done with what it was given so far.
+// Waits until the queue has done all work given to it so far.
 void WaitInTurn(void* queue) {
   if (queue != nullptr) static_cast<EmulatedQueue*>(queue)->WaitUntilIdle();
 }
 
-// Blocks of the device's memory, by address: what is not in one of them is the host's.
+// Blocks of the device's memory, by address. All other addresses are the host's.
 struct DeviceBlocks {
   std::mutex mutex;
   std::map<const char*, size_t> blocks;
@@ -80,7 +84,7 @@ DeviceBlocks& Blocks() {
 
 EmulatedQueue& QueueOf(void* queue) { return *static_cast<EmulatedQueue*>(queue); }
 
-// What CUDA refuses on a queue that is recorded, and the recording with it.
+// Returns the error of a call that CUDA forbids on a recording queue. Spoils the recording.
 absl::Status Spoil(void* queue, const char* what, const char* error = "cudaErrorStreamCaptureUnsupported") {
   QueueOf(queue).spoilt = true;
   return absl::InternalError(absl::StrCat(what, ": ", error, ", operation not permitted when stream is capturing"));
@@ -92,7 +96,8 @@ struct EmulatedGraph {
   std::vector<std::function<void()>> work;
 };
 
-// The place of a queue at which it was recorded last; a queue that is gone is past all of its places.
+// The place of a queue at which the event was last recorded. A queue that is gone counts as past
+// all of its places.
 struct EmulatedEvent {
   std::mutex mutex;
   std::shared_ptr<EmulatedQueue> queue;
@@ -210,7 +215,7 @@ absl::Status WaitForEvent(void* event, void* queue) {
   if (recorded != nullptr && recorded.get() != queue) recorded->WaitFor(number);  // a queue's own places need no waiting
   return absl::OkStatus();
 }
-// Fails with the device, but is not counted: how often someone asks is chance.
+// Fails with the device but does not count, because the number of queries depends on chance.
 absl::StatusOr<bool> QueryEvent(void* event) {
   if (event == nullptr) return Failure();
   if (emulated_calls_before_failure == 0) return Failure();

@@ -1,4 +1,4 @@
-// libFuzzer's way into one target, TANDEM_FUZZ_TARGET.
+// Runs one target, TANDEM_FUZZ_TARGET, under libFuzzer.
 #include <cstddef>
 #include <cstdint>
 

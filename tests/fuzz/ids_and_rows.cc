@@ -15,7 +15,7 @@ void RunIds(std::string_view bytes, size_t count) {
   if (!ps::DecodeAscending(&left, absl::MakeSpan(ids)).ok()) return;
   TANDEM_CHECK_LE(left.size(), bytes.size());
   for (size_t i = 0; i < count; ++i) TANDEM_CHECK_LT(i == 0 ? 0 : ids[i - 1], ids[i]);
-  // Our writer takes no more bytes than anybody else.
+  // The writer's output is never longer than the input that it reproduces.
   std::string again(bytes.size() + ps::kMaxIdBytes, '\0');
   const char* const end = ps::EncodeAscending(ids, bytes.size() - left.size(), again.data());
   TANDEM_CHECK(end != nullptr);
@@ -41,11 +41,12 @@ void RunRows(std::string_view bytes, WireFormat format, uint32_t dim) {
   }
   const bool all_finite = ps::AllFinite(format, wire.data(), num_rows, dim);
   TANDEM_CHECK(finite || !all_finite);
-  // Of int8 a scale counts that could take some byte to infinity, whether or not there is such a byte.
+  // AllFinite judges int8 rows by their scale: a scale that could take some byte to infinity fails,
+  // even if no such byte is there.
   TANDEM_CHECK(format == WIRE_INT8 || all_finite == finite);
 }
 
-// A byte for what follows, a byte for how many, then ids or rows.
+// Input: one byte that chooses ids or a format of rows, one byte for their number, then the bytes.
 void Run(std::string_view bytes) {
   if (bytes.size() < 2) return;
   const int kind = static_cast<unsigned char>(bytes[0]) % (WireFormat_ARRAYSIZE + 1);

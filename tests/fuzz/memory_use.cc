@@ -44,7 +44,7 @@ size_t MemoryUse::peak_bytes() const { return static_cast<size_t>(most.load()) -
 }  // namespace tandem::fuzz
 
 #ifndef TANDEM_SANITIZED
-// glibc's own, under the names by which it lets itself be replaced.
+// glibc's allocation functions, under the names that make them replaceable.
 extern "C" {
 void* __libc_malloc(size_t num_bytes);
 void* __libc_calloc(size_t count, size_t each);

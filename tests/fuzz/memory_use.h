@@ -1,5 +1,7 @@
-// How much memory a call takes: bytes of the heap that the whole process, all its threads, has in use at a moment, above what it had before the
-// call. The most at any moment counts, not the sum over time: that is what a hostile message can cost a server. What is retained counts on.
+// Measures how much memory a call takes: the bytes of the heap in use by all threads, above the
+// bytes before the call.
+// The peak counts, not the sum over time: the peak is the cost of a hostile message to a server.
+// Retained memory keeps counting.
 // Linking this file replaces malloc (without a sanitizer) or hooks it (with one).
 // Thread rule: one MemoryUse at a time.
 #pragma once
@@ -21,11 +23,11 @@ class MemoryUse {
   const size_t bytes_before_;
 };
 
-// What an input of `num_bytes` may take: `factor` bytes for each, and a megabyte.
+// The bytes that an input of `num_bytes` may take: `factor` for each byte, and a megabyte.
 inline constexpr size_t kRowsFactor = 8, kOtherFactor = 64;  // calls that carry rows to a server, and all others
 inline size_t AllowedBytes(size_t num_bytes, size_t factor) { return factor * num_bytes + (size_t{1} << 20); }
 
-// Runs `call`, which may take so much, and `extra_bytes` for what it was asked to keep or to answer.
+// Runs `call`, which may take AllowedBytes and `extra_bytes` for data that it must keep or answer.
 template <class Call>
 auto Within(size_t num_bytes, size_t factor, const Call& call, size_t extra_bytes = 0) {
   const MemoryUse use;

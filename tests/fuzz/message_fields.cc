@@ -8,9 +8,9 @@
 namespace tandem::fuzz {
 namespace {
 
-constexpr int kIds = 14, kGradients = 15;  // of PushRequest
+constexpr int kIds = 14, kGradients = 15;  // PushRequest's field numbers
 
-// Which protobuf's parser still reads and ours does not.
+// Returns true if the message has groups, which protobuf's parser still reads and ours does not.
 bool HasGroups(const PushRequest& message) {
   const google::protobuf::UnknownFieldSet& fields = message.GetReflection()->GetUnknownFields(message);
   for (int i = 0; i < fields.field_count(); ++i) {
@@ -83,7 +83,7 @@ std::vector<std::string> Seeds() {
   push.set_ids(std::string(16, 'i'));
   push.set_gradients(std::string(200, 'g'));
   const std::string message = push.SerializeAsString();
-  // As one slice, in slices of 7, and with the large field first.
+  // One slice; slices of 7 bytes; the large field first.
   return {std::string("\xff\0", 2) + message, std::string("\x06\x09") + message,
           std::string("\x0f\0", 2) + "\x7a\x03ggg" + message.substr(0, message.size() - 203)};
 }

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kJob = 7, kStep = 9;
 
-// Bytes as a file that no disk has.
+// A file of bytes in memory.
 class FileInMemory {
  public:
   explicit FileInMemory(std::string_view bytes) : file_(memfd_create("rows", MFD_CLOEXEC)) {
@@ -48,7 +48,7 @@ ps::TableMap Tables() {
 
 void Run(std::string_view bytes) {
   const FileInMemory file(bytes);
-  // Whatever table it is of.
+  // Reads rows of any table.
   size_t value_bytes = 0, sum = 0;
   const auto begin = [&](const ps::RowFileHeader& header) {
     value_bytes = ps::RowLayout(header.dim, header.storage, header.num_slot_values).value_bytes();
@@ -59,7 +59,7 @@ void Run(std::string_view bytes) {
     return absl::OkStatus();
   };
   const std::string path = file.folder() + "/" + file.name();
-  // A row is read whole, of whatever width the file says.
+  // The reader holds one whole row, whose width the file chooses.
   constexpr size_t kWidestRow = size_t{4} << 20;
   Within(bytes.size(), kOtherFactor, [&] { return ps::ReadRows(path, begin, [](uint32_t shard) { return shard % 4 != 1; }, visit); },
          kWidestRow)

@@ -1,5 +1,6 @@
-// Every fuzz target on its seeds and on some thousand inputs that come of them by chance, the same every time: what runs where
-// there is no libFuzzer, and keeps the targets in order. tests/fuzz/run.sh looks further.
+// Runs every fuzz target on its seeds and on some thousand random mutations of them, equal in every
+// run.
+// Keeps the targets working on machines without libFuzzer. tests/fuzz/run.sh searches further.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -19,7 +19,8 @@ namespace {
 using ps::EmbeddingService;
 using ps::HandlerCall;
 
-// Save and Load are left out: bytes must not choose files. What they read is RowFile's.
+// Save and Load are left out: fuzzed bytes must not choose files. RowFile fuzzes the files that
+// they read.
 constexpr HandlerCall::Method kMethods[] = {
     &EmbeddingService::CreateTables, &EmbeddingService::Pull,       &EmbeddingService::Push,
     &EmbeddingService::GradientNorm, &EmbeddingService::Commit,     &EmbeddingService::Hash,
@@ -52,7 +53,7 @@ std::vector<TableSpec> Tables() {
 
 bool CarriesRows(int method) { return method == PUSH || method == PUSH_POOLED || method == ASSIGN; }
 
-// A header that is let in, and a checksum that is right: bytes hardly ever find them.
+// Adds a valid header and a correct checksum, which random bytes hardly ever hit.
 std::string Seal(int method, std::string_view message) {
   HashRequest header;  // whose only field is the header, which stands in field 1 of every request
   *header.mutable_header() = Header();
@@ -66,10 +67,10 @@ std::string Seal(int method, std::string_view message) {
   return sealed.append(reinterpret_cast<const char*>(&crc), sizeof crc);
 }
 
-// A server with a few tables, and every message's cost.
+// A server with a few tables. Checks the memory cost of every message.
 class Server {
  public:
-  // `calls` outlive it: the last answers come when it goes.
+  // REQUIRES: `calls` outlives the server, whose destruction sends the last answers.
   explicit Server(std::vector<HandlerCall>* calls) : calls_(*calls) {
     CreateTablesRequest create;
     *create.mutable_header() = Header();
@@ -79,26 +80,27 @@ class Server {
     kept_bytes_ = KeptBytes();
   }
 
-  // One message, and all that it makes the server do before it answers another.
+  // Sends one message. Measures all work of the server until it answers the next one.
   void Send(int method, std::string message) {
     const size_t num_bytes = message.size();
     const MemoryUse use;
     calls_.emplace_back(service_, kMethods[method], std::move(message));
-    if (method == ASSIGN) calls_.back().Wait().IgnoreError();  // what comes next may want the rows
+    if (method == ASSIGN) calls_.back().Wait().IgnoreError();  // later messages may need the rows
     const size_t kept_before = std::exchange(kept_bytes_, KeptBytes());
-    // Rows and tables that a message asks for, which grow by copying, and its answer are no waste.
+    // Rows and tables that a message asks for are no waste, nor is the answer. Rows and tables grow
+    // by copying.
     const size_t asked_for = 3 * (std::max(kept_bytes_, kept_before) - kept_before) + 2 * calls_.back().answer_bytes();
     const size_t allowed = AllowedBytes(num_bytes, CarriesRows(method) ? kRowsFactor : kOtherFactor) + asked_for;
     TANDEM_CHECK_LE(use.peak_bytes(), allowed) << "a message of " << num_bytes << " bytes to method " << method;
   }
 
  private:
-  // Of rows, and of what a table computes with: some arrays as wide as a row.
+  // The bytes of the rows, plus a table's working memory: some arrays as wide as a row.
   size_t KeptBytes() {
     StatisticsRequest request;
     *request.mutable_header() = Header();
     const auto answer = HandlerCall(service_, kMethods[STATISTICS], request.SerializeAsString()).Wait();
-    // It goes on serving, unless finite gradients have added up to an infinity.
+    // The server keeps serving, unless finite gradients have added up to an infinity.
     if (absl::IsOutOfRange(answer.status())) return kept_bytes_;
     StatisticsReply reply;
     TANDEM_CHECK(answer.ok() && reply.ParseFromString(*answer)) << answer.status();
@@ -116,9 +118,9 @@ class Server {
   size_t kept_bytes_ = 0;
 };
 
-// Messages, each behind a byte for its method and two for its length.
+// Input: messages, each after one byte for its method and two bytes for its length.
 void Run(std::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // of names that are not UTF-8
+  const google::protobuf::LogSilencer silencer;  // silences warnings about invalid UTF-8
   std::vector<HandlerCall> calls;
   {
     Server server(&calls);
@@ -221,7 +223,7 @@ std::vector<std::string> Seeds() {
           Call(PULL_POOLED, pool) + Call(PUSH_POOLED, push_pooled) + Call(COMMIT, commit)};
 }
 
-// `count` times the same field.
+// Repeats one field `count` times.
 std::string Repeat(const std::string& field, size_t count) {
   std::string bytes;
   bytes.reserve(field.size() * count);
@@ -236,7 +238,8 @@ void SendHostileCalls() {
   std::vector<HandlerCall> calls;
   Server server(&calls);
   const size_t kMany = 1'000'000;
-  // Fields of two bytes of which a parser makes an object each: every length-delimited field that there is, and unknown ones.
+  // Fields of two bytes, for each of which a parser makes an object: every length-delimited field,
+  // and unknown fields.
   for (int method = 0; method < static_cast<int>(std::size(kMethods)); ++method) {
     for (char field = 1; field < 16; ++field) {
       const std::string many = Repeat(std::string{static_cast<char>(field << 3 | 2), '\0'}, kMany);

@@ -1,6 +1,8 @@
-// What is fuzzed: functions that read bytes which anybody may have written. Each file here but the programs has one target. It
-// returns, whatever it is given: a crash, a failed CHECK, a sanitizer's report or an answer that does not come is a find, and so is a call
-// that takes more memory than its input may cost (memory_use.h).
+// Fuzz targets: functions that read bytes from untrusted writers. Each file here except the
+// programs holds one target.
+// A target returns for every input. A crash, a failed CHECK, a sanitizer's report or a missing
+// answer is a find.
+// A call that takes more memory than its input may cost is a find too (memory_use.h).
 // Thread rule: one call at a time.
 #pragma once
 
@@ -13,17 +15,18 @@ namespace tandem::fuzz {
 struct Target {
   const char* name;
   void (*run)(std::string_view bytes);
-  // Inputs to begin with: what our own writers make.
+  // Returns inputs to begin with: the output of our own writers.
   std::vector<std::string> (*seeds)();
 };
 
-// Field by field: rpc/payload.h against protobuf's parser and against itself, with the message in any number of slices.
+// Compares rpc/payload.h with protobuf's parser, field by field, and with itself, for any slicing
+// of the message.
 Target MessageFields();
-// ps/wire/wire_codec.h: ids that ascend, and rows in every format.
+// ps/wire/wire_codec.h: ascending ids, and rows in every format.
 Target IdsAndRows();
-// Messages to the handlers of an EmbeddingService with a few tables, one after the other.
+// Sends messages one by one to the handlers of an EmbeddingService with a few tables.
 Target ServiceCalls();
-// To the same, megabytes that are made to cost more than they are.
+// Sends that service messages of megabytes that are built to cost more than their size.
 void SendHostileCalls();
 // ps/server/checkpoint.h and ps/server/table_files.h: a file of saved rows.
 Target RowFile();

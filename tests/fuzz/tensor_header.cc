@@ -8,7 +8,7 @@
 namespace tandem::fuzz {
 namespace {
 
-// Four bytes: how many follow the header; then the header.
+// Input: four bytes for the number of bytes that follow the header, then the header.
 void Run(std::string_view bytes) {
   uint32_t data_bytes = 0;
   if (bytes.size() < sizeof data_bytes) return;
@@ -23,7 +23,7 @@ void Run(std::string_view bytes) {
     end = tensor.end;
   }
   TANDEM_CHECK_EQ(end, uint64_t{data_bytes});
-  // What was understood is understood again.
+  // A parsed header, printed, parses to the same header.
   const std::string printed = checkpoint::PrintHeader(*header);
   const auto again = checkpoint::ParseHeader(printed, data_bytes);
   TANDEM_CHECK(again.ok()) << again.status() << " " << printed;

@@ -1,4 +1,4 @@
-// fuzz_write_seeds FOLDER: FOLDER/TARGET/N for every target, to begin a corpus with.
+// fuzz_write_seeds FOLDER: writes FOLDER/TARGET/N for every target, as the start of a corpus.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,5 @@
-// A kernel that finds its arguments impossible traps, which ends all work of the process on its device: so in a process of its own.
+// A kernel with impossible arguments traps, which ends all work of the process on the device. So
+// the kernel runs in a process of its own.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -10,7 +11,8 @@
 namespace tandem::kernels {
 namespace {
 
-// The stream's first error after a row was asked for that the table does not have. Exits with 0 if there is one, and it stays.
+// Gathers a row that the table does not have and waits. Exits with 0 if the stream reports an error
+// that stays.
 [[noreturn]] void GatherARowThatIsNotThere() {
   ThreadPool pool(1);
   Stream stream(&pool, kCudaDevice);

@@ -1,4 +1,5 @@
-// The tests, asked for by a flag of GoogleTest, or else what `tandem` does: one program holds the kernels of both.
+// Runs the tests if a flag of GoogleTest asks for them, else `tandem`. One program holds the
+// kernels of both.
 #include <gtest/gtest.h>
 
 #include <string_view>

@@ -1,5 +1,7 @@
-// Ranks of NCCL on one card, which it refuses unless each is a process that claims a host of its own (NCCL_HOSTID): then they talk
-// through sockets, which shows calls, order and values, and no speed. Each rank is this program again, told by its environment.
+// NCCL ranks on one card. NCCL refuses them unless each is a process that claims a host of its own
+// (NCCL_HOSTID).
+// Such ranks talk through sockets: the test shows calls, order and values, but no speed. Each rank
+// is this program again, configured by its environment.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -54,7 +56,7 @@ void CheckCollectives(ProcessGroup& group) {
   ASSERT_TRUE(group.Barrier({}).Wait(Soon()).ok());
 }
 
-// An array of the device, written by the stream that computes right before the collective.
+// The computing stream writes the device array right before the collective.
 void CheckOrderAfterAStream(ProcessGroup& group) {
   const Device device{DeviceKind::CUDA, 0};
   ThreadPool pool(1);
@@ -89,7 +91,7 @@ TEST(NcclOneCardRank, DISABLED_Runs) {
 }
 
 pid_t Start(int rank, int size, const std::string& store, const std::string& log) {
-  std::vector<std::string> variables;  // of two with one name the first counts
+  std::vector<std::string> variables;  // the first of two equal names counts
   for (const std::string& variable :
        {absl::StrCat(kRank, "=", rank), absl::StrCat(kSize, "=", size), absl::StrCat(kStore, "=", store),
         absl::StrCat("NCCL_HOSTID=tandem", rank), std::string("NCCL_SOCKET_IFNAME=lo"), std::string("NCCL_IB_DISABLE=1"),
@@ -115,11 +117,11 @@ pid_t Start(int rank, int size, const std::string& store, const std::string& log
   return child;
 }
 
-// Ends the ranks that have not ended by the deadline. True if all ended well.
+// Kills the ranks that still run at the deadline. Returns true if all ranks exited with success.
 bool AllEndWell(const std::vector<pid_t>& ranks, absl::Time deadline) {
   bool well = true;
   for (const pid_t rank : ranks) {
-    if (rank <= 0) {  // it did not start
+    if (rank <= 0) {  // the rank did not start
       well = false;
       continue;
     }

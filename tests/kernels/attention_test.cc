@@ -26,7 +26,8 @@ struct Setting {
 
 constexpr int64_t kMaxLength = 203;
 
-// One attention call with its arrays. q, k, v and their gradients are the thirds of [T, 3 H D] arrays.
+// One attention call with its arrays. q, k, v and their gradients are the thirds of [T, 3 H D]
+// arrays.
 template <class T>
 struct AttentionCase {
   Setting s;
@@ -77,7 +78,7 @@ struct AttentionCase {
   }
 };
 
-// The definition, one score matrix per sequence and head.
+// Attention by its definition: one score matrix per sequence and head.
 Array<double> Naive(const AttentionCase<double>& run) {
   const Setting& s = run.s;
   Array<double> output(run.output.shape);
@@ -180,7 +181,7 @@ struct Bf16Run {
   }
 };
 
-// bf16 is storage: in vectors the results are those of f32, rounded.
+// bf16 only stores numbers: the vector kernels give f32 results, rounded.
 TEST(AttentionTest, Bf16GivesTheRoundedResultsOfF32) {
   TestStream stream;
   for (const Setting& setting : kSettings) {
@@ -203,7 +204,7 @@ const Setting kTileSettings[] = {{{33, 0, 64, 65, 2, 1}, 2, 32, true, 0.3f, fals
                                  {{31, 200}, 1, 96, true, 0.2f, true}, {{600, 1100}, 1, 32, true, 0, false},
                                  {{300, 70}, 1, 32, false, 0.2f, true}};
 
-// Gradients may take the places of q, k and v, also while other threads work on neighbouring sequences.
+// Gradients may overwrite q, k and v, also while other threads work on neighbouring sequences.
 TEST(AttentionTest, GradientsInPlaceHaveTheSameBits) {
   std::vector<Setting> settings(std::begin(kSettings), std::end(kSettings));
   settings.insert(settings.end(), std::begin(kTileSettings), std::end(kTileSettings));
@@ -240,7 +241,7 @@ double RelativeDistance(const Array<BFloat16>& x, const Array<BFloat16>& y) {
   return std::sqrt(difference / size);
 }
 
-// All that lies around the tiles, on processors without them.
+// Covers the code around the tiles on processors without them.
 TEST(AttentionTest, PlainTilesAreCloseToVectors) {
   if (WidestInstructionSet() < InstructionSet::AVX512) GTEST_SKIP() << "tiles come with AVX-512, whose width the passes around them have";
   for (const Setting& setting : kTileSettings) {
@@ -276,7 +277,8 @@ TEST(AttentionTest, TilesAreCloseToVectorsAndDoNotDependOnThreads) {
   }
 }
 
-// More keys than a block of scores holds, with keys in several blocks out of sight of a block of queries.
+// More keys than a block of scores holds. In several blocks, keys are invisible to a block of
+// queries.
 TEST(AttentionTest, LongSequencesMatchF64) {
   TestStream stream(2);
   for (const Setting& setting : {Setting{{1100}, 1, 8, true, 0, false}, Setting{{600, 517}, 1, 8, false, 0, false}}) {
@@ -308,7 +310,7 @@ TEST(AttentionTest, GradientsMatchDifferences) {
   }
 }
 
-// A sequence among others that are not numbers, and alone.
+// One sequence, alone and among others that are full of NaN or infinity.
 struct PackedAndAlone {
   static constexpr int64_t kDepth = 32, kHeads = 2, kBefore = 20, kTokens = 45, kBehind = 29, kRow = kHeads * kDepth;
   AttentionCase<float> packed{{{kBefore, kTokens, kBehind}, kHeads, kDepth, true, 0.3f, false}};
@@ -333,7 +335,7 @@ struct PackedAndAlone {
   static uint32_t Bits(BFloat16 x) { return x.bits; }
 };
 
-// Packing is not seen: a sequence gives the same bits alone and among others.
+// Packing is invisible: a sequence gives the same bits alone and among others.
 TEST(AttentionTest, SequenceDoesNotDependOnItsNeighbours) {
   TestStream stream;
   PackedAndAlone cases;
@@ -354,7 +356,7 @@ TEST(AttentionTest, Bf16SequenceDoesNotDependOnItsNeighbours) {
   }
 }
 
-// Rows an odd number of elements apart, which tiles cannot read in pairs where they lie.
+// Rows an odd number of elements apart. Tiles cannot read pairs from such rows in place.
 TEST(AttentionTest, Bf16RowsMayLieAnyNumberOfElementsApart) {
   TestStream stream;
   AttentionCase<float> run({{70, 40}, 1, 32, true, 0, false});
@@ -381,7 +383,8 @@ TEST(AttentionTest, Bf16RowsMayLieAnyNumberOfElementsApart) {
   }
 }
 
-// Rounding sixteen columns at once gives what rounding one by one gives: ties, numbers that are not, and rows that nobody sees.
+// Rounding sixteen columns at once equals rounding one by one. Covers ties, NaN and infinity, and
+// rows that no query sees.
 TEST(RoundingTest, ColumnsAreRoundedAsStorageIs) {
   constexpr int64_t kRows = 32, kRow = 64;
   Array<float> from = RandomArray<float>({kRows, kRow}, 5);
@@ -402,8 +405,10 @@ TEST(RoundingTest, ColumnsAreRoundedAsStorageIs) {
   }
 }
 
-// Gradients of scores that are rounded in registers are those of the f32 pass to its rounding and the exponential's 3e-6, the same bits in
-// every copy; zeros where the block ends or the key is not seen.
+// Score gradients rounded in registers equal those of the f32 pass, up to its rounding and the
+// exponential's error of 3e-6.
+// Every copy gives the same bits. Gradients are zero past the block's end and for keys that the
+// query does not see.
 TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
   constexpr int64_t kRows = 32, kColumns = RoundedScores::kRow, kPanel = kRows / 2 * kLanes;
   const Array<float> scores = RandomArray<float>({kRows + kTileRows, kScoreRow}, 1), grads = RandomArray<float>(scores.shape, 2),
@@ -445,7 +450,7 @@ TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
             const uint32_t pair = pairs[static_cast<size_t>(c / kLanes * kPanel + j / 2 * kLanes + c % kLanes)];
             ASSERT_EQ(static_cast<uint16_t>(pair >> (j % 2 * 16)), grad_rows[at].bits);
             ASSERT_EQ(rows[at].bits, first_rows[at].bits);
-            // What a query does not see may be -0.
+            // Keys that a query does not see may have a gradient of -0.
             ASSERT_EQ(ToFloat(grad_rows[at]), ToFloat(first_grad_rows[at]));
           }
         }
@@ -454,7 +459,8 @@ TEST(RoundingTest, GradientsOfScoresAreThoseOfTheF32Pass) {
   }
 }
 
-// So does rounding whole rows into rows that lie apart, and columns, each times its factor, into rows.
+// Rounding whole rows into rows that lie apart gives the bits of storage. So does rounding columns,
+// each times its factor, into rows.
 TEST(RoundingTest, RowsAndColumnsAreRoundedAsStorageIs) {
   constexpr int64_t kRows = 32, kColumns = 64, kApart = 96;
   Array<float> from = RandomArray<float>({kRows, kColumns}, 6);
@@ -484,7 +490,8 @@ TEST(RoundingTest, RowsAndColumnsAreRoundedAsStorageIs) {
   }
 }
 
-// Every line of every row is fetched once, however the arithmetic is cut into pieces, and nothing behind them.
+// Fetches every line of every row once, however the arithmetic is cut into pieces, and no line
+// behind them.
 TEST(RowPrefetchTest, ComesOutEven) {
   for (int64_t pieces : {0, 1, 7, 40, 1000}) {
     RowPrefetch prefetch;
@@ -503,7 +510,7 @@ TEST(RowPrefetchTest, ComesOutEven) {
     prefetch.Fetch();
     EXPECT_EQ(prefetch.LinesLeft(), 0);
   }
-  // A loop that counts for itself.
+  // A loop that counts its own iterations.
   RowPrefetch prefetch;
   static const char line[64 * 100] = {};
   prefetch.Add(line, 64, 100, 64);
@@ -515,20 +522,20 @@ TEST(RowPrefetchTest, ComesOutEven) {
   EXPECT_LE(prefetch.LinesLeft(), 8);
 }
 
-// Rows that continue others are fetched with them, a line that both are in once.
+// Rows that continue others are fetched with them. A line that both rows share is fetched once.
 TEST(RowPrefetchTest, ContinuesRows) {
   static const char rows[640 * 10] = {};
   RowPrefetch prefetch;
   prefetch.Add(rows, 640, 10, 96);
   prefetch.Add(rows + 96, 640, 10, 32);
-  prefetch.Add(rows + 128, 640, 9, 64);  // of other rows
+  prefetch.Add(rows + 128, 640, 9, 64);  // other rows
   prefetch.SpreadOver(100);
   EXPECT_EQ(prefetch.LinesLeft(), 10 * 2 + 9);
   prefetch.Pass(100);
   EXPECT_EQ(prefetch.LinesLeft(), 0);
 }
 
-// Queries up to each of `ends` in turn, in one call each.
+// Computes the queries up to each of `ends` in turn, one call for each end.
 template <class S>
 Array<S> CachedInPieces(AttentionCase<float>& run, Array<S> qkv, std::initializer_list<int64_t> ends, Stream& stream) {
   const int64_t heads = run.s.heads, depth = run.s.depth, width = heads * depth;
@@ -559,8 +566,9 @@ void ExpectPiecesToGiveTheWhole(AttentionCase<float>& run, Array<S> qkv) {
   });
 }
 
-// A prompt, then a token at a time, then many: fewer queries than a block has, and more with and without keys before them. The bits
-// are those of the whole sequence at once.
+// A prompt, then one token at a time, then many tokens. Covers fewer queries than a block has, and
+// more, with and without earlier keys.
+// The bits equal those of the whole sequence in one call.
 TEST(CachedAttentionTest, QueriesInPiecesGiveTheBitsOfTheWholeSequence) {
   for (int64_t depth : {5, 16, 64}) {
     AttentionCase<float> run({{150}, 3, depth, true, 0, false});

@@ -145,7 +145,7 @@ TEST(BufferTest, AdoptedMemoryIsReleasedOnceWithTheLastOwner) {
   EXPECT_EQ(released, 1);
 }
 
-// Blocks from the system while `body` runs.
+// Counts the blocks that come from the system while `body` runs.
 template <class Body>
 uint64_t SystemBlocksDuring(const Body& body) {
   const uint64_t before = BlockCache::num_system_blocks();
@@ -199,7 +199,7 @@ TEST(BlockCacheTest, EveryByteOfEverySizeBelongsToOneBufferAlone) {
   }
 }
 
-// The addresses of some blocks of each size, given back before those of the next.
+// Takes `count` blocks of `each` bytes, gives them back, and returns their addresses.
 std::set<void*> BlocksOf(BlockCache& cache, size_t each, int count) {
   std::vector<BlockCache::Block> blocks;
   for (int i = 0; i < count; ++i) blocks.push_back(cache.Take(each));
@@ -262,7 +262,8 @@ TEST(ThreadPoolTest, RunsEachTaskOnce) {
   }
 }
 
-// Threads that watch for the next loop, that fall asleep between two, and more of them than cores.
+// Threads that spin for the next loop, threads that fall asleep between two loops, and more threads
+// than cores.
 TEST(ThreadPoolTest, LoopsFindTheThreadsAwakeAndAsleep) {
   for (int num_threads : {2, 3, 2 * static_cast<int>(std::thread::hardware_concurrency()) + 1}) {
     ThreadPool pool(num_threads);

@@ -1,4 +1,4 @@
-// The passes around the matmuls on BF16 arrays, and all of them in every copy that Vectorised() may choose.
+// The passes around the matmuls on BF16 arrays, in every copy that Vectorised() may choose.
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -24,7 +24,7 @@ Array<BFloat16> RandomHalves(Shape shape, uint64_t seed, double range = 1) {
 
 Array<float> Widened(const Array<BFloat16>& x) { return Converted<float>(Exact(x)); }
 
-// Every element within `relative` of its size and `absolute` of what is wanted.
+// Expects every element within `relative` of its size plus `absolute` of the wanted element.
 template <class T>
 void ExpectWithin(const Array<T>& found, const Array<double>& wanted, double relative, double absolute) {
   ASSERT_EQ(found.size(), wanted.size());
@@ -39,11 +39,11 @@ void ExpectWithin(const Array<T>& found, const Array<double>& wanted, double rel
 
 const Shape kShapes[] = {{0, 5}, {1, 1}, {3, 17}, {17, 64}, {65, 65}, {1300, 33}};
 
-// A pass of some arrays of one shape into another: output(x, y). Run in f32, f64 and BF16 on the same values.
+// A pass over arrays of one shape: output(x, y). Runs in f32, f64 and BF16 on the same values.
 struct ElementPass {
   const char* name;
   std::function<void(const ArrayView& output, const ArrayView& x, const ArrayView& y, Stream& stream)> run;
-  double math_error;  // of the f32 instance, absolute
+  double math_error;  // absolute error of the f32 instance
 };
 
 void PrintTo(const ElementPass& pass, std::ostream* out) { *out << pass.name; }
@@ -93,7 +93,7 @@ ElementPass BackwardOf(const char* name, Activation activation) {
           }, 4e-6};
 }
 
-// The bias is a row of y's type.
+// Adds y's first row as the bias, in y's type.
 void AddFirstRow(const ArrayView& output, const ArrayView& x, const ArrayView& y, Stream& stream) {
   AddBias(output, x, ArrayView(y.data, y.dtype, Shape{y.shape[1]}), stream);
 }
@@ -171,7 +171,8 @@ TEST(Bf16RoundingTest, IsToNearestEvenAndKeepsWhatIsNotANumber) {
   }
 }
 
-// Sums of `terms` products of f32 in any order err by at most terms * 2^-24 of the sum of the sizes.
+// In any order, a sum of `terms` f32 products errs by at most terms * 2^-24 of the sum of their
+// absolute values.
 TEST(Bf16SumTest, ColumnSumAndRowDotAreF32SumsOfTheExactValues) {
   for (const Shape& shape : kShapes) {
     const int64_t rows = shape[0], columns = shape[1];
@@ -303,7 +304,8 @@ TEST(SumCopiesTest, InstructionSetsAgree) {
   });
 }
 
-// Three steps of one rule on the same values, in every copy: weights, their shadow and what the rule keeps.
+// Runs three steps of one rule on the same values in every copy. Compares weights, their bf16
+// shadow and the rule's state.
 template <class Update>
 void ExpectCopiesToAgree(const Update& update) {
   const int64_t n = 211;

@@ -289,7 +289,8 @@ TEST(DropoutTest, FollowsTheElementNumberingForEveryWidth) {
   }
 }
 
-// Runs that all begin on a block, or all in the same place of one, or each elsewhere; blocks beyond 32 bits.
+// Runs that all begin on a block, all at the same place of a block, or each elsewhere. Covers block
+// numbers beyond 32 bits.
 TEST(DropoutTest, SixteenRunsSideBySideHaveTheBitsOfTheirElements) {
   constexpr RandomKey kKey{11, 12};
   constexpr uint64_t kStep = 13;

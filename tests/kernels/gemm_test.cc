@@ -13,7 +13,8 @@ struct Case {
   int64_t m, n, k;
 };
 
-// Whatever path a shape takes: rows, columns (few rows, many columns), depth (weight gradients), and every remainder.
+// Covers every path that a shape may take: rows, columns (few rows, many columns), depth (weight
+// gradients), and every remainder.
 const Case kCases[] = {{0, 3, 2},    {3, 0, 2},    {3, 2, 0},     {1, 1, 1},     {1, 17, 3},    {3, 1, 65},   {17, 64, 17},
                        {64, 65, 64}, {65, 3, 129}, {300, 64, 64}, {1030, 5, 64}, {16, 1100, 9}, {64, 1025, 1}, {7, 9, 1025},
                        {64, 8, 2100}, {5, 3, 4097}, {260, 8, 2100}, {64, 8200, 9}, {760, 720, 70}, {64, 2100, 300},
@@ -87,7 +88,7 @@ TEST_P(GemmTest, BiasIsAddedToEveryRow) {
   }
 }
 
-// c of bf16 operands with a bias, as f32 or, unless it accumulates, as bf16.
+// Computes c of bf16 operands with a bias, as f32 or, unless it accumulates, as bf16.
 template <class Result>
 Array<Result> Bf16Product(bool ta, bool tb, Array<BFloat16> a, Array<BFloat16> b, Array<float> bias, Array<Result> c,
                           bool accumulate, int num_threads) {
@@ -96,8 +97,9 @@ Array<Result> Bf16Product(bool ta, bool tb, Array<BFloat16> a, Array<BFloat16> b
   return c;
 }
 
-// Products of bf16 are exact in f32, so an f32 result is off by the sums' rounding alone: K + 2 additions of at most `terms`, the
-// sum of their absolute values. A bf16 result is rounded once more, by half of the last of its 8 bits: up to 2^-8 of it.
+// Products of bf16 are exact in f32. So an f32 result errs by the rounding of K + 2 additions of at
+// most `terms`, the sum of absolute values.
+// A bf16 result is rounded once more, by half of the last of its 8 bits: up to 2^-8 of the result.
 template <class Result>
 void ExpectWithinRounding(const Array<Result>& found, const Array<double>& wanted, const Array<double>& terms, int64_t k) {
   for (int64_t i = 0; i < wanted.size(); ++i) {
@@ -175,8 +177,8 @@ TEST_P(GemmTest, InstructionSetsAgree) {
 
 INSTANTIATE_TEST_SUITE_P(Flags, GemmTest, testing::Combine(testing::Bool(), testing::Bool(), testing::Bool()));
 
-// A row of the product is a function of that row of a: batches of other sizes give it the same bits. Not so oneDNN's kernels for processors
-// without AVX-512.
+// A row of the product depends on that row of a alone: batches of other sizes give the same bits.
+// oneDNN's kernels for processors without AVX-512 do not promise this.
 TEST(GemmRowsTest, RowDoesNotDependOnHowManyRowsThereAre) {
   if (!MatmulTakesPanels(DType::F32)) GTEST_SKIP() << "no panel kernels on this processor";
   for (const auto& [n, k, set] : {std::tuple<int64_t, int64_t, InstructionSet>{64, 64, InstructionSet::AMX}, {33, 4200, InstructionSet::AMX},
@@ -220,7 +222,7 @@ TEST(GemmShapeTest, MismatchedInnerExtentDies) {
   EXPECT_DEATH(Gemm({.a = a, .b = b, .c = c}, stream), "check failed.*\\[2, 3\\] \\[4, 5\\] \\[2, 5\\]");
 }
 
-// The rule of dense operands: what the kernels ask of oneDNN stays on its blocked kernels where the processor has them.
+// Dense operands stay on oneDNN's blocked kernels where the processor has such kernels.
 TEST(GemmImplementationTest, ShapesOfTheCutsStayOnBlockedKernels) {
   for (const DType operand : {DType::F32, DType::BF16}) {
     if (!MatmulTakesPanels(operand)) GTEST_SKIP() << "no panel kernels of " << NameOf(operand) << " on this processor";

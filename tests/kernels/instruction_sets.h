@@ -1,5 +1,5 @@
-// Runs a piece of a test once per copy that Vectorised() may choose on this processor. The limit holds on the calling thread, so
-// kernels under test take a pool of one.
+// Runs a piece of a test once per copy that Vectorised() may choose on this processor.
+// The limit holds on the calling thread only, so kernels under test need a pool of one thread.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -8,8 +8,8 @@
 namespace tandem::kernels {
 namespace {
 
-// Rows, width of hidden states and classes: fewer and more than a task's rows, a chunk's rows and a block's columns, and all of them
-// together.
+// Rows, width of hidden states and classes. Each is below and above a task's rows, a chunk's rows
+// and a block's columns; one case has all of them above.
 struct Size {
   int64_t rows, dim, classes;
 };
@@ -49,7 +49,8 @@ struct Wanted {
 };
 constexpr Wanted kAll{true, true, true}, kNone{false, false, false};
 
-// Sum is the type of losses and of the weight's gradient, Hidden of the hidden states'. What is not wanted stays 0.
+// Sum is the type of losses and of the weight's gradient, Hidden that of the hidden states'
+// gradient. Gradients that nobody wants stay 0.
 template <class Sum, class Hidden, class T>
 Result<Sum, Hidden> Solve(Problem<T> p, Array<Sum> bias, const Wanted& wanted, int num_threads) {
   TestStream stream(num_threads);
@@ -96,8 +97,9 @@ TEST_P(LinearCrossEntropyTest, F32MatchesF64ForEverySizeAndThreadCount) {
   }
 }
 
-// A logit's gradient is in [-1, 1] and rounded to 8 bits: relative error 2^-8 of it. Sums of `count` of them against values below 1
-// are off by at most 2^-8 of the sum of the absolute values, and typically by its root mean square.
+// A logit's gradient lies in [-1, 1] and is rounded to 8 bits: its relative error is 2^-8.
+// Sums of `count` such gradients times values below 1 are off by at most 2^-8 of the sum of
+// absolute values. Typically they are off by 2^-8 of its root mean square.
 TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradients) {
   for (const Size& s : kSizes) {
     SCOPED_TRACE(testing::Message() << s.rows << " rows, dim " << s.dim << ", " << s.classes << " classes");
@@ -107,7 +109,8 @@ TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradien
     const auto wanted = Solve<double, double>(Wide(p, Exact), Converted<double>(bias), kAll, 1);
     const auto one = Solve<float, BFloat16>(p, bias, kAll, 1);
     ExpectNear(one.loss, wanted.loss, 3e-6);  // logits are f32
-    // Absolute gradients of a row's logits sum to at most 2, those of a column's to at most rows.
+    // Absolute gradients of a row's logits sum to at most 2, and those of a column's logits to at
+    // most rows.
     const double rounding = 0x1p-8;
     ExpectNear(Exact(one.grad_hidden), wanted.grad_hidden, 2 * rounding + rounding);
     const double column_tolerance = rounding * std::max<double>(1, static_cast<double>(s.rows) * 2 / static_cast<double>(s.classes));
@@ -119,7 +122,7 @@ TEST_P(LinearCrossEntropyTest, Bf16MatchesF64WithinTheRoundingOfTheLogitsGradien
   }
 }
 
-// Each gradient has the same bits with and without the others.
+// Each gradient has the same bits with and without the other gradients.
 TEST_P(LinearCrossEntropyTest, SomeGradientsAloneEqualThoseOfAll) {
   for (const Size& s : {Size{130, 20, 600}, Size{1100, 140, 70}}) {
     const Problem<float> p = RandomProblem(s, GetParam());

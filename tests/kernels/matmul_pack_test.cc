@@ -14,7 +14,7 @@ Array<T> Operand(Shape shape) {
   else return x;
 }
 
-// Room to find writes behind the end: what a copy does not write stays this.
+// Leaves guard elements behind the end: elements that a copy does not write keep this value.
 template <class T>
 Array<T> Unwritten(int64_t count) {
   Array<T> x({count + 100});
@@ -22,7 +22,7 @@ Array<T> Unwritten(int64_t count) {
   return x;
 }
 
-// Panel by panel as the header says, element by element.
+// Packs panel by panel as the header says, one element at a time.
 template <class T>
 Array<T> PanelsByDefinition(const StoredMatrix<T>& b, int64_t panel, int64_t depth) {
   constexpr int64_t kPerWord = 4 / static_cast<int64_t>(sizeof(T));

@@ -88,7 +88,7 @@ TEST(AdadeltaTest, StepsHaveTheUnitOfEarlierChanges) {
   EXPECT_DOUBLE_EQ(d[0], 0.25 * change * change);
 }
 
-// What lets a row of a parameter server equal the same values inside a dense parameter.
+// A row on a parameter server equals the same values inside a dense parameter because of this.
 TEST(AdamTest, BitsDoNotDependOnLengthOrPlace) {
   const int64_t n = 1000;
   const Array<float> start = RandomArray<float>({n}, 1), g = RandomArray<float>({n}, 2);

@@ -1,4 +1,5 @@
-// Arrays for kernel tests: owned values with a view, random contents, and comparisons that name the first difference.
+// Arrays for kernel tests: owned values with a view, random contents, and comparisons that name the
+// first difference.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -68,7 +69,7 @@ void ExpectSameBits(const Array<T>& a, const Array<T>& b) {
   }
 }
 
-// A stream on a pool of its own.
+// A stream with a pool of its own.
 class TestStream {
  public:
   explicit TestStream(int num_threads = 1) : pool_(num_threads), stream_(&pool_) {}
@@ -79,7 +80,8 @@ class TestStream {
   Stream stream_;
 };
 
-// d(sum of weight * f(x)) / dx by central differences, in f64. `f` fills an array of weight's size from x.
+// d(sum of weight * f(x)) / dx by central differences, in f64. `f` fills an array of weight's size
+// from x.
 template <class Function>
 Array<double> NumericGradient(Array<double>& x, const Array<double>& weight, const Function& f) {
   const double h = 1e-5;

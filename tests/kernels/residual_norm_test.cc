@@ -1,4 +1,5 @@
-// Norms of x + Drop(y): on the CPU the operations that they consist of, bit by bit, and their derivative.
+// Norms of x + Drop(y) on the CPU: they have the bits of the separate operations. Also checks their
+// derivative.
 #include "kernels/cast.h"
 #include "kernels/elementwise.h"
 #include "kernels/norm.h"

@@ -190,7 +190,8 @@ TEST(NormTest, BitsAreTheSameInEveryInstructionSet) {
   }
 }
 
-// The residual stream stays f32: only what leaves the norm and the gradient that comes back are rounded.
+// The residual stream stays f32. Only the norm's output and the gradient that comes back are
+// rounded.
 TEST(NormTest, Bf16OutputIsTheRoundedOneAndItsGradientIsTakenAsItIs) {
   TestStream stream;
   for (const Shape& shape : kShapes) {

@@ -13,7 +13,7 @@
 namespace tandem::kernels {
 namespace {
 
-// An array that ends where memory does: whoever goes on dies.
+// An array that ends where mapped memory ends: an access behind it crashes.
 template <class T>
 class GuardedArray {
  public:
@@ -40,8 +40,10 @@ class GuardedArray {
   T* data_ = nullptr;
 };
 
-// Each element is its terms in ascending depth, by fused multiply-adds; nothing behind the last row of a or c is touched, which may be
-// another thread's, or numbers whose products take a hundred times as long.
+// Each element sums its terms in ascending depth, by fused multiply-adds. The kernel touches
+// nothing behind the last row of a or c.
+// Another thread may own that memory, or it may hold numbers whose products take a hundred times as
+// long.
 template <class T>
 void ExpectProducts() {
   constexpr int64_t kDepth = 7;

@@ -11,7 +11,7 @@
 namespace tandem::kernels {
 namespace {
 
-// Numbers of all signs and of sizes from 2^-20 to 2^20.
+// Numbers of both signs and of sizes from 2^-20 to 2^20.
 Array<float> WideNumbers(Shape shape, uint64_t seed) {
   Array<float> x = RandomArray<float>(shape, seed);
   for (int64_t i = 0; i < x.size(); ++i) x[i] = std::ldexp(x[i], static_cast<int>(RandomBelow({seed, 9}, 0, static_cast<uint64_t>(i), 41)) - 20);
@@ -20,7 +20,7 @@ Array<float> WideNumbers(Shape shape, uint64_t seed) {
 
 constexpr uint16_t kUnwritten = 0x5a5a;
 
-// Where SplitOperand puts a piece of a column's element, as its header says.
+// Returns the index at which SplitOperand stores a piece of a column's element, as its header says.
 int64_t PlaceOf(SplitSide side, int64_t column, int64_t d, int64_t piece, int64_t depth) {
   const int64_t group = column / 32 * (RoundUp(depth, 32) / 32) + d / 32, half = column % 32 / 16, i = column % 16, pair = d % 32 / 2;
   const int64_t word = side == SplitSide::A ? i * 16 + pair : pair * 16 + i;
@@ -58,7 +58,7 @@ TEST(SplitOperandTest, PiecesAreTheNumberAndLieWhereTheHeaderSays) {
   }
 }
 
-// On the limit's tiles: AMX's if the processor has them, and plain ones.
+// Runs `body` on the limit's tiles: AMX tiles if the processor has them, and plain tiles.
 template <class Body>
 void ForEachKindOfTiles(const Body& body) {
   for (InstructionSet set : {InstructionSet::AMX, InstructionSet::PLAIN_TILES}) {
@@ -86,15 +86,16 @@ Array<double> Exactly(const Case& s, bool ta, bool tb, const Array<float>& a, co
   return c;
 }
 
-// The root mean square of the errors, each in units of its sum of absolute terms.
+// Returns the root mean square of the errors, each relative to its element's sum of absolute terms.
 double RelativeError(const Array<float>& found, const Array<double>& wanted, const Array<double>& terms) {
   double sum = 0;
   for (int64_t i = 0; i < wanted.size(); ++i) sum += std::pow((static_cast<double>(found[i]) - wanted[i]) / terms[i], 2);
   return std::sqrt(sum / static_cast<double>(wanted.size()));
 }
 
-// The error of a chain of multiply-adds, which is what f32 promises, is not reached; and not by luck of one distribution. Without the
-// product of the middle pieces, the smallest that is computed, it would be.
+// The error stays below that of a chain of multiply-adds, which f32 promises, for more than one
+// distribution.
+// Without the product of the middle pieces, the smallest one computed, the error would reach it.
 TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
   for (const int kind : {0, 1, 2}) {
     for (const Case& s : {Case{33, 130, 128}, Case{40, 160, 700}}) {
@@ -124,7 +125,8 @@ TEST(SplitProductTest, ErrorIsBelowThatOfMultiplyAdds) {
   }
 }
 
-// Every layout in every cut but that of wide weights' gradients, with biases and old sums, remainders of all groups, on both kinds of tiles.
+// Every layout in every cut except wide weights' gradients, with biases and old sums, remainders of
+// all groups, and both kinds of tiles.
 TEST(SplitProductTest, GemmMatchesTheExactProduct) {
   for (const Case& s : {Case{1, 128, 128}, Case{17, 1030, 130}, Case{70, 129, 160}, Case{200, 140, 192},
                         Case{40, 130, 1030}, Case{130, 130, 2100}, Case{140, 260, 135}}) {
@@ -180,7 +182,7 @@ TEST(SplitProductTest, LossMatchesF64) {
   }
 }
 
-// Rows are functions of themselves alone: one that is not a number spoils no other, nor does their number show.
+// Each row depends on itself alone: a NaN or infinity spoils no other row and does not show there.
 TEST(SplitProductTest, WhatIsNoNumberSpoilsItsRowAlone) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   const Array<float> clean = RandomArray<float>({70, 128}, 1), b = RandomArray<float>({128, 130}, 2);

@@ -1,4 +1,5 @@
-// Parameter servers in this process: each a TableHost behind a real rpc::Server on a free port of this machine.
+// Parameter servers in this process: each is a TableHost behind a real rpc::Server on a free port
+// of this machine.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@ namespace tandem::ps {
 inline constexpr uint64_t kTestJobEpoch = 0x7e57;
 inline constexpr uint32_t kTestMapVersion = 1;
 
-// Of server `rank` of so many, as Router::RoundRobin has it, by which clients here send.
+// The shards of server `rank` in Router::RoundRobin, by which the clients here route.
 inline ShardSet RoundRobinShards(uint32_t rank, uint32_t num_servers) {
   ShardSet shards;
   for (uint32_t shard = 0; shard < rpc::kNumVirtualShards; ++shard) shards.set(shard, shard % num_servers == rank);
@@ -34,9 +35,10 @@ class PsServer {
 
   TableHost& host() { return host_; }
   const std::string& address() const { return address_; }
-  // Breaks every connection at once; what is parked in the host is dropped with its replies.
+  // Breaks every connection at once. Calls parked in the host are dropped with their replies.
   void Kill() { server_.reset(); }
-  // Serves the same tables again, at the same address; over gRPC alone, if so asked.
+  // Serves the same tables again at the same address. With `offers_shared_memory` false, over gRPC
+  // alone.
   void Restart(bool offers_shared_memory = true) {
     offers_shared_memory_ = offers_shared_memory;
     Listen(address_);
@@ -70,7 +72,7 @@ class PsCluster {
   size_t size() const { return servers_.size(); }
   PsServer& operator[](size_t i) { return *servers_[i]; }
 
-  // `addresses`: where it finds the servers, if not where they listen.
+  // `addresses`: where the client finds the servers, if not where they listen.
   std::unique_ptr<RemoteClient> MakeClient(uint32_t trainer, uint32_t num_trainers, RemoteClientOptions options,
                                            std::vector<std::string> addresses = {}) {
     if (addresses.empty()) {

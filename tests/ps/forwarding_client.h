@@ -1,4 +1,4 @@
-// A client around another one, to which every call goes on as it came. Tests change some calls.
+// A client that forwards every call unchanged to another client. Tests override some calls.
 #pragma once
 
 #include <utility>

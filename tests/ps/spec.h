@@ -33,7 +33,8 @@ inline TableSpec MakeTableSpec(uint32_t number, uint32_t dim, int optimizer = SP
   return spec;
 }
 
-// `count` distinct ids, none 0, a function of `seed`; about one in two comes from a small set, so that calls share rows.
+// Returns `count` distinct ids, none 0, a function of `seed`. About one in two comes from a small
+// set, so that calls share rows.
 inline std::vector<uint64_t> MakeIds(uint64_t seed, size_t count) {
   std::vector<uint64_t> ids;
   for (uint64_t i = 0; ids.size() < count; ++i) {

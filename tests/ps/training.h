@@ -1,4 +1,5 @@
-// Two trainers that train three tables, one for each optimizer, and remember every bit that they saw.
+// Two trainers that train three tables, one for each optimizer, and record every bit that they
+// pull.
 #pragma once
 
 #include <bit>
@@ -17,7 +18,7 @@ namespace tandem::ps {
 
 inline constexpr uint32_t kTrainers = 2;
 
-// What a trainer saw, to be compared bit for bit.
+// The values that a trainer saw, for a comparison bit for bit.
 struct Trace {
   std::vector<float> rows;
   std::vector<absl::uint128> norms;
@@ -37,7 +38,8 @@ inline std::vector<TableSpec> TrainedSpecs() {
 
 inline absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 
-// Steps of one trainer: pull, make gradients of the rows, push them in two slices, ask for the norm, commit.
+// Runs one trainer's steps: pull, make gradients of the rows, push them in two slices, ask for the
+// norm, commit.
 inline void Train(const Clients& client, uint32_t trainer, const Steps& steps, Trace* trace) {
   const std::vector<TableSpec> specs = TrainedSpecs();
   for (uint64_t step = steps.first; step <= steps.last; ++step) {
@@ -91,7 +93,7 @@ inline TrainerClients MakeClients(const MakeClient& make) {
   return clients;
 }
 
-// Both trainers, each on a thread.
+// Runs both trainers, each on a thread.
 inline std::vector<Trace> TrainAll(const TrainerClients& clients, const Steps& steps) {
   std::vector<Trace> traces(kTrainers);
   std::vector<std::thread> threads;

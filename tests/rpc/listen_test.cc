@@ -15,7 +15,7 @@ namespace {
 
 int PortOf(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
 
-// 0, or the error of somebody who wants the port for himself.
+// Binds `address` as a stranger who wants the port for itself. Returns 0 or the error.
 int ErrorOfTaking(const std::string& address) {
   const sockaddr_in wanted = support::Loopback(PortOf(address));
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -24,7 +24,7 @@ int ErrorOfTaking(const std::string& address) {
   return error;
 }
 
-// What cannot be had, and how it is said, is tested with the server, which asks first.
+// server_test.cc covers addresses that cannot be had and their errors: the server asks first.
 TEST(HeldAddressTest, IsKeptForTheServerThatNamesIt) {
   auto held = HeldAddress::Hold("127.0.0.1:0");
   ASSERT_TRUE(held.ok()) << held.status();

@@ -111,7 +111,7 @@ TEST(BytesFieldTest, EveryTruncationIsRefusedOrIsAWholeNumberOfFields) {
   }
 }
 
-// However a message is sliced, and wherever the field stands in it.
+// Finds the field however the message is sliced and wherever the field stands.
 TEST(BytesFieldTest, TheFieldIsFoundInPieces) {
   const std::string small = SmallPullRequest().SerializeAsString(), ids = "0123456789abcdef";
   Payload field;

@@ -1,4 +1,4 @@
-// Spans as messages, and the clocks of two machines brought together.
+// Spans as messages, and the alignment of two machines' clocks.
 #include "rpc/role_trace.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,8 @@ TEST(CallTakeTraceTest, TimesOfAnotherMachineBecomeOurs) {
     EXPECT_EQ(trace->boot_id(), BootId());
     ASSERT_EQ(trace->spans_size(), 1);
     EXPECT_GT(machine.num_calls(), 1);
-    // The estimate is off by at most half of the quickest round trip, which is shorter than all calls together.
+    // The estimate errs by at most half of the shortest round trip, which is shorter than all calls
+    // together.
     const int64_t slack = after - before;
     EXPECT_GE(trace->spans(0).begin_ns(), before - slack);
     EXPECT_LE(trace->spans(0).begin_ns(), after + slack);

@@ -1,4 +1,5 @@
-// How much of its memory a server gives to requests: messages that are not whole yet, whole ones that handlers hold, and compressed ones.
+// The share of memory that a server gives to requests: incomplete messages, whole messages that
+// handlers hold, and compressed ones.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -32,7 +33,7 @@ std::unique_ptr<Server> StartServer(Handler unary, Handler stream, ServerOptions
   return server;
 }
 
-// In kilobytes.
+// A field of /proc/self/status, in kilobytes.
 size_t ProcessStatus(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -42,7 +43,7 @@ size_t ProcessStatus(const std::string& name) {
   return 0;
 }
 
-// A client that knows no limits.
+// A client that obeys no limits.
 class WildClient {
  public:
   explicit WildClient(const std::string& address, grpc_compression_algorithm compression = GRPC_COMPRESS_NONE) {
@@ -52,7 +53,7 @@ class WildClient {
     arguments.SetCompressionAlgorithm(compression);
     stub_ = std::make_unique<grpc::GenericStub>(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   }
-  // `bytes` outlive the call.
+  // REQUIRES: `bytes` outlive the call.
   grpc::Status Call(const std::string& bytes) {
     const grpc::Slice slice(bytes.data(), bytes.size(), grpc::Slice::STATIC_SLICE);
     grpc::ByteBuffer request(&slice, 1), reply;
@@ -93,7 +94,8 @@ TEST(ServerMemoryTest, MessagesOfAnyLengthFillNoMoreMemoryThanTheirShare) {
   EXPECT_TRUE(channel.Call(kUnary, Payload(std::string("x")), {}).Wait(Soon()).ok()) << "others are served";
 }
 
-// Which call is broken off is gRPC's choice. One of ours comes back, as after any other break.
+// gRPC chooses which call to break off. If it breaks one of ours, the call comes back, as after any
+// other break.
 TEST(ServerMemoryTest, ACallOfOursThatIsBrokenOffMeanwhileMayComeBack) {
   auto server = StartServer(Echo, Echo);
   const std::string large(size_t{400} << 20, 'L');

@@ -214,7 +214,7 @@ TEST_F(StrangerTest, CallsAndStreamsWithTheJobsSecretAreServed) {
   EXPECT_EQ(num_handled_, 2);
 }
 
-// On the wire a unary call is a stream whose client sends one message. This one never does.
+// On the wire a unary call is a stream whose client sends one message. This client never sends it.
 TEST_F(StrangerTest, ARefusalDoesNotWaitForTheMessage) {
   Channel channel(server_.address());
   for (const std::string& method : {kUnary, kStream}) {
@@ -289,7 +289,7 @@ TEST(StreamTest, AnErrorWaitsForTheAnswersBeforeIt) {
 }
 
 TEST(StreamTest, NoMoreThanTheWindowIsOnItsWay) {
-  // A message's slices are released once written: those outside the window must still be there.
+  // A message's slices are released once written. Slices outside the window must still be there.
   HeldReplies held;
   auto server = StartServer(Echo, held.handler());
   Channel channel(server->address());

@@ -1,8 +1,10 @@
-// What ThreadSanitizer must know of Abseil's locks, which a distribution's library, built without it, does not tell. These
-// definitions come before the library's, for every caller in the process; each does what the library's does (the next symbol of
-// its name) and says which mutex it takes or gives back. So an order that a mutex makes is seen, what no mutex orders is still
-// reported (report_test.cc), and nothing is suppressed.
-// Blind spot: conditions, which the library runs on whatever thread, are not checked themselves.
+// Tells ThreadSanitizer about Abseil's locks, which a distribution's library, built without
+// ThreadSanitizer, does not tell.
+// These definitions come before the library's for every caller in the process. Each calls the
+// library's function (the next symbol of its name) and names the mutex that it takes or gives back.
+// ThreadSanitizer then sees the order that a mutex makes. It still reports accesses that no mutex
+// orders (report_test.cc), and nothing is suppressed.
+// Blind spot: conditions are not checked, because the library runs them on any thread.
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
@@ -19,14 +21,14 @@
 
 namespace {
 
-// The mangled name of one of the functions below, which differs between builds of Abseil.
+// The mangled name of one of the functions below. Builds of Abseil differ in it.
 std::string NameOf(void* function) {
   Dl_info info;
   if (dladdr(function, &info) == 0 || info.dli_sname == nullptr) std::abort();
   return info.dli_sname;
 }
 
-// The library's own definition. No static local: its guard would be a lock of its own.
+// The library's own definition. A static local would not do: its guard would be a lock of its own.
 template <class Function>
 class Next {
  public:
@@ -47,7 +49,7 @@ class Next {
   std::atomic<void*> found_{nullptr};
 };
 
-// The library calls its own functions by way of ours: only the outermost tells of the mutex.
+// The library calls its own functions through ours, so only the outermost call reports the mutex.
 class Call {
  protected:
   Call() : outermost_(depth++ == 0) {}
@@ -61,7 +63,8 @@ class Call {
   static inline constinit thread_local int depth = 0;
 };
 
-// A call that gives the mutex back and takes it again. REQUIRES: it is held for writing.
+// A call that gives the mutex back and takes it again. REQUIRES: the caller holds the mutex for
+// writing.
 class Waiting : Call {
  public:
   explicit Waiting(absl::Mutex* mutex) : mutex_(mutex) {
@@ -100,7 +103,7 @@ class Taking : Call {
   ~Taking() {
     if (outermost_) __tsan_mutex_post_lock(mutex_, flags_, 0);
   }
-  // Of a try: whether it was successful.
+  // Records whether an attempt took the mutex. Returns `taken`.
   bool Tried(bool taken) {
     if (!taken) flags_ |= __tsan_mutex_try_lock_failed;
     return taken;
@@ -215,7 +218,7 @@ bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
   return real(this, mutex, deadline);
 }
 
-// A notification is read without its mutex, once it is there.
+// Once a notification has come, readers look at it without its mutex.
 void Notification::Notify() {
   TANDEM_NEXT(Notification, Notify, void(Notification*));
   __tsan_release(this);
@@ -239,7 +242,7 @@ bool Notification::WaitForNotificationWithDeadline(Time deadline) const {
   return notified;
 }
 
-// Whoever drops the last reference frees what the others have read.
+// The thread that drops the last reference frees data that other threads have read.
 void Status::UnrefNonInlined(uintptr_t rep) {
   TANDEM_NEXT(Status, UnrefNonInlined, void(uintptr_t));
   void* const shared = reinterpret_cast<void*>(rep);

@@ -1,5 +1,7 @@
-// Included before anything else where ThreadSanitizer is on: Protobuf's maps then have two numbers more than in Debian's library,
-// which was built without. Only they may not know of it: abseil_annotations.cc, report_test.cc and the standard library must.
+// Included before any other header where ThreadSanitizer is on. Under ThreadSanitizer, Protobuf's
+// maps have two members more than in Debian's library, which was built without.
+// Hides ThreadSanitizer from the header of the maps alone. abseil_annotations.cc, report_test.cc
+// and the standard library must see it.
 #pragma once
 
 #include <google/protobuf/arena.h>

@@ -1,5 +1,7 @@
-// That the sanitizers still report what is wrong: above all races, under abseil_annotations.cc, which tells ThreadSanitizer of
-// mutexes and must not tell it of an order that is not there. Each fault runs in a process of its own, which the sanitizer ends.
+// Checks that the sanitizers still report faults, above all races with abseil_annotations.cc
+// linked.
+// The annotations tell ThreadSanitizer about mutexes and must not claim an order that does not
+// exist. Each fault runs in a process of its own, which the sanitizer ends.
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -17,7 +19,7 @@ namespace {
 
 constexpr int kReported = 66;  // ThreadSanitizer's exit code
 
-// Two threads that add to the same number, each with `add`.
+// Two threads that add to one number, each with `add`.
 template <class Add>
 void AddFromTwoThreads(const Add& add) {
   const auto add_often = [&add](int thread) {

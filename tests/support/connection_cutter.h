@@ -1,6 +1,9 @@
-// A bad cable: forwards the bytes of TCP connections and cuts each after a number of bytes that a seed draws, in either
-// direction, so in the middle of any message. After some cuts it lets everything pass, so that who tries again gets through.
-// Thread rule: any thread; each connection has a thread of its own. The destructor closes all connections.
+// A bad cable: forwards the bytes of TCP connections and cuts each after a seeded number of bytes,
+// in either direction.
+// So a cut may fall inside any message. After `max_cuts` cuts everything passes, so that clients
+// that retry get through.
+// Thread rule: any thread; each connection has a thread of its own. The destructor closes all
+// connections.
 #pragma once
 
 #include <atomic>
@@ -13,7 +16,8 @@ namespace tandem::support {
 
 class ConnectionCutter {
  public:
-  // `target`: 127.0.0.1:port. A connection ends after 1 to `max_bytes` bytes, until there were `max_cuts`.
+  // `target`: 127.0.0.1:port. Cuts a connection after 1 to `max_bytes` bytes, until `max_cuts` cuts
+  // were made.
   ConnectionCutter(const std::string& target, uint64_t seed, uint64_t max_bytes, int max_cuts);
   ~ConnectionCutter();
   ConnectionCutter(const ConnectionCutter&) = delete;

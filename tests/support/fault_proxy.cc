@@ -90,7 +90,7 @@ void FaultProxy::Take(const Method& method, rpc::Payload message, const rpc::Rep
                       [this, &method, message, reply] { Forward(method, message, reply); });
       return;
     case Fault::DUPLICATE:
-      // Either may be the first to arrive.
+      // Either copy may arrive first.
       if (bits / 1000 % 2 == 0) ForwardCopy(method, message);
       Forward(method, message, reply);
       if (bits / 1000 % 2 != 0) ForwardCopy(method, message);
@@ -108,7 +108,7 @@ void FaultProxy::Forward(const Method& method, const rpc::Payload& message, Answ
     channel_->Call(path, message, {.deadline = absl::Seconds(30), .idempotent = false}).OnReady(std::move(answer));
     return;
   }
-  // A stream for each message: one that is late, or refused, holds up no other.
+  // Each message has a stream of its own, so a late or refused message holds up no other.
   const std::shared_ptr<rpc::ClientStream> stream = channel_->OpenStream(path);
   stream->Send(message).OnReady(
       [stream, answer = std::move(answer)](const absl::StatusOr<rpc::Payload>& reply) { answer(reply); });

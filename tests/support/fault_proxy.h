@@ -1,7 +1,8 @@
-// A bad network between a client and a server of tandem.EmbeddingService: forwards messages, of unary calls and of streams, and
-// does to each what a seeded plan says. What happens to a message is a function of the seed, its bytes and how often these came
-// before, so that a plan does not depend on who was faster; after some attempts a message passes. Everything is counted.
-// Thread rule: any thread. The destructor breaks all connections and drops what is on its way.
+// A bad network between a client and a server of tandem.EmbeddingService. Forwards messages of
+// unary calls and streams, and harms each as a seeded plan says.
+// A message's fault depends on the seed, the message's bytes and the number of earlier copies,
+// never on timing. After some attempts a message passes. The proxy counts everything.
+// Thread rule: any thread. The destructor breaks all connections and drops messages in flight.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@
 
 namespace tandem::support {
 
-// How many messages of a thousand suffer it; the rest passes.
+// The number of messages per thousand that suffer each fault. All other messages pass.
 struct FaultPlan {
   uint64_t seed = 0;
   int drop_request = 0;  // never forwarded; the sender's call or stream breaks
@@ -31,11 +32,11 @@ struct FaultPlan {
   int replay = 0;        // forwarded, and again after newer messages
 };
 
-// Of one method.
+// Counts for one method.
 struct FaultCounts {
   uint64_t messages = 0;  // that came
   uint64_t dropped_requests = 0, dropped_replies = 0, delayed = 0, duplicated = 0, replayed = 0;
-  // Answers to second copies: Ok, or not.
+  // Second copies that were answered with Ok, and with an error.
   uint64_t copies_accepted = 0, copies_refused = 0;
 };
 
@@ -48,7 +49,8 @@ class FaultProxy {
   FaultProxy& operator=(const FaultProxy&) = delete;
 
   std::string address() const { return server_->address(); }
-  // Forwards what is kept for a replay and returns when every copy is answered; false after 20 s.
+  // Forwards the messages kept for a replay. Returns true when every copy is answered, false after
+  // 20 s.
   bool ReplayKept();
   FaultCounts counts(const std::string& method) const;
 
@@ -66,10 +68,10 @@ class FaultProxy {
   };
 
   void Take(const Method& method, rpc::Payload message, const rpc::Reply& reply);
-  // Counts the message and decides.
+  // Counts the message and draws its fault.
   Fault Draw(const Method& method, std::string_view bytes, uint64_t* bits);
   void Forward(const Method& method, const rpc::Payload& message, Answer answer);
-  // Forwards it once more and swallows the answer.
+  // Forwards the message once more and swallows the answer.
   void ForwardCopy(const Method& method, const rpc::Payload& message);
   std::vector<Kept> TakeDue(bool all);
 

@@ -92,7 +92,7 @@ ProcessState StateOfProcess(const std::string& folder) {
   return found;
 }
 
-// The parent's pid, or 0 for a process that is gone or only waits to be reaped.
+// The parent's pid, or 0 for a process that is gone or waits to be reaped.
 pid_t ParentOfRunning(const std::string& folder) {
   const ProcessState found = StateOfProcess(folder);
   return found.state == 'Z' || found.state == 'X' ? 0 : found.parent;

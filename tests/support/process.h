@@ -1,5 +1,7 @@
-// Programs run as a user runs them: started, signalled, waited for with a deadline, their output kept; and what /proc says of
-// processes that nobody here started. Thread rule: one thread per object.
+// Programs run as a user runs them: started, signalled, and waited for with a deadline. Their
+// output is kept.
+// Also reads /proc for processes that this program did not start. Thread rule: one thread per
+// object.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +11,8 @@
 
 namespace tandem::support {
 
-// Long enough for what takes a moment on an idle machine. No test waits longer for what never comes.
+// Long enough for anything that takes a moment on an idle machine. No test waits longer for an
+// event that never comes.
 inline constexpr double kPatienceSeconds = 30;
 
 // How a program ended and what it printed.
@@ -24,19 +27,24 @@ struct Ended {
 
 class Process {
  public:
-  // Starts program `arguments[0]`. Its output goes to files in `folder`, which must outlive this object.
+  // Starts program `arguments[0]`. Its output goes to files in `folder`. REQUIRES: `folder`
+  // outlives this object.
   Process(const std::string& folder, const std::vector<std::string>& arguments);
   ~Process();  // kills it if it still runs
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
   pid_t pid() const { return pid_; }
-  // Of one that has ended, Wait returns at once. REQUIRES: before Wait.
+  // Returns true if the program has ended: Wait then returns at once. REQUIRES: Wait has not been
+  // called.
   bool HasEnded() const;
-  // How it ended. One that still runs after `deadline_seconds` is killed and has timed out.
+  // Returns how the program ended. A program that still runs after `deadline_seconds` is killed and
+  // counts as timed out.
   Ended Wait(double deadline_seconds = kPatienceSeconds);
-  // Like Wait, for a program that takes long on a slow machine. The program is killed when it has done nothing for kPatienceSeconds: it
-  // and its children wrote to no file of the folder and computed for less than a second.
+  // Like Wait, for a program that takes long on a slow machine. Kills the program when it has done
+  // nothing for kPatienceSeconds.
+  // Doing nothing means: the program and its children wrote to no file of the folder and computed
+  // for less than a second.
   Ended WaitWhileItWorks();
 
  private:
@@ -50,27 +58,29 @@ class Process {
   bool reaped_ = false;
 };
 
-// Whether this signal was sent to a process that has not taken it yet.
+// Returns true if the process has yet to take a `signal` that was sent to it.
 bool HasPending(pid_t pid, int signal);
 
-// Whether /proc is there: without it (a bare chroot) the functions below find nothing.
+// Returns true if /proc exists. Without /proc (a bare chroot) the functions below find nothing.
 bool HasProc();
 
 struct RunningProcess {
   pid_t pid = 0, parent = 0;
   std::vector<std::string> arguments;
 
-  // What follows this flag, or "".
+  // The argument's value after this flag, or "".
   std::string ValueOf(const std::string& flag) const;
 };
 
-// Every running process but this one that has `text` in one of its arguments. A dead one that nobody reaped does not run.
+// Every running process except this one with `text` in one of its arguments. Unreaped dead
+// processes do not count.
 std::vector<RunningProcess> ProcessesMentioning(const std::string& text);
 
 // Names of shared-memory files of this project.
 std::vector<std::string> SharedMemoryFiles();
 
-// A listening socket on 127.0.0.1 at a port of the system's choice, until the object goes.
+// A listening socket on 127.0.0.1, at a port of the system's choice, for as long as the object
+// lives.
 class ListeningPort {
  public:
   ListeningPort();
@@ -85,13 +95,13 @@ class ListeningPort {
   int port_ = 0;
 };
 
-// Whether somebody accepts connections at 127.0.0.1:PORT.
+// Returns true if a process accepts connections at 127.0.0.1:PORT.
 bool SomebodyListens(const std::string& address);
 
 void SleepBriefly();
 double Now();  // monotonic seconds
 
-// Polls until `condition` holds, and says whether it did in time.
+// Polls until `condition` holds. Returns true if it held in time.
 template <class Condition>
 bool Eventually(double deadline_seconds, Condition condition) {
   const double deadline = Now() + deadline_seconds;

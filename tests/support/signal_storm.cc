@@ -1,6 +1,8 @@
-// Preloaded into a program: a storm of handled signals, as users and profilers send them, as long as the program runs.
-// To the process, every millisecond, one whose handler knows nothing of alternate stacks; to each thread a profiler's, whose handler
-// asks for one. Appends a line to the file SIGNAL_STORM_LOG once both have been handled often.
+// Preloaded into a program: sends handled signals, as users and profilers do, for as long as the
+// program runs.
+// The process gets a signal every millisecond, whose handler ignores alternate stacks. Each thread
+// gets a profiler's signal, whose handler asks for one.
+// Appends a line to the file SIGNAL_STORM_LOG once both signals have been handled often.
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -19,7 +21,7 @@ constexpr int kOften = 20;
 
 std::atomic<int> to_process = 0, to_threads = 0;
 
-// A frame of a handler that does some work: whatever lies below the stack pointer is overwritten.
+// A handler's frame with some work in it: overwrites the memory below the stack pointer.
 void Scribble(std::atomic<int>& count) {
   volatile char frame[2048];
   for (size_t i = 0; i < sizeof frame; ++i) frame[i] = static_cast<char>(0xAB);

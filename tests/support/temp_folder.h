@@ -1,4 +1,5 @@
-// A folder of its own for one test, removed with the object: tests run at the same time never share a file.
+// A folder of its own for one test, removed with the object. Tests that run at the same time never
+// share a file.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
-// Limits waits that take no deadline: a join, a Notification, a call that returns when the job has ended. A test whose event never comes
-// ends soon and names the event.
-// Thread rule: any thread; a limit per wait.
+// Limits waits that take no deadline: a join, a Notification, a call that returns when the job has
+// ended.
+// A test whose event never comes ends soon and names the event.
+// Thread rule: any thread; one limit per wait.
 #pragma once
 
 #include <cstdio>
@@ -15,7 +16,8 @@
 
 namespace tandem::support {
 
-// Long enough for what takes milliseconds on an idle machine. No test waits longer than 30 s for what never comes.
+// Long enough for anything that takes milliseconds on an idle machine. No test waits longer than 30
+// s for an event that never comes.
 inline constexpr absl::Duration kPatience = absl::Seconds(20);
 inline absl::Time Soon() { return absl::Now() + kPatience; }
 

@@ -12,7 +12,7 @@ Array<T> Numbers(int64_t count, uint64_t factor) {
   return a;
 }
 
-// What begins where packs may be read, and what does not; what wraps.
+// Covers arrays that begin where packs may be read, arrays that do not, and integer sums that wrap.
 template <class T>
 void ExpectSums(Stream& stream) {
   for (const int64_t count : {0, 1, 3, 16, 17, 1003, 300001}) {

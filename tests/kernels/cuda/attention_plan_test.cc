@@ -14,7 +14,7 @@ std::vector<int64_t> OffsetsOf(const std::vector<int64_t>& lengths) {
   return offsets;
 }
 
-// What a warp finds, lane by lane; counts its steps.
+// Runs a warp's search lane by lane and returns its result. Counts the steps.
 int64_t Search(const std::vector<int64_t>& offsets, int64_t slot, int rows, int* steps) {
   SlotSearch search{0, static_cast<int64_t>(offsets.size()) - 1};
   for (*steps = 0; !search.Done(); ++*steps) {

@@ -31,7 +31,7 @@ std::ostream& operator<<(std::ostream& out, const Setting& s) {
 
 const std::vector<int64_t> kLengths = {0, 1, 3, 17, 64, 65, 130};
 
-// The arrays of one call, in f64: q, k, v and their gradients are the parts of [T, stride] arrays.
+// The arrays of one call, in f64. q, k, v and their gradients are parts of [T, stride] arrays.
 struct Reference {
   Setting s;
   int64_t num_tokens = 0, stride;
@@ -70,7 +70,7 @@ struct Reference {
   }
 };
 
-// The same call on the device, on elements of T.
+// Runs the call of Reference on the device, on elements of T.
 template <class T>
 struct DeviceRun {
   Array<T> output, grad_qkv;
@@ -111,7 +111,7 @@ struct DeviceRun {
   }
 };
 
-// Elements of [T, stride] in columns [part H D, (part + 1) H D).
+// Returns columns [part H D, (part + 1) H D) of a [T, stride] array.
 template <class T>
 Array<T> PartOf(const Reference& r, const Array<T>& from, int64_t part) {
   const int64_t width = r.s.heads * r.s.depth;
@@ -133,7 +133,7 @@ void ExpectGapsUntouched(const Reference& r, const Array<T>& grads) {
 
 class AttentionDeviceTest : public DeviceTest {
  protected:
-  // The gradients of the reference are those of the device's own output, which is rounded to T.
+  // The reference's gradients start from the device's own output, which is rounded to T.
   template <class T>
   void ExpectTheReference(const Setting& setting) {
     SCOPED_TRACE(testing::Message() << setting);
@@ -233,7 +233,8 @@ TEST_F(AttentionDeviceTest, TwoRunsGiveTheSameBits) {
   ExpectTwoRunsToAgree<float>({kLengths, 2, 24, true, 0.3f}, device());
 }
 
-// A sequence alone gives the bits that it gives behind others, full of NaN, also where its blocks are of another height.
+// A sequence alone gives the bits that it gives behind other sequences full of NaN, also where its
+// blocks have another height.
 template <class T>
 void ExpectNeighboursNotToMatter(const Setting& packed_setting, size_t sequence, Stream& stream) {
   Setting alone_setting = packed_setting;
@@ -278,7 +279,7 @@ TEST_F(AttentionDeviceTest, LargeScoresDoNotOverflow) {
 }
 
 #ifdef TANDEM_CUDA_EMULATOR
-// On a GPU this ends the context, and with it the other tests.
+// On a GPU the trap ends the context, and the other tests with it.
 TEST_F(AttentionDeviceTest, OffsetsThatMissTokensDie) {
   for (const std::vector<int64_t>& offsets : {std::vector<int64_t>{0, 3, 4}, {1, 3, 5}, {0, 6, 5}, {0, -1, 5}}) {
     Reference r({{3, 2}, 1, 16, true, 0});
@@ -289,7 +290,7 @@ TEST_F(AttentionDeviceTest, OffsetsThatMissTokensDie) {
     EXPECT_DEATH(DeviceRun<BFloat16>(r, device()), "trapped");
   }
 }
-// Sequence 1 ends before it begins, and what the others cover is all tokens, some twice.
+// Sequence 1 ends before it begins. The other sequences cover all tokens, some of them twice.
 TEST_F(AttentionDeviceTest, OffsetsThatFallDie) {
   Reference r({{300, 0, 200}, 1, 16, true, 0});
   r.qkv = RandomFor<float>({r.num_tokens, r.stride}, 1);

@@ -6,7 +6,7 @@ namespace {
 
 using CopyRowsTest = DeviceTest;
 
-// Columns [begin, begin + width) of a matrix.
+// Returns columns [begin, begin + width) of a matrix.
 template <class T>
 ArrayView Columns(const ArrayView& matrix, int64_t begin, int64_t width) {
   return ArrayView(matrix.as<T>() + begin, matrix.dtype, Shape{matrix.shape[0], width}, Shape{matrix.shape[1], 1});

@@ -1,5 +1,6 @@
-// Arrays on the device for tests that hold its kernels against the CPU's. The same tests run twice: on a GPU (label gpu, skipped where
-// there is none), and everywhere in tests/emulator, where a CPU runs the kernels' own source thread by thread.
+// Arrays on the device for tests that compare its kernels with the CPU's. The same tests run twice.
+// They run on a GPU (label gpu, skipped without one) and in tests/emulator, where a CPU runs the
+// kernels' source thread by thread.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,7 +43,8 @@ class DeviceTest : public ::testing::Test {
   std::unique_ptr<Stream> stream_;
 };
 
-// An array on the device, with guards around it. Output arrays are best made of an array full of NaN (Poisoned).
+// An array on the device, with guards around it. Make output arrays of an array full of NaN
+// (Poisoned).
 template <class T>
 class OnDevice {
  public:
@@ -60,7 +62,7 @@ class OnDevice {
   operator ArrayView() const { return view(); }
   T* data() const { return view().template as<T>(); }
 
-  // The contents, after all that was submitted. Guards are still whole.
+  // Returns the contents after all submitted work. Checks that the guards are still whole.
   Array<T> Get() const {
     std::vector<unsigned char> image(num_bytes() + 2 * kGuard);
     EXPECT_TRUE(stream_.Wait().ok()) << stream_.status().ToString();
@@ -85,7 +87,7 @@ class OnDevice {
   std::shared_ptr<Buffer> buffer_;
 };
 
-// What a kernel must overwrite: NaN in every float, ones in every bit of an integer.
+// Fills an array that a kernel must overwrite: NaN in every float, ones in every bit of an integer.
 template <class T>
 Array<T> Poisoned(Shape shape) {
   Array<T> a(shape);
@@ -99,7 +101,7 @@ double AsDouble(T x) {
   else return static_cast<double>(x);
 }
 
-// Rounded to T, element by element.
+// Rounds to T, element by element.
 template <class T>
 Array<T> RoundedTo(const Array<double>& from) {
   Array<T> to(from.shape);
@@ -116,7 +118,8 @@ Array<double> Widened(const Array<T>& from) {
   return to;
 }
 
-// |found - wanted| / |wanted| in the Euclidean norm (of the difference alone where nothing is wanted). Infinite if one is NaN.
+// Returns |found - wanted| / |wanted| in the Euclidean norm, or |found - wanted| if |wanted| is 0.
+// A NaN gives infinity.
 template <class T>
 double RelativeError(const Array<T>& found, const Array<double>& wanted) {
   EXPECT_EQ(found.size(), wanted.size());
@@ -129,11 +132,12 @@ double RelativeError(const Array<T>& found, const Array<double>& wanted) {
   }
   return std::sqrt(norm == 0 ? difference : difference / norm);
 }
-// The bounds of the project: f32 1e-5, bf16 1e-2.
+// The project's tolerances: f32 1e-5, bf16 1e-2.
 template <class T>
 inline constexpr double kDeviceTolerance = sizeof(T) == 4 ? 1e-5 : 1e-2;
 
-// Uniform in (-range, range) and representable in T, as f64: the same values for the reference and, rounded, for the device.
+// Uniform in (-range, range) and representable in T, as f64. The reference and the device, which
+// rounds, get the same values.
 template <class T>
 Array<double> RandomFor(Shape shape, uint64_t seed, double range = 1) {
   return Widened(RoundedTo<T>(RandomArray<double>(shape, seed, range)));

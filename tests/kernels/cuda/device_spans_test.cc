@@ -1,5 +1,6 @@
-// Spans on a device's clock: they nest as kernels do, lie where the host's clock says that the work was, and go to the tracer in whose
-// time they were submitted.
+// Spans on a device's clock. They nest as kernels do and lie where the host's clock places the
+// work.
+// They go to the tracer that was set when they were submitted.
 #include <gtest/gtest.h>
 
 #include <string>

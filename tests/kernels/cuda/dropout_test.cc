@@ -23,7 +23,7 @@ TEST(DropoutPlanTest, BlocksCoverEveryRowWhereverItStarts) {
           covered += __builtin_popcount(bits);
         }
         ASSERT_EQ(covered, columns);
-        // Every byte of the mask has the blocks of its bits.
+        // The random blocks cover every bit of the mask's bytes.
         if (has_mask) { ASSERT_GE(8 * blocks - phase, 8 * cuda::MaskRowBytes(columns)); }
       }
     }
@@ -32,7 +32,7 @@ TEST(DropoutPlanTest, BlocksCoverEveryRowWhereverItStarts) {
 
 class DropoutDeviceTest : public DeviceTest {
  protected:
-  // Rows in no order, far apart, the last beyond 2^40.
+  // Row indices far apart, in no order, the last beyond 2^40.
   static Array<int64_t> Rows(int64_t rows) {
     Array<int64_t> index({rows});
     for (int64_t r = 0; r < rows; ++r) index[r] = r % 3 == 0 ? r * 1000003 : rows - r;
@@ -40,7 +40,8 @@ class DropoutDeviceTest : public DeviceTest {
     return index;
   }
 
-  // Bits of the mask and values as on the CPU; `shift` elements of the arrays before the view, so that packs are impossible.
+  // Expects the CPU's mask bits and values. Views begin `shift` elements into their arrays, so that
+  // packs are impossible.
   template <class T>
   void Check(int64_t rows, int64_t columns, float probability, bool has_mask, int64_t shift) {
     const Array<T> x = RoundedTo<T>(RandomFor<T>({rows * columns + shift}, 1));

@@ -10,16 +10,17 @@ namespace {
 
 using ElementwiseDeviceTest = DeviceTest;
 
-// The last two: several blocks of packs with and without a rest.
+// The last two sizes fill several blocks of packs, with and without a rest.
 const int64_t kSizes[] = {0, 1, 3, 17, 64, 65, 5000, 8192};
 
-// Elements 1 .. of an array with one more: a view that no pack may read.
+// A view that begins at element 1 of an array with one more element: no pack may read it.
 template <class T>
 ArrayView Shifted(const OnDevice<T>& array, int64_t count) {
   return DenseView(array.data() + 1, {count});
 }
 
-// Runs `op` on the device on arrays of type O (output), A and B, on aligned and misaligned ones, and compares with the f64 result.
+// Runs `op` on the device on arrays of types O (output), A and B, aligned and misaligned. Compares
+// with the f64 result.
 template <class O, class A, class B>
 void ExpectAsReference(Stream& device, Stream& cpu,
                        const std::function<void(const ArrayView&, const ArrayView&, const ArrayView&, Stream&)>& op,

@@ -17,7 +17,8 @@ TEST(EmbeddingPlanTest, WordsDivideRowsAndAddresses) {
   EXPECT_EQ(cuda::RowWordBytes(16, 256, 4097), 1u);
 }
 
-// Segments of many lengths one behind the other: no two pieces share a slot, and all lie inside.
+// Segments of many lengths one behind another: no two pieces share a slot, and all slots lie
+// inside.
 TEST(EmbeddingPlanTest, PiecesOfLongSegmentsHaveSlotsOfTheirOwn) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     std::set<int64_t> slots;
@@ -36,7 +37,7 @@ TEST(EmbeddingPlanTest, PiecesOfLongSegmentsHaveSlotsOfTheirOwn) {
 
 class EmbeddingDeviceTest : public DeviceTest {
  protected:
-  // Of `hot` in 8 draws all are value 2, the others uniform below `num_values`.
+  // Draws `hot` in 8 elements as value 2, the others uniformly below `num_values`.
   static Array<int64_t> Index(int64_t count, int64_t num_values, uint64_t hot) {
     Array<int64_t> index({count});
     for (int64_t r = 0; r < count; ++r) {
@@ -64,7 +65,7 @@ class EmbeddingDeviceTest : public DeviceTest {
     }
   }
 
-  // Against the f64 reference, twice with the same bits, with and without the old output.
+  // Compares with the f64 reference, twice for equal bits, with and without the old output.
   template <class T>
   void CheckScatter(int64_t count, int64_t num_rows, int64_t columns, uint64_t hot, int64_t shift = 0) {
     Array<double> rows = RandomFor<T>({count * columns + shift}, 2), old = RandomFor<float>({num_rows, columns}, 3);
@@ -131,7 +132,7 @@ TEST_F(EmbeddingDeviceTest, SegmentsAroundOnePieceKeepTheirLastRow) {
   for (int64_t count : {31, 32, 33, 63, 64, 65, 1024, 1025}) CheckScatter<float>(count, 3, 4, 8);
 }
 
-// What lets a parameter-server row equal the same values inside a dense table.
+// A row on a parameter server equals the same values inside a dense table because of this.
 TEST_F(EmbeddingDeviceTest, ASegmentsSumDoesNotDependOnOthers) {
   const int64_t columns = 5, mine = 100;
   Array<float> alone;

@@ -15,7 +15,8 @@ double At(const ColumnMajor& x, int64_t row, int64_t column) {
   return x.dtype == DType::F32 ? static_cast<const float*>(x.data)[i] : ToFloat(static_cast<const BFloat16*>(x.data)[i]);
 }
 
-// The library's part: extents and leading dimensions as it demands them, sums by its definition. Results are F32.
+// Stands in for the library: checks extents and leading dimensions, and sums by definition. Results
+// are F32.
 void Execute(const GemmPlan& plan) {
   const ColumnMajor &first = plan.first, &second = plan.second, &result = plan.result;
   for (const ColumnMajor* x : {&first, &second, &result}) ASSERT_GE(x->leading, x->rows);
@@ -37,7 +38,7 @@ void Execute(const GemmPlan& plan) {
   }
 }
 
-// Small whole numbers, of which f32 and bf16 products and sums are exact.
+// Small whole numbers, whose f32 and bf16 products and sums are exact.
 template <class T>
 Array<T> Whole(Shape shape, uint64_t seed) {
   const Array<double> random = RandomArray<double>(shape, seed, 5);
@@ -80,7 +81,7 @@ class GemmPlanTest : public testing::TestWithParam<std::tuple<bool, bool, bool>>
     if (with_bias) args.bias = DenseView(place.first, {n});
     const GemmPlan plan = cuda::PlanGemm(args);
     Execute(plan);
-    // The plan leaves a bias to its caller where the library would not take it.
+    // The plan leaves a bias that the library would refuse to its caller.
     const bool biased = with_bias && n > 1 && k > 1;
     ASSERT_EQ(plan.bias != nullptr, biased);
 

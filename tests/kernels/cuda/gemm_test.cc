@@ -15,7 +15,7 @@ struct Size {
 const Size kSizes[] = {{0, 3, 2},  {3, 0, 2},    {3, 2, 0},    {1, 1, 1},    {1, 17, 3},   {3, 1, 65},   {17, 64, 1},
                        {1, 64, 64}, {17, 64, 17}, {64, 65, 64}, {65, 3, 129}, {128, 64, 32}, {33, 70, 300}};
 
-// Where the first element of every array lies, in elements behind an aligned address.
+// The place of every array's first element, in elements behind an aligned address.
 constexpr int64_t kAligned = 0, kMisaligned = 1;
 
 // An array on the device whose first element lies `offset` elements behind an aligned address.
@@ -44,7 +44,7 @@ class Placed {
   OnDevice<T> room_;
 };
 
-// Tensor cores cut sums off instead of rounding them: errors of long sums do not cancel.
+// Tensor cores truncate sums instead of rounding them: errors of long sums do not cancel.
 template <class T, class C>
 double Tolerance(int64_t k) {
   return kDeviceTolerance<C> * (sizeof(T) == 2 && sizeof(C) == 4 && k > 1000 ? 10 : 1);
@@ -56,7 +56,7 @@ struct Flags {
 
 class CudaGemmTest : public DeviceTest {
  protected:
-  // The product of T operands to C on the device, of the same numbers as Reference's.
+  // Computes the product of T operands to C on the device, from the numbers of Reference.
   template <class T, class C>
   Array<C> OnTheDevice(const Size& s, const Flags& f, int64_t offset) {
     const Placed<T> a(RoundedTo<T>(A<T>(s, f)), offset, device()), b(RoundedTo<T>(B<T>(s, f)), offset, device());
@@ -143,8 +143,10 @@ TEST_F(CudaGemmTest, F32OperandsKeepAllTheirBits) {
   for (int64_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], exact) << "element " << i;
 }
 
-// The sum is just above half of the last bit of a bf16 only together with all bits of the bias: to round either of them before
-// they are added would lose both. Where rows are no multiple of 16 bytes the library may: on an H200 it did for a depth of 2.
+// Only with all bits of the bias is the sum just above half of the last bit of a bf16. Rounding
+// either term before the addition would lose that.
+// The library may round first where rows are no multiple of 16 bytes: on an H200 it did for a depth
+// of 2.
 TEST_F(CudaGemmTest, Bf16ResultIsRoundedOnceAfterTheBias) {
   constexpr int64_t kSize = 16;
   for (const int64_t depth : {8, 64}) {
@@ -164,7 +166,8 @@ TEST_F(CudaGemmTest, Bf16ResultIsRoundedOnceAfterTheBias) {
   }
 }
 
-// Sums, and their activation, of bf16 operands on the device beside the reference's; twice the same bits.
+// Compares sums of bf16 operands, and their activation, with the reference. Two runs give the same
+// bits.
 TEST_F(CudaGemmTest, ActivationOfEverySizeBeside) {
   for (const Size& s : kSizes) {
     for (const Activation activation : {Activation::GELU_TANH, Activation::GELU}) {
@@ -194,7 +197,7 @@ TEST_F(CudaGemmTest, ActivationOfEverySizeBeside) {
   }
 }
 
-// Weight gradients: few results, long sums, which the library cuts into parts.
+// Weight gradients have few results and long sums, which the library cuts into parts.
 TEST_F(CudaGemmTest, LongSums) {
   Check<float, float>({.m = 24, .n = 16, .k = 5000}, {true, false, true, false}, kAligned);
   Check<BFloat16, float>({.m = 24, .n = 16, .k = 5000}, {true, false, true, false}, kAligned);

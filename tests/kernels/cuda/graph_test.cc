@@ -1,5 +1,6 @@
-// Graphs: work that was recorded has, launched, the bits of the same work given to the stream; memory that it uses is nobody else's; and
-// what cannot be recorded is an error of the recording alone.
+// Graphs: a launched recording gives the bits of the same work given to the stream. No other owner
+// gets the memory that a graph uses.
+// Work that cannot be recorded is an error of the recording alone.
 #include "kernels/memory/graph.h"
 
 #include <functional>
@@ -17,7 +18,8 @@ namespace {
 constexpr int64_t kRows = 9, kColumns = 40;
 constexpr size_t kNumBytes = kRows * kColumns * sizeof(float);
 
-// A few operations one after another: kernels, a product, a dropout that knows its step, a copy, bytes set to 0, memory in between.
+// A chain of operations: kernels, a product, a dropout that knows its step, a copy, bytes set to 0,
+// and allocations in between.
 class Chain {
  public:
   explicit Chain(Stream& stream) : stream_(stream) {}
@@ -104,7 +106,7 @@ TEST_F(GraphTest, TheHostWorksBetweenTheParts) {
   auto graph = Graph::Record(device(), [&](Graph::Recording& recording) {
     cuda::Fill(x, 3, device());
     recording.DoOnHost([&] {
-      found.push_back(x.Get()[99]);  // what was recorded before, and nothing that comes after
+      found.push_back(x.Get()[99]);  // only work recorded before
       cuda::Fill(y, static_cast<float>(found.size()), device());
     });
     cuda::Add(x, x, y, device());

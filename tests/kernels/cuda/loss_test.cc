@@ -12,7 +12,7 @@ class CudaLossTest : public DeviceTest {};
 struct Size {
   int64_t rows, classes;
 };
-// As CudaSoftmaxTest's: the last ones do not fit in registers and shared memory.
+// Sizes like those of CudaSoftmaxTest: the last ones do not fit in registers and shared memory.
 const Size kSizes[] = {{0, 5},   {1, 1},   {3, 3},   {17, 17},  {65, 64},  {33, 65},  {5, 136},  {9, 512},   {4, 257},
                        {3, 1000}, {300, 8}, {2, 4104}, {2, 4099}, {1, 12000}, {1, 33024}, {1, 58000}, {1, 29001}, {1, 53257}};
 
@@ -116,7 +116,7 @@ TEST_F(CudaLossTest, BinaryCrossEntropyMatchesF64WithoutOverflow) {
   }
 }
 
-// The smallest losses keep their digits: log(1 + e) would lose them.
+// The smallest losses keep their digits, which log(1 + e) would lose.
 TEST_F(CudaLossTest, BinaryCrossEntropyOfAConfidentRightAnswerIsAccurate) {
   Array<double> logits({2}), label({2}), loss({2});
   logits[0] = 30;
@@ -169,7 +169,7 @@ Solution<double, double> Reference(Problem p, bool with_bias, Stream& cpu) {
   return s;
 }
 
-// What is not wanted stays NaN.
+// Unwanted outputs stay NaN.
 template <class T, class Hidden>
 Solution<float, Hidden> Solve(const Problem& p, bool with_bias, const Wanted& wanted, int64_t chunk_rows, Stream& stream) {
   const OnDevice<T> hidden(RoundedTo<T>(p.hidden), stream), weight(RoundedTo<T>(p.weight), stream);
@@ -213,7 +213,8 @@ void ExpectLinearCrossEntropyMatches(Stream& cpu, Stream& device) {
       for (const bool with_bias : {true, false}) {
         const auto wanted = Reference(p, with_bias, cpu);
         const auto found = Solve<T, Hidden>(p, with_bias, {}, c.chunk_rows, device);
-        // Of one class the loss and all gradients are 0 but for rounding.
+        // With one class the loss and all gradients are 0 except for rounding, so relative errors
+        // mean nothing.
         if (c.classes > 1) {
           EXPECT_LT(RelativeError(found.loss, wanted.loss), kDeviceTolerance<float>);
           EXPECT_LT(RelativeError(found.grad_hidden, wanted.grad_hidden), kDeviceTolerance<T>);
@@ -273,7 +274,7 @@ TEST(LossPlanTest, ChunksAreWholeTilesWithinTheBoundAndOfOneSize) {
 }
 
 #ifdef TANDEM_CUDA_EMULATOR
-// On a GPU this ends the context, and with it the other tests.
+// On a GPU the trap ends the context, and the other tests with it.
 TEST_F(CudaLossTest, ATargetThatIsNoClassStopsTheKernel) {
   const Array<double> logits = RandomFor<float>({2, 5}, 1);
   for (const int64_t bad : {-1, 5}) {

@@ -9,7 +9,8 @@ namespace {
 
 class CudaNormTest : public DeviceTest {};
 
-// Rows of all kinds of team, odd ones and whole packs, up to those that do not fit in a block's registers; more rows than blocks.
+// Covers all kinds of team, odd rows and whole packs, rows that exceed a block's registers, and
+// more rows than blocks.
 struct Size {
   int64_t rows, columns;
 };
@@ -19,7 +20,7 @@ const Size kSizes[] = {{0, 8},   {1, 1},    {3, 3},    {17, 17},  {65, 64},  {3,
 
 enum class Kind { LAYER, RMS };
 
-// Results of a forward and a backward pass; the mean and beta's gradient are those of layer norm.
+// Results of a forward and a backward pass. Only layer norm has the mean and beta's gradient.
 template <class S, class O, class Sums>
 struct Results {
   Array<O> output;
@@ -114,7 +115,7 @@ void ExpectEverySizeMatches(Kind kind, Stream& cpu, Stream& device) {
       const auto found = OnTheDevice<S, O>(kind, in, affine, 0, device);
       EXPECT_LT(RelativeError(found.output, wanted.output), kDeviceTolerance<O>);
       EXPECT_LT(RelativeError(found.inverse, wanted.inverse), kDeviceTolerance<float>);
-      // A row of one column has no gradient: what the reference leaves of it is rounding.
+      // A row of one column has no gradient: the reference's value is rounding.
       if (size.columns > 1) {
         EXPECT_LT(RelativeError(found.grad_input, wanted.grad_input), kDeviceTolerance<S>);
       }

@@ -45,7 +45,7 @@ TEST(OptimizerPlanTest, ABatchEndsBeforeItsGridIsTooLarge) {
   EXPECT_EQ(num_runs, 5);
 }
 
-// One parameter: on the device, and in f64.
+// One parameter, on the device and in f64.
 struct Parameter {
   Array<double> weight, slots[2], gradient;
   std::unique_ptr<OnDevice<float>> device_weight, device_slots[2], device_gradient;
@@ -55,7 +55,7 @@ struct Parameter {
 
 class OptimizerDeviceTest : public DeviceTest {
  protected:
-  // `shift` elements in front of the run: then its arrays may not be read by packs.
+  // Begins the run `shift` elements into its arrays. With a shift, packs must not read them.
   Parameter Make(int64_t count, uint64_t seed, bool shadow, bool decay, int64_t shift = 0) {
     Parameter p;
     p.weight = RandomFor<float>({count}, seed), p.gradient = RandomFor<float>({count}, seed + 1000, 3);

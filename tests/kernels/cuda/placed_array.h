@@ -1,4 +1,4 @@
-// An array on the device that begins some elements behind where packs may be read.
+// A device array that begins some elements behind a place where packs may be read.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace tandem::kernels {
 template <class T>
 class Placed {
  public:
-  // `shift` elements behind an aligned place.
+  // Begins `shift` elements behind an aligned place.
   Placed(const Array<T>& host, int64_t shift, Stream& stream)
       : shape_(host.shape), shift_(shift), memory_(Behind(host, shift), stream) {}
 
@@ -34,7 +34,7 @@ class Placed {
   OnDevice<T> memory_;
 };
 
-// Whether all bytes are equal: also for types that cannot be printed.
+// Returns true if all bytes are equal. Works for types that cannot be printed too.
 template <class T>
 bool SameBits(const Array<T>& a, const Array<T>& b) {
   return a.size() == b.size() && std::memcmp(a.values.data(), b.values.data(), static_cast<size_t>(a.size()) * sizeof(T)) == 0;

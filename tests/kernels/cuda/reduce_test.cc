@@ -82,7 +82,7 @@ void CheckRowDot(Stream& device, Stream& cpu) {
   for (int64_t rows : {0, 1, 5, 70}) {
     for (int64_t columns : {0, 1, 3, 17, 64, 65, 256, 4200}) {
       if (columns > 1000 && rows > 5) continue;
-      // No cancellation: the error of a sum is relative to its terms.
+      // Terms do not cancel, so the error of a sum is relative to its terms.
       Array<double> a = RandomFor<A>({rows, columns}, 1), b = RandomFor<B>({rows, columns}, 2), wanted({rows});
       for (int64_t i = 0; i < a.size(); ++i) a[i] = std::fabs(a[i]), b[i] = std::fabs(b[i]);
       RowDot(wanted, a, b, cpu);
@@ -134,7 +134,7 @@ TEST_F(ReduceDeviceTest, TotalsAreSumsInDoublePrecision) {
   for (int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{17}, int64_t{4100}, int64_t{6001}, kSumBlock, kSumBlock + 1,
                     5 * kSumBlock + 77}) {
     Array<float> x = RandomArray<float>({n}, 1);
-    if (n > 2) x[1] = 1e8f, x[2] = -1e8f;  // what f32 would lose
+    if (n > 2) x[1] = 1e8f, x[2] = -1e8f;  // f32 would lose this
     OnDevice<float> device_x(x, device());
     const double sum = cuda::Sum(device_x, device()), squares = cuda::SumOfSquares(device_x, device());
     EXPECT_NEAR(sum, Sum(x, cpu()), 1e-7) << n;

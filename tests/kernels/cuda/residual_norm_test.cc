@@ -1,4 +1,5 @@
-// Norms of x + Drop(y) on a device, in one kernel each way, beside the CPU's f64 instance, whose dropout has the same bits.
+// Norms of x + Drop(y) on a device, in one kernel each way, compared with the CPU's f64 instance,
+// whose dropout has the same bits.
 #include "kernels/cuda/kernels.h"
 #include "kernels/norm.h"
 #include "tests/kernels/cuda/placed_array.h"
@@ -9,7 +10,8 @@ namespace {
 constexpr RandomKey kKey{42, 7};
 constexpr uint64_t kStep = 9;
 
-// Every kind of team, odd columns and whole packs, rows that begin anywhere in a block of random numbers, rows wider than registers.
+// Covers every kind of team, odd columns and whole packs, rows that begin anywhere in a block of
+// random numbers, and rows wider than registers.
 struct Size {
   int64_t rows, columns;
 };
@@ -22,7 +24,7 @@ struct Case {
   bool has_others;  // the sum's gradient has another part
 };
 
-// Far apart, in no order.
+// Row indices far apart, in no order.
 Array<int64_t> RowIndex(int64_t rows) {
   Array<int64_t> index({rows});
   for (int64_t r = 0; r < rows; ++r) index[r] = r % 3 == 0 ? r * 1000003 : rows - r;
@@ -49,7 +51,8 @@ struct Results {
   Array<M> grad_gamma, grad_beta;
 };
 
-// The two passes; `forward` and `backward` are LayerNorm's, whose arguments are RMS norm's and more.
+// The two passes. `forward` and `backward` take LayerNorm's arguments, which include those of RMS
+// norm.
 template <class View>
 void RunBoth(const Case& c, const View& x, const View& y, const View& gamma, const View& beta, const View& grad_sum,
              const View& grad_output, const View& sum, const View& output, const View& mean, const View& inverse, const View& grad_x,
@@ -112,7 +115,8 @@ class CudaResidualNormTest : public DeviceTest {
         const auto found = OnTheDevice(c, in, 0, device());
         EXPECT_LT(RelativeError(found.sum, wanted.sum), kDeviceTolerance<S>);
         EXPECT_LT(RelativeError(found.output, wanted.output), kDeviceTolerance<O>);
-        // A row of one column has no gradient but that from elsewhere: what the reference leaves of it is rounding.
+        // A row of one column has only the gradient from elsewhere: the rest of the reference is
+        // rounding.
         if (size.columns > 1) {
           EXPECT_LT(RelativeError(found.grad_x, wanted.grad_x), kDeviceTolerance<S>);
           EXPECT_LT(RelativeError(found.grad_y, wanted.grad_y), kDeviceTolerance<O>);
@@ -140,7 +144,8 @@ TEST_F(CudaResidualNormTest, F32MatchesF64ForEverySizeAndPlace) { ExpectEverySiz
 TEST_F(CudaResidualNormTest, Bf16MatchesF64ForEverySizeAndPlace) { ExpectEverySizeMatches<BFloat16, BFloat16>(); }
 TEST_F(CudaResidualNormTest, F32WithBf16BesideMatchesF64ForEverySizeAndPlace) { ExpectEverySizeMatches<float, BFloat16>(); }
 
-// Nothing dropped, nothing rounded on the way: the sum is that of Add, and the norm that of the sum.
+// Nothing is dropped and nothing is rounded: the sum equals Add's, and the norm equals the norm of
+// the sum.
 TEST_F(CudaResidualNormTest, IsTheNormOfTheSum) {
   for (const int64_t columns : {24, 65, 768, 8216}) {
     const Inputs<float, BFloat16> in({5, columns});

@@ -8,8 +8,9 @@ namespace {
 
 class CudaSoftmaxTest : public DeviceTest {};
 
-// Rows of all kinds of team, odd ones and whole packs; the last four do not fit in a block's registers, the last two not in its
-// shared memory either.
+// Covers rows of all kinds of team, odd rows and whole packs. The last four do not fit in a block's
+// registers.
+// The last two do not fit in a block's shared memory either.
 struct Size {
   int64_t rows, columns;
 };
@@ -40,7 +41,7 @@ TEST_F(CudaSoftmaxTest, MatchesF64ForEverySize) {
     EXPECT_LT(RelativeError(found, y), kDeviceTolerance<float>);
     Array<double> rounded = Widened(found);
     SoftmaxBackward(grad, grad_output, rounded, cpu());
-    // A row of one column has no gradient: what the reference leaves of it is rounding.
+    // A row of one column has no gradient: the reference's value is rounding.
     if (size.columns != 1) {
       EXPECT_LT(RelativeError(Gradient(grad_output, found, 0, device()), grad), kDeviceTolerance<float>);
     }

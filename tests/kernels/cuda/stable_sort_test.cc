@@ -81,7 +81,7 @@ TEST_F(StableSortDeviceTest, SortedAndReversedAndEqualValues) {
   Check(equal, 4500);
 }
 
-// More places than 128 of the least spans have: every warp takes several turns of its part.
+// More places than 128 of the smallest spans hold: every warp takes several turns of its part.
 TEST_F(StableSortDeviceTest, ManyPlacesInLongSpans) {
   const int64_t count = 128 * 2048 + 777;
   ASSERT_GT(cuda::SortSpan(count), 2048);

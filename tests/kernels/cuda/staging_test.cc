@@ -1,5 +1,6 @@
-// Copies between host and device through a stream: of any size, of more at once than there are blocks, from memory that is
-// overwritten as soon as the call returns.
+// Copies between host and device through a stream: of any size, and more at once than there are
+// blocks.
+// The caller may overwrite the source as soon as the call returns.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -3,13 +3,14 @@
 #include "kernels/cuda/device/launch.cuh"
 #include "kernels/cuda/attention/tensor_core.cuh"
 
-// The fragment layouts that kernels rely on: on a GPU of its instructions, elsewhere of the emulator.
+// Checks the fragment layouts that kernels rely on: the GPU's instructions on a GPU, the emulator's
+// elsewhere.
 namespace tandem::kernels::cuda {
 namespace {
 
 using TensorCoreTest = DeviceTest;
 
-// c [16, 8] = a [16, 16] times the 16 x 8 matrix b, operands in the registers that the manual names.
+// c [16, 8] = a [16, 16] times b [16, 8], with operands in the registers that the manual names.
 __global__ void MmaKernel(const BFloat16* a, const BFloat16* b, float* c) {
   const int g = static_cast<int>(threadIdx.x) / 4, t = static_cast<int>(threadIdx.x) % 4;
   const auto pair = [](BFloat16 first, BFloat16 second) { return first.bits | static_cast<uint32_t>(second.bits) << 16; };
@@ -42,7 +43,8 @@ TEST_F(TensorCoreTest, MmaAddsTheProductOfTwoMatrices) {
   EXPECT_LT(RelativeError(device_c.Get(), wanted), 1e-6);
 }
 
-// Elements e of 32 rows of eight, by copies and the two loads: [copied, 2 loads, register, lane], as pairs of u16 in f32's bits.
+// Loads 32 rows of eight elements by copies and by the two loads. Output [copied, 2 loads,
+// register, lane]: pairs of u16 in f32's bits.
 __global__ void LoadKernel(const BFloat16* from, uint64_t* to) {
   BFloat16* shared = SharedMemory<BFloat16>();
   const int lane = static_cast<int>(threadIdx.x);
@@ -76,7 +78,8 @@ TEST_F(TensorCoreTest, MatricesAreLoadedByRowsAndByColumns) {
   }
 }
 
-// Two groups of copies; the second is waited for after the first was read. Odd lanes ask for zeros.
+// Two groups of copies. The kernel reads the first before it waits for the second. Odd lanes ask
+// for zeros.
 __global__ void CopyKernel(const float* from, float* to) {
   float* shared = SharedMemory<float>();
   const int lane = static_cast<int>(threadIdx.x);

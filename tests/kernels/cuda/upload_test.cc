@@ -1,5 +1,5 @@
-// Arrays that travel beside the computing stream: they arrive whole whatever the stream is busy with, memory is neither used again too
-// early nor grows with the number of arrays.
+// Arrays that travel beside the computing stream arrive whole, whatever the stream is busy with.
+// Memory is not reused too early and does not grow with the number of arrays.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,7 +48,8 @@ TEST_F(UploadTest, ArraysOfEverySizeArriveFromAnotherThread) {
   }
 }
 
-// As a training run: the next array is on its way while the last is read, its owner goes before the kernels have run.
+// Imitates a training run: the next array travels while kernels read the last one. An array's owner
+// goes before its kernels have run.
 TEST_F(UploadTest, ManyArraysShareAFewBlocks) {
   constexpr int kSteps = 60;
   constexpr int64_t kCount = 30000;
@@ -76,7 +77,8 @@ TEST_F(UploadTest, ManyArraysShareAFewBlocks) {
   EXPECT_LE(uploads.num_blocks(), 16u);
 }
 
-// As many blocks as copies can be late: more of them where other processes have the card, so their number has to settle, somewhere.
+// The number of blocks is the number of copies that may be late. Other processes on the card raise
+// it, so the test only expects it to settle.
 TEST_F(UploadTest, WhatNobodyReceivesMakesRoom) {
   Uploads uploads(&device());
   size_t before = 0;

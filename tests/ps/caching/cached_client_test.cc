@@ -1,5 +1,6 @@
-// A trainer's cache of rows: that it changes nothing with bounds of 0, that no row is older than its bounds allow however slow a
-// trainer is, and that a trainer always sees its own updates.
+// A trainer's cache of rows. With bounds of 0 the cache changes nothing.
+// No row is older than its bounds allow, however slow a trainer is. A trainer always sees its own
+// updates.
 #include "ps/caching/cached_client.h"
 
 #include <array>
@@ -58,7 +59,8 @@ TEST(CachedClientTest, WithoutBoundsEveryBitIsThatOfNoCache) {
   }
 }
 
-// Column t of a row counts the gradients of trainer t that it has: rows start at 0, the rate is 1 and every gradient -1.
+// Column t of a row counts the gradients of trainer t in it: rows start at 0, the rate is 1 and
+// every gradient is -1.
 constexpr uint32_t kDim = 2;
 constexpr size_t kRows = 12;
 
@@ -108,7 +110,8 @@ std::unique_ptr<CountingTrainer> MakeCountingTrainer(TableHost& host, uint32_t t
   return std::make_unique<CountingTrainer>(std::move(client), trainer);
 }
 
-// What was done to one row, by whom and in which of its steps, in the order of commits: kept by the test alone.
+// The gradients of one row, with trainer and step, in the order of commits. Only the test keeps
+// this record.
 struct RowHistory {
   struct Gradient {
     uint32_t trainer;
@@ -119,13 +122,13 @@ struct RowHistory {
   int CountOf(uint32_t trainer) const {
     return static_cast<int>(std::count_if(gradients.begin(), gradients.end(), [&](const Gradient& g) { return g.trainer == trainer; }));
   }
-  // Of `trainer` among the last `commits`, each of one gradient.
+  // Gradients of `trainer` among the last `commits`, each of which has one gradient.
   int CountOfLast(uint32_t trainer, size_t commits) const {
     const size_t begin = gradients.size() - std::min(commits, gradients.size());
     return static_cast<int>(std::count_if(gradients.begin() + static_cast<std::ptrdiff_t>(begin), gradients.end(),
                                           [&](const Gradient& g) { return g.trainer == trainer; }));
   }
-  // Of `trainer` up to one of its steps.
+  // Gradients of `trainer` up to its step `step`.
   int CountUntil(uint32_t trainer, int64_t step) const {
     return static_cast<int>(std::count_if(gradients.begin(), gradients.end(), [&](const Gradient& g) {
       return g.trainer == trainer && static_cast<int64_t>(g.step) <= step;
@@ -133,8 +136,8 @@ struct RowHistory {
   }
 };
 
-// Thousands of steps of two trainers, the second of which is slow, in a random order. Returns by how much the oldest row that was
-// pulled lacked updates, in gradients of the other trainer.
+// Runs thousands of steps of two trainers in a random order; the second trainer is slow.
+// Returns the most gradients of the other trainer that a pulled row lacked.
 int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* hits) {
   TableHost host(2);
   std::vector<std::unique_ptr<CountingTrainer>> trainers;
@@ -156,7 +159,8 @@ int OldestOf(const Bounds& bounds, size_t cache_rows, uint64_t seed, uint64_t* h
       const RowHistory& history = histories[ids[i]];
       EXPECT_EQ(rows[i][t], history.CountOf(t)) << "own gradients, turn " << turn;
       const int has = static_cast<int>(rows[i][other]);
-      // What the other one must have pushed by now, less what may be missing of that.
+      // The gradients that the other trainer must have pushed by now, minus those that the bounds
+      // allow to be missing.
       const int64_t pushed_until = static_cast<int64_t>(trainers[other]->clock()) - bounds.write;
       const int least = bounds.write == 0 ? history.CountOf(other) - history.CountOfLast(other, bounds.read)
                                           : history.CountUntil(other, pushed_until) - static_cast<int>(bounds.read * (bounds.write + 1));
@@ -203,7 +207,8 @@ TEST(CachedClientTest, BothBoundsHoldTogetherAndInACacheThatIsTooSmall) {
   EXPECT_GT(OldestOf({3, 0}, 5, 3, &hits), 0);
 }
 
-// Over the network and on threads: the slow trainer takes a step when the fast one has taken five more.
+// Over the network and on threads: the slow trainer takes one step for every five of the fast
+// trainer.
 TEST(CachedClientTest, BoundHoldsForASlowTrainerBesideAFastOne) {
   constexpr uint32_t kReadBound = 3;
   constexpr uint64_t kSteps = 300;
@@ -275,7 +280,8 @@ TEST(CachedClientTest, WithBoundsAPullAheadOfTheOwnCommitIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
 }
 
-// While nobody else trains, the optimizer that runs here does what the servers' does.
+// While no other trainer trains, the optimizer that runs here does the same as the servers'
+// optimizer.
 TEST(CachedClientTest, OwnUpdatesShowAsTheServersMadeThem) {
   for (const auto optimizer : {SPARSE_SGD, SPARSE_ADAGRAD, SPARSE_ADAM}) {
     TableHost plain_host(1), cached_host(2);
@@ -305,7 +311,7 @@ class KeptGradientsTest : public testing::Test {
  protected:
   static constexpr uint32_t kWriteBound = 2;
   KeptGradientsTest() { trainer_ = MakeCountingTrainer(host_, 0, {0, kWriteBound}, 4); }
-  // What servers have of the rows: the number of gradients, and of commits.
+  // The servers' state of a row: the number of gradients and of commits.
   struct Served {
     float gradients;
     uint32_t commits;
@@ -378,7 +384,8 @@ TEST_F(KeptGradientsTest, RefusedPushFailsItsCommitAndKeepsTheOthers) {
   EXPECT_EQ(OnServer(8).gradients, 0);
 }
 
-// A pull waits at the servers for the commit before it: one that they refuse would keep the trainer waiting.
+// A pull waits at the servers for the commit before it. A refused commit would keep the trainer
+// waiting.
 TEST_F(KeptGradientsTest, SumThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
   const std::vector<uint64_t> ids = {7, 8};
   const float gradients[] = {1, 1, 2e38f, 1};
@@ -397,7 +404,8 @@ TEST_F(KeptGradientsTest, SumThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
   EXPECT_EQ(trainer_->client().tables->Statistics().Wait(Deadline())->tables(0).rejected(), 1u);
 }
 
-// Servers see sums of what was left: what was kept out of them is told here.
+// Servers see sums of the gradients that were kept in. So the client reports those that were kept
+// out.
 TEST(KeptGuardTest, GradientsThatAreKeptOutAreInTheStatistics) {
   for (const auto policy : {TableSpec::REJECT, TableSpec::SKIP, TableSpec::CLIP}) {
     for (const uint32_t write_bound : {0u, 3u}) {
@@ -439,7 +447,8 @@ TEST_F(KeptGradientsTest, NormIsOfTheStepsGradientsEachRowSummed) {
   EXPECT_EQ(*norm, absl::uint128(25) << 64);
 }
 
-// Commits reach the servers, but their answers may be lost. Records the versions that pulls ask with.
+// Commits reach the servers, but their answers may be lost. Records the versions with which pulls
+// ask.
 class LostAnswers : public ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;

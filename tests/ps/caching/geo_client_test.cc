@@ -1,4 +1,4 @@
-// Local steps and deltas: what reaches the servers, when, and that nobody's updates are lost.
+// Local steps and deltas: which deltas reach the servers, and when. No trainer's updates are lost.
 #include "ps/caching/geo_client.h"
 
 #include <cmath>
@@ -106,17 +106,19 @@ TEST_P(GeoClientTest, ServersHearOfStepsWhenTheWindowEndsAndTheTrainerSeesThemAt
   }
 }
 
-// A copy that is written back whole overwrites what another trainer did meanwhile (TFRA's bp, for which bp_v2 sends deltas).
+// A copy that is written back whole overwrites another trainer's updates (TFRA's bp; its bp_v2
+// sends deltas).
 TEST_P(GeoClientTest, DeltasOfConcurrentTrainersAddUpAndNoneOverwritesAnother) {
   std::vector<Trainer> trainers;
   for (uint32_t t = 0; t < 3; ++t) trainers.push_back(Geo(t, 3, 2, MakeTableSpec(1, kDim)));
   std::vector<float> first;
   for (Trainer& trainer : trainers) first = trainer.Pull(ids_);
-  // All have copies of the same rows now. They move by 2, 4 and 6 in two steps each, in turns.
+  // All trainers have copies of the same rows now. The copies move by 2, 4 and 6 in two steps each,
+  // in turns.
   for (int step = 1; step <= 2; ++step) {
     for (size_t t = 0; t < trainers.size(); ++t) {
       trainers[t].Pull(ids_);
-      // A share of the mean over three trainers: a third of the own mean.
+      // The share of a mean over three trainers is a third of the own mean.
       trainers[t].Push(ids_, std::vector<float>(kValues, static_cast<float>(t + 1)));
       trainers[t].Commit(1, 1.0f / 3);
     }
@@ -228,7 +230,8 @@ TEST_P(GeoClientTest, RefusedPushFailsItsCommitAndChangesNothing) {
   EXPECT_NEAR(trainer.Pull(ids_)[0], first[0] - 1, 1e-6);
 }
 
-// A pull waits at the servers for the commit before it: one that they refuse would keep the trainer waiting.
+// A pull waits at the servers for the commit before it. A refused commit would keep the trainer
+// waiting.
 TEST_P(GeoClientTest, CopyThatOverflowsFailsItsCommitAndEveryCallBehindIt) {
   Trainer trainer = Geo(0, 1, 1, MakeTableSpec(1, kDim));
   trainer.Pull(ids_);

@@ -1,5 +1,7 @@
-// Pushes that trainers of a host merge: that no bit changes, that servers hear of a row once, whom errors name, and what becomes of a step
-// whose merger is gone. exactly_once_test.cc has the bad network, consistency_controller_test.cc the rules.
+// Merged pushes of a host's trainers: no bit changes, servers hear of each row once, and errors
+// name the right trainers.
+// Also covers a step whose merger is gone. exactly_once_test.cc has the bad network,
+// consistency_controller_test.cc the rules.
 #include "ps/caching/merged_client.h"
 
 #include <algorithm>
@@ -53,7 +55,7 @@ TableSpec SumSpec(TableSpec::NonFinite non_finite = TableSpec::REJECT) {
 
 CommitArgs Rate1(uint64_t step) { return {step, {{1, 1.0}}, 1, false}; }
 
-// Each trainer pushes two slices a step; those of one trainer add up before another's.
+// Each trainer pushes two slices a step. The slices of one trainer add up before those of another.
 TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
   for (const uint32_t trainers : {1u, 2u, 3u}) {
     MergingHost host(trainers);
@@ -78,7 +80,7 @@ TEST(MergedClientTest, EveryBitIsThatWithoutMerging) {
   }
 }
 
-// Neither a trainer's slices nor its pushes in one slice stand together in the order of sums.
+// In the order of sums, a trainer's slices are not adjacent, nor are its pushes in one slice.
 TEST(MergedClientTest, SlicesAddUpBeforeTrainersAndTrainersBeforePushes) {
   constexpr uint32_t kPushers = 3;
   const std::vector<uint64_t> ids = {11, 12, 13, 14, 15, 16};
@@ -118,7 +120,7 @@ TEST(MergedClientTest, RoundedOnTheWireTheSameHoweverPushesAreCut) {
   ExpectSameTraces(train(3, 4000), one);
 }
 
-// What reaches the tables.
+// The ids and pushes that reach the tables.
 struct Seen {
   absl::Mutex mutex;
   std::multiset<uint64_t> ids;
@@ -145,7 +147,7 @@ class Watched : public ForwardingClient, public MergedPushes {
   Seen* const seen_;
 };
 
-// Pushes and commits step 1 of a table whose rows are, from then on, minus the sum of their gradients.
+// Pushes and commits step 1 of a table. Its rows are then minus the sum of their gradients.
 absl::Status PushAndCommit(RowClient& client, const std::vector<uint64_t>& ids, const std::vector<float>& gradients,
                            uint32_t slice = 0, absl::Duration patience = absl::Seconds(20)) {
   const auto pushed = client.Push(1, slice, {{1, ids, gradients.data()}});
@@ -215,7 +217,8 @@ TEST(MergedClientTest, ServersKnowACoveredPushWhenItComesByItself) {
   }
 }
 
-// One step of two trainers with rows 1 to 4; trainer 1's gradient of row 3 has a NaN and an infinity.
+// One step of two trainers with rows 1 to 4. Trainer 1's gradient of row 3 has a NaN and an
+// infinity.
 struct Guarded {
   std::vector<absl::Status> results;
   std::vector<float> rows;
@@ -311,7 +314,7 @@ TEST(MergedClientTest, APushAfterTheNormIsRefused) {
   EXPECT_TRUE(absl::IsFailedPrecondition(clients[0].rows->Push(1, 0, {{1, ids, gradients.data()}}).Wait(Deadline()).status()));
 }
 
-// Whose pushes were handed to a trainer that never pushes them.
+// A client that is gone: pushes handed to it are never pushed.
 class Dying : public ForwardingClient, public MergedPushes {
  public:
   Dying(const Clients& inner, MergedPushes& pushes) : ForwardingClient(inner), pushes_(pushes) {}

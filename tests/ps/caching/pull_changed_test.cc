@@ -1,4 +1,4 @@
-// Pulls of a caller that has rows: only those that changed come, over both clients.
+// Pulls of a caller that has rows: only changed rows come, with both clients.
 #include "gtest/gtest.h"
 #include "ps/client/clients.h"
 #include "ps/local/local_client.h"
@@ -13,7 +13,7 @@ constexpr float kUntouched = -77;
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 
-// One trainer on two servers that get small messages, or on a local host of two workers.
+// One trainer on two servers with small messages, or on a local host of two workers.
 class PullChangedTest : public testing::TestWithParam<bool> {
  protected:
   PullChangedTest() {
@@ -21,13 +21,13 @@ class PullChangedTest : public testing::TestWithParam<bool> {
     else client_ = std::make_unique<LocalClient>(host_, 0, 1);
     EXPECT_TRUE(client_.tables->CreateTables({MakeTableSpec(1, kDim), MakeTableSpec(2, 3)}, absl::Seconds(30)).ok());
   }
-  // Into rows_, which first are all kUntouched; versions_ in and out.
+  // Pulls into rows_, which first hold kUntouched everywhere. Reads and updates versions_.
   void Pull(uint32_t read_bound = 0) {
     rows_.assign(kIds * kDim, kUntouched);
     const auto pulled = client_.rows->Pull(step_, true, {{1, ids_, rows_.data(), versions_.data(), read_bound}}).Wait(Deadline());
     ASSERT_TRUE(pulled.ok()) << pulled.status();
   }
-  // Every row of `ids` one lower.
+  // Lowers every row of `ids` by one.
   void Update(absl::Span<const uint64_t> ids) {
     const std::vector<float> gradients(ids.size() * kDim, 1);
     client_.rows->Push(step_, 0, {{1, ids, gradients.data()}});
@@ -107,7 +107,8 @@ TEST_P(PullChangedTest, EvaluationInsertsNothingAndSaysThatAbsentRowsAreNew) {
   EXPECT_EQ(rows_, shown);
 }
 
-// Adam moves a row in steps that have no gradient for it (apache/mxnet#17728); its version does not tell.
+// Adam moves a row in steps without a gradient for it (apache/mxnet#17728). The row's version does
+// not show that.
 TEST_P(PullChangedTest, RowsThatMoveWithoutACommitComeEveryTime) {
   TableSpec dense = MakeTableSpec(3, kDim, SPARSE_ADAM);
   dense.set_mode(TableSpec::DENSE_EQUIVALENT);
@@ -122,7 +123,7 @@ TEST_P(PullChangedTest, RowsThatMoveWithoutACommitComeEveryTime) {
     if (pushed != 7) continue;
     ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, rows.data()}}).Wait(Deadline()).ok());
   }
-  uint32_t versions[2] = {2, 1};  // as of the first step
+  uint32_t versions[2] = {2, 1};  // the versions at the first step
   ASSERT_TRUE(client_.rows->Pull(step_, true, {{3, ids, again.data(), versions, 0}}).Wait(Deadline()).ok());
   EXPECT_EQ(versions[0], 2u);
   EXPECT_NE(again[0], rows[0]);

@@ -1,4 +1,5 @@
-// Both clients: evaluation pulls, refusals, aborts; and the remote one when servers are slow, gone or come back.
+// Both clients: evaluation pulls, refusals, aborts. The remote client too when servers are slow,
+// gone or come back.
 #include <deque>
 #include <string>
 #include <thread>
@@ -206,7 +207,7 @@ TEST(RemoteClientTest, AnotherJobsServerIsRefused) {
   EXPECT_NE(status.message().find("ps-0"), absl::string_view::npos) << status;
 }
 
-// FailedPrecondition is no reason to come back with the same map.
+// After FailedPrecondition a client must not retry with the same map.
 TEST(RemoteClientTest, AnotherShardMapOrAnotherServersIdsAreRefusedAtOnce) {
   PsCluster cluster(2, 1);
   const auto client = cluster.MakeClient(0, 1, {absl::Seconds(30), 1 << 20});
@@ -281,8 +282,9 @@ TEST(RemoteClientTest, DestructionCompletesWhatIsInFlight) {
   EXPECT_TRUE(absl::IsCancelled(pull.Wait(Deadline()).status()));
 }
 
-// In PERMIT pushes go on while commits are under way. A commit whose pushes were there when it was called must not overtake the one
-// before, whose pushes are acknowledged just then on another thread.
+// In PERMIT pushes go on while commits are under way. Another thread may just be acknowledging the
+// pushes of an earlier commit.
+// A later commit, whose pushes are already acknowledged, must not overtake the earlier one.
 TEST(RemoteClientTest, CommitsUnderWayArriveInTheirOrder) {
   constexpr uint64_t kSteps = 2000, kUnderWay = 4;
   for (const auto& [shared_memory, num_servers] : {std::pair(false, 2), std::pair(true, 2), std::pair(false, 1), std::pair(true, 1)}) {

@@ -1,4 +1,5 @@
-// Dense tables: their rows are assigned, read with their slots, and left out of what others hash and save.
+// Dense tables: trainers assign their rows and read them with their slots. Other trainers' hash and
+// save leave them out.
 #include <bit>
 #include <filesystem>
 
@@ -32,8 +33,8 @@ std::vector<uint64_t> Chunks(size_t count) {
   return ids;
 }
 
-// One trainer on so many servers, with messages of a few rows (PaddlePaddle/Paddle#21216: all of a model in one message), or on a
-// local host.
+// One trainer on GetParam() servers, with messages of a few rows, or, for 0, on a local host.
+// PaddlePaddle/Paddle#21216 sends all of a model in one message.
 class DenseTableTest : public testing::TestWithParam<int> {
  protected:
   DenseTableTest() : cluster_(std::max(1, GetParam()), 2) {
@@ -150,7 +151,8 @@ TEST_P(DenseTableTest, HashAndSaveLeaveThemOut) {
   for (const SavedFile& file : *files) EXPECT_EQ(file.name().find("table2"), std::string::npos) << file.name();
 }
 
-// A gradient that bf16 cannot hold, pushed again and again: what rounding keeps back comes with the next one.
+// Pushes a gradient that bf16 cannot hold again and again. The rounding error of one push travels
+// with the next.
 TEST(DenseTableWireTest, ErrorsOfRoundingDoNotAddUp) {
   PsCluster cluster(2, 2);
   RemoteClientOptions options{absl::Seconds(30), 256};

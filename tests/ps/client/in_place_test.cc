@@ -1,4 +1,5 @@
-// Gradients used where the caller made them: a client reads them after their push completes only if they have an owner.
+// Gradients used in the caller's memory. After their push completes, a client reads only gradients
+// with an owner.
 #include <memory>
 #include <string>
 
@@ -44,7 +45,8 @@ class InPlaceTest : public testing::TestWithParam<Case> {
   }();
 };
 
-// A caller that has promised nothing may overwrite gradients once they are acknowledged, and the commit comes after that.
+// A caller that gives no owner may overwrite gradients once they are acknowledged, which is before
+// the commit.
 TEST_P(InPlaceTest, OnlyGradientsWithAnOwnerAreReadLater) {
   TableSpec spec = MakeTableSpec(1, kDim);  // SGD
   spec.set_init_stddev(0);

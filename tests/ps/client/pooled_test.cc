@@ -1,4 +1,4 @@
-// Bags pooled by the servers, against rows pulled and pooled here.
+// Bags that the servers pool, compared with rows pulled and pooled here.
 #include <map>
 
 #include "gtest/gtest.h"
@@ -18,7 +18,7 @@ constexpr size_t kDim = 5;
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 
-// 60 bags of 0 to 12 ids out of 40, so that ids come again in a bag and in others.
+// 60 bags of 0 to 12 ids out of 40, so that ids repeat within a bag and across bags.
 struct SomeBags {
   explicit SomeBags(uint64_t seed, bool weighted) {
     for (uint64_t bag = 0; bag < 60; ++bag) {
@@ -44,12 +44,12 @@ INSTANTIATE_TEST_SUITE_P(Poolings, PooledTest,
                          testing::Values(PooledCase{Pooling::SUM, false}, PooledCase{Pooling::SUM, true},
                                          PooledCase{Pooling::MEAN, false}, PooledCase{Pooling::SQRT_N, true}));
 
-// Two steps with pulls of `pooled` rows, gradients made of them and a commit; then the rows.
+// Runs two steps that pull `pooled` rows, push gradients made of them and commit. Returns the rows.
 std::vector<float> Train(const Clients& client, const PooledCase& c, std::vector<float>* pooled) {
   EXPECT_TRUE(client.tables->CreateTables({MakeTableSpec(1, kDim, SPARSE_ADAGRAD)}, absl::Seconds(20)).ok());
   for (uint64_t step = 1; step <= 2; ++step) {
     const SomeBags bags(step, c.weighted);
-    std::vector<float> rows(60 * kDim, 7);  // what was there must not matter
+    std::vector<float> rows(60 * kDim, 7);  // old contents must not matter
     const auto pulled = client.pooled->PullPooled(step, true, bags.With(c.pooling), kDim, rows.data()).Wait(Deadline());
     EXPECT_TRUE(pulled.ok()) << pulled.status();
     pooled->insert(pooled->end(), rows.begin(), rows.end());
@@ -91,7 +91,7 @@ TEST_P(PooledTest, SeveralServersAndSmallMessagesGiveTheSameToRounding) {
 }
 
 TEST(PooledPushTest, CountsOnceOnABadNetwork) {
-  // Zero rows, integer gradients, SGD of rate 1: a push too few or too many shows.
+  // Zero rows, integer gradients and SGD of rate 1 show one push too few or too many.
   PsCluster cluster(2, 2);
   std::vector<std::unique_ptr<support::FaultProxy>> proxies;
   std::vector<std::string> addresses;
@@ -178,7 +178,7 @@ TEST(PooledBadInputTest, IsRefusedAndChangesNothing) {
   refused({1, Pooling::SUM, ids, falling});
   refused({1, Pooling::SUM, ids, none});
   refused({2, Pooling::SUM, ids, two});
-  // Messages that lie, at the server itself.
+  // Sends inconsistent messages to the server itself.
   EmbeddingService service(cluster[0].host(), kTestJobEpoch, 1, 1);
   const auto answer = [&](const PushPooledRequest& request) {
     absl::Status status;

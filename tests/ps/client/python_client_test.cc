@@ -1,5 +1,6 @@
-// A client that was written from proto/ alone (python_client.py) trains on servers of ours as a job's only trainer. Skipped where
-// Debian's python3-grpcio is missing.
+// A client written from proto/ alone (python_client.py) trains on our servers as a job's only
+// trainer.
+// Skipped without Debian's python3-grpcio.
 #include <sys/stat.h>
 
 #include <memory>

@@ -1,4 +1,5 @@
-// A stream that breaks, scripted: what is sent again, in which order, and how everything ends once.
+// A stream that breaks, scripted: which messages are sent again, in which order, and that each
+// message ends once.
 #include "ps/client/resending_stream.h"
 
 #include <atomic>
@@ -12,7 +13,7 @@
 namespace tandem::ps {
 namespace {
 
-// What one opened stream was sent; the test answers or breaks it.
+// Records the messages sent on all opened streams. The test answers them or breaks the stream.
 struct Script {
   absl::Mutex mutex;
   struct Sent {
@@ -140,7 +141,7 @@ TEST_F(ResendingStreamTest, MessagesThatNobodyWantsAreNotSentAgain) {
   EXPECT_EQ(script_.At(2).text, "b");
 }
 
-// What went without a checksum because memory was shared gets one when it is sent again over a network.
+// A message over shared memory has no checksum. It gets one when it is sent again over a network.
 TEST_F(ResendingStreamTest, WhatLeavesSharedMemoryIsChecked) {
   num_sharing_ = 1;
   for (const char* text : {"a", "b"}) Send(text);

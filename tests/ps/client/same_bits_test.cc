@@ -1,5 +1,6 @@
-// The promise of ps/client/row_client.h: LocalClient with any number of workers and RemoteClient with any number of servers, however
-// messages are cut, pull the same bits, give the same norms and end with the same hash.
+// The promise of ps/client/row_client.h: LocalClient and RemoteClient pull the same bits, give the
+// same norms and end with the same hash.
+// It holds for any number of workers and servers, however messages are cut.
 #include "gtest/gtest.h"
 #include "ps/local/local_client.h"
 #include "tests/ps/cluster.h"
@@ -44,7 +45,7 @@ TEST_F(SameBitsTest, RemoteWithAnyNumberOfServersAndAnyCut) {
   }
 }
 
-// Rounding is a function of the row, the step and the slice, not of the way a row takes.
+// Rounding depends on the row, the step and the slice, not on the way that a row takes.
 TEST_F(SameBitsTest, RoundedOnTheWireTheSameWithAnyNumberOfServersAndAnyCut) {
   for (WireFormat wire : {WIRE_BF16, WIRE_F16, WIRE_INT8}) {
     const auto train = [&](int servers, int workers, size_t message_bytes) {

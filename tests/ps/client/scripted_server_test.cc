@@ -1,4 +1,5 @@
-// The client against a server that follows a script: it holds answers back, or answers what no sound server would.
+// The client against a scripted server, which delays answers or gives answers that no correct
+// server would.
 #include <functional>
 #include <map>
 #include <string>
@@ -16,7 +17,8 @@ constexpr uint32_t kDim = 2;
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 
-// Answers every message with an empty one, unless its method has a script. Records the messages in their order.
+// Answers every message with an empty one, unless its method has a script. Records the messages in
+// order.
 class ScriptedServer {
  public:
   using Script = std::function<void(rpc::Payload, rpc::Reply)>;
@@ -107,7 +109,8 @@ TEST(ScriptedServerTest, ACommitTravelsWithItsPushWhereNothingElseIsUnanswered) 
   EXPECT_EQ(server.Await(1), std::vector<std::string>{"Push with its commit"});
 }
 
-// Version 0 in an answer says that the caller's row is good. A row that the caller does not have must come.
+// Version 0 in an answer says that the caller's row is current. The server must send a row that the
+// caller lacks.
 TEST(ScriptedServerTest, AReplyThatLeavesOutARowThatTheTrainerDoesNotHaveIsRefused) {
   const auto answer_nothing = [](rpc::Payload, const rpc::Reply& reply) {
     PullReply answer;

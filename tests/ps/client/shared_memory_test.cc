@@ -1,5 +1,6 @@
-// The remote client where rows travel through shared memory: the same bits as over gRPC, nothing lost or doubled when servers go
-// and come back, and gRPC where there is no shared memory.
+// The remote client with rows through shared memory: the same bits as over gRPC. Nothing is lost or
+// doubled when servers restart.
+// Without shared memory the client uses gRPC.
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -46,7 +47,7 @@ class SharedMemoryRestartTest : public testing::Test {
     for (size_t i = 0; i < 2; ++i) cluster_[i].Kill();
     for (size_t i = 0; i < 2; ++i) cluster_[i].Restart(offers_shared_memory);
   }
-  // A pull, a push and a commit; servers are restarted while the push is on its way.
+  // Pulls, pushes and commits. Restarts the servers while the push is on its way.
   void StepAcrossRestart(bool offers_shared_memory) {
     const auto push = client_->Push(step_, 0, {{1, ids_, gradients_.data()}});
     Restart(offers_shared_memory);
@@ -65,7 +66,7 @@ class SharedMemoryRestartTest : public testing::Test {
   uint64_t step_ = 1;
 };
 
-// dmlc/ps-lite#68: a server comes back, and what was on its way is lost or counted twice.
+// dmlc/ps-lite#68: after a server restart, messages in flight are lost or counted twice.
 TEST_F(SharedMemoryRestartTest, NothingIsLostOrDoubledAcrossRestartsWithAndWithoutSharedMemory) {
   for (const bool offers : {true, false, true}) StepAcrossRestart(offers);
 }

@@ -1,4 +1,5 @@
-// A client whose pulls are answered when the test says so, with what the servers had when they were asked.
+// A client that holds back answers to pulls until the test releases them. A held pull returns rows
+// as of its request.
 #pragma once
 
 #include <utility>
@@ -20,7 +21,7 @@ class SlowAnswers : public ForwardingClient {
     EXPECT_TRUE(pulled.Wait(absl::Now() + absl::Seconds(30)).ok());
     return held_.future();
   }
-  // Of one pull, the next.
+  // Holds back the answer to the next pull.
   void Hold() { hold_ = true; }
   void Release() {
     hold_ = false;

@@ -1,5 +1,7 @@
-// Rows that miss steps: nothing, closed form, or bit for bit what an optimizer does that updates all rows in all steps. The first
-// of these costs users accuracy: apache/mxnet#17728 (Criteo, AUC 0.802 dense, 0.794 lazy), tensorflow/tensorflow#23668.
+// Rows that miss steps get nothing, a closed form, or, bit for bit, the result of an optimizer that
+// updates all rows in all steps.
+// Getting nothing costs accuracy: apache/mxnet#17728 (Criteo, AUC 0.802 dense, 0.794 lazy),
+// tensorflow/tensorflow#23668.
 #include "ps/optimizer/lazy_catch_up.h"
 
 #include <algorithm>
@@ -41,7 +43,8 @@ float RateOf(uint64_t step) { return step < 100 ? 0.01f : 0.02f / (1 + 0.01f * s
 bool SkipsStep(uint64_t step) { return step % 17 == 3; }
 constexpr float kScale = 0.25f;
 
-// All rows as one dense parameter under the kernels' dense optimizer. Row of id i lies at (i - 1) * dim.
+// All rows as one dense parameter under the kernels' dense optimizer. The row of id i lies at (i -
+// 1) * dim.
 class DenseParameter {
  public:
   explicit DenseParameter(const TableSpec& spec) : spec_(spec), weights_(kRows * spec.dim()) {
@@ -78,7 +81,7 @@ class DenseParameter {
   std::vector<float> weights_, slots_[3];
 };
 
-// The same rows in tables, on any number of servers.
+// The rows of DenseParameter in tables, on any number of servers.
 class Servers {
  public:
   Servers(const TableSpec& spec, size_t count) : spec_(spec), maps_(count) {
@@ -133,7 +136,8 @@ class Servers {
   std::vector<TableMap> maps_;
 };
 
-// The rows that have a gradient in a step: all in the first, then ever fewer of the higher ids.
+// The ids with a gradient in a step: all ids in the first step, then fewer and fewer of the higher
+// ids.
 std::vector<uint64_t> IdsOf(uint64_t step) {
   std::vector<uint64_t> ids;
   for (uint64_t id = 1; id <= kRows; ++id) {
@@ -142,7 +146,7 @@ std::vector<uint64_t> IdsOf(uint64_t step) {
   return ids;
 }
 
-// Values at those ids' places, zero elsewhere.
+// Values at the places of `ids`, zero elsewhere.
 std::vector<float> GradientOf(uint64_t step, const std::vector<uint64_t>& ids, uint32_t dim) {
   std::vector<float> gradient(kRows * dim);
   const auto values = MakeValues(step, ids.size() * dim);
@@ -183,7 +187,8 @@ TEST(DenseEquivalentTest, EqualsTheDenseOptimizerBitForBitOnAnyNumberOfServers) 
   }
 }
 
-// From what a row is at rest on, only its running means are worked on: thousands of steps, which the dense optimizer runs one by one.
+// A row at rest only needs its running means updated: thousands of steps at once, which the dense
+// optimizer runs one by one.
 TEST(DenseEquivalentTest, ALongSleepEqualsTheDenseOptimizer) {
   for (int kind : kKinds) {
     const TableSpec spec = SpecOf(kind, TableSpec::DENSE_EQUIVALENT, 5);
@@ -202,7 +207,7 @@ TEST(DenseEquivalentTest, ALongSleepEqualsTheDenseOptimizer) {
   }
 }
 
-// Also for rows that are rounded when they are stored: those of a table that is given the zeros.
+// Holds for rows that are rounded when stored too. The other table gets explicit zero gradients.
 TEST(DenseEquivalentTest, EqualsATableThatIsGivenTheZeros) {
   for (int kind : {SPARSE_SGD, SPARSE_ADAM, SPARSE_ADAMW, SPARSE_MOMENTUM, SPARSE_ADADELTA}) {
     for (RowStorage storage : {STORED_F32, STORED_BF16}) {
@@ -219,7 +224,7 @@ TEST(DenseEquivalentTest, EqualsATableThatIsGivenTheZeros) {
   }
 }
 
-// A row comes to be with its first commit: before, and whether it was pulled or not, it is what its id makes of it.
+// A row begins with its first commit. Before that, its id alone decides its values, pulled or not.
 TEST(DenseEquivalentTest, RowsThatWereNeverCommittedMissNothing) {
   const TableSpec spec = SpecOf(SPARSE_ADAMW, TableSpec::DENSE_EQUIVALENT, 4);
   Servers pulled(spec, 1), fresh(spec, 1);
@@ -269,7 +274,8 @@ TEST(ModesTest, CoincideWhereAGradientOfZeroChangesNothing) {
   }
 }
 
-// apache/mxnet#17728, tensorflow/tensorflow#23668: a rare row's old moments still push it in the lazy mode, as if no step had passed.
+// apache/mxnet#17728, tensorflow/tensorflow#23668: in the lazy mode a rare row's old moments still
+// push it, as if no step had passed.
 TEST(ModesTest, ARareRowForgetsItsOldMomentsInAllModesButLazy) {
   const auto moment = [](TableSpec::Mode mode) {
     TableSpec spec = MakeTableSpec(1, 1, SPARSE_ADAM);
@@ -349,7 +355,7 @@ TEST(CatchUpTest, WorksInEveryStorage) {
   }
 }
 
-// Where trainers commit one by one a step has several commits, and late ones.
+// If trainers commit one by one, a step has several commits, and some commits come late.
 TEST(CatchUpTest, OnlyWholeStepsAreMissed) {
   TableSpec spec = MakeTableSpec(1, 1, SPARSE_MOMENTUM);
   spec.set_mode(TableSpec::CATCH_UP);

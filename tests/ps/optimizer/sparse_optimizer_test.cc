@@ -1,4 +1,5 @@
-// One suite over every sparse optimizer: its slots, its steps against a reference in f64, and what no optimizer may do.
+// One suite over every sparse optimizer: its slots, its steps against a reference in f64, and what
+// no optimizer may do.
 #include "ps/optimizer/sparse_optimizer.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace tandem::ps {
 namespace {
 
-// A row as a textbook has it, in f64.
+// A row in f64, updated by textbook formulas.
 struct Reference {
   std::vector<double> w, a, b, c;  // weights and up to three runs of state
   double last_rate = 0;
@@ -62,7 +63,7 @@ struct Kind {
   const char* name;
   tandem::SparseOptimizer value;
   size_t runs, more;  // slots: runs of dim numbers, and some more
-  float initial_slot;  // of all runs, but FTRL's first
+  float initial_slot;  // in all runs but FTRL's first
   double rate;         // a good one
   // One step with scaled gradient g.
   void (*step)(const TableSpec& spec, const Gradient& g, double t, double rate, Reference& row);
@@ -123,7 +124,7 @@ const Kind kKinds[] = {
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) { Ftrl(spec, g, rate, 0, row); }},
     {"GroupFtrl", SPARSE_GROUP_FTRL, 2, 1, 0.1f, 0.3,
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) { Ftrl(spec, g, rate, spec.group_l1(), row); }},
-    // Nobody pulls here: the weights that gradients were computed at are zero, as Init says.
+    // No trainer pulls here: the weights at which gradients were computed are zero, as Init says.
     {"DelayCompensatedSgd", SPARSE_DC_SGD, 1, 0, 0, 0.1,
      [](const TableSpec& spec, const Gradient& g, double, double rate, Reference& row) {
        for (size_t i = 0; i < g.size(); ++i) row.w[i] -= rate * (g[i] + spec.delay_compensation() * g[i] * g[i] * row.w[i]);
@@ -205,7 +206,8 @@ TEST_P(SparseOptimizerTest, ManyStepsFollowTheReference) {
   }
 }
 
-// A checkpoint holds weights and slots, and nothing else; state kept apart from its row is torn from it (dmlc/dgl#3561).
+// A checkpoint holds weights and slots only. State kept apart from its row would get lost
+// (dmlc/dgl#3561).
 TEST_P(SparseOptimizerTest, WeightsAndSlotsAreAllThereIs) {
   const auto optimizer = Make(19);
   Row stays(*optimizer, 19);
@@ -230,7 +232,7 @@ TEST_P(SparseOptimizerTest, BitsAreThoseOfEveryInstructionSet) {
   EXPECT_EQ(widest, baseline);
 }
 
-// Rows of a call are updated one after the other, each with its own scale; one may come twice.
+// One call updates its rows one after another, each with its own scale. A row may occur twice.
 TEST_P(SparseOptimizerTest, RowsAtOnceAreRowsOneByOne) {
   for (const uint32_t dim : {1u, 16u, 37u, 64u}) {
     const auto optimizer = Make(dim);
@@ -253,7 +255,7 @@ TEST_P(SparseOptimizerTest, RowsAtOnceAreRowsOneByOne) {
   }
 }
 
-// Down a quadratic's slope, whatever rows are stored as.
+// Descends a quadratic in every row storage.
 TEST_P(SparseOptimizerTest, LearnsInEveryStorage) {
   constexpr uint32_t kDim = 24;
   for (RowStorage storage : {STORED_F32, STORED_BF16, STORED_INT8}) {
@@ -281,7 +283,7 @@ TEST_P(SparseOptimizerTest, LearnsInEveryStorage) {
   }
 }
 
-// What LazyCatchUp relies on.
+// LazyCatchUp relies on this behaviour.
 TEST_P(SparseOptimizerTest, AGradientOfZeroDoesWhatTheOptimizerSays) {
   constexpr uint32_t kDim = 21;
   const auto optimizer = Make(kDim);
@@ -387,7 +389,7 @@ TEST_F(FtrlTest, AStepWithoutALearningRateChangesNothing) {
   EXPECT_EQ(slots, slots_before);
 }
 
-// Gradients that were computed at weights that others have moved since.
+// The gradients were computed at weights that other trainers have moved since.
 TEST(DelayCompensatedSgdTest, AddsWhatTheWayFromTheShownWeightsChanges) {
   const TableSpec spec = MakeTableSpec(1, 1, SPARSE_DC_SGD);
   Table table(spec);

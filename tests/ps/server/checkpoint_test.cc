@@ -1,4 +1,5 @@
-// Saved rows: any number of workers and servers writes the same rows, any number reads them; files are not trusted.
+// Saved rows: any number of workers and servers writes the same rows, and any number reads them.
+// Readers do not trust files.
 #include "ps/server/checkpoint.h"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ std::vector<TableSpec> Specs() {
   return {MakeTableSpec(1, 5, SPARSE_ADAM), bytes};
 }
 
-// Two steps over two tables; some rows are only ever pulled.
+// Trains two steps over two tables. Some rows are only pulled.
 void Train(const Clients& client) {
   ASSERT_TRUE(client.tables->CreateTables(Specs(), absl::Seconds(30)).ok());
   for (uint64_t step = 1; step <= 2; ++step) {
@@ -95,7 +96,7 @@ void ExpectSame(const RecordMap& a, const RecordMap& b) {
   }
 }
 
-// Saves from a local host of `num_workers`; paths of the files, which lie in `folder`.
+// Saves from a local host of `num_workers` into `folder`. Returns the paths of the files.
 std::vector<std::string> SaveLocal(int num_workers, const Folder& folder, HashResult* hash) {
   TableHost host(num_workers);
   LocalClient client(host, 0, 1);
@@ -229,7 +230,7 @@ class RowFileTest : public testing::Test {
                       return absl::OkStatus();
                     });
   }
-  // The bytes with `value` at `offset`.
+  // Returns the file's bytes with `value` at `offset`.
   template <class T>
   std::string With(size_t offset, T value) const {
     std::string bytes = bytes_;
@@ -284,7 +285,7 @@ TEST_F(RowFileTest, HostileFieldsAreRefused) {
   ExpectRefused(With(20, uint32_t{65536}), "ends too early");
   ExpectRefused(With(24, uint32_t{3}), "storage 3");
   ExpectRefused(With(28, ~uint32_t{0}), "slot values");
-  // So many rows of 40 bytes that their product is that of one row again.
+  // A number of 40-byte rows whose product overflows to the size of one row.
   std::string many = With(48, uint64_t{1} << 61 | 1);
   std::memcpy(many.data() + shard + 8, many.data() + 48, 8);
   EXPECT_TRUE(absl::IsFailedPrecondition(Read(many, /*wanted=*/false)));
@@ -337,7 +338,7 @@ class WindowFileTest : public RowFileTest {
 
   static constexpr uint64_t kEpoch = 0x0123456789abcdef;
   static constexpr size_t kShard = 56 + 6, kWindow = kShard + 16 + 8;  // offsets of the first
-  // The row's shard and another one beside it.
+  // The row's shard and the one beside it.
   const uint32_t first_ = std::min(rpc::VirtualShard(7, 9), rpc::VirtualShard(7, 9) ^ 1), second_ = first_ + 1;
   std::vector<ShardWindow> windows_;
 };

@@ -1,4 +1,4 @@
-// The rules of BSP and of the other modes as scripted scenarios; staleness_test.cc has random ones.
+// The rules of BSP and of the other modes as scripted scenarios. staleness_test.cc has random ones.
 #include "ps/server/consistency_controller.h"
 
 #include <functional>
@@ -50,7 +50,8 @@ TEST_F(ConsistencyControllerTest, PullWaitsForTheStepBefore) {
   EXPECT_TRUE(absl::IsFailedPrecondition(controller_.AdmitPull(kCaller, 1).status())) << "rows before step 1 are gone";
 }
 
-// In flight one step is pulled ahead of what may be under way; anything further would wait for ever.
+// A trainer may have one pull in flight beyond the steps that may be under way. A pull further
+// ahead would wait for ever.
 TEST_F(ConsistencyControllerTest, PullFurtherAheadThanOneStepIsRefusedAndNothingHasBegun) {
   for (const std::optional<Caller>& caller : {kCaller, std::optional<Caller>()}) {
     for (uint64_t step : {uint64_t{3}, uint64_t{1'000'000'000}, uint64_t{1} << 32, ~uint64_t{0}}) {
@@ -80,7 +81,8 @@ TEST_F(ConsistencyControllerTest, RepeatedPushIsKnownByTrainerAndSequence) {
   EXPECT_EQ(Push(0, 2, 11), kShards);
 }
 
-// BytePS and others add a machine's gradients up and send them again under a name that tells nothing of whose they are.
+// BytePS and others add a machine's gradients up and resend them under a name that does not tell
+// whose they are.
 TEST_F(ConsistencyControllerTest, AMergedPushCountsForAllThatItCovers) {
   EXPECT_EQ(*controller_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}), kShards);
   EXPECT_EQ(*controller_.AdmitPush({0}, 1, 9, kShards, {{1, 1, 5}}), kNone) << "it comes again";

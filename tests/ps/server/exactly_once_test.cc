@@ -1,5 +1,7 @@
-// Nothing lost and nothing doubled on a bad network. Rows start at zero, gradients are small integers, SGD has rate 1: so every
-// weight is minus a sum of integers, exact in f32, and one push too few or too many shows in it.
+// Nothing is lost and nothing doubled on a bad network. Rows start at zero, gradients are small
+// integers, SGD has rate 1.
+// So every weight is minus a sum of integers, exact in f32: one push too few or too many shows in
+// it.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -25,7 +27,8 @@ using support::FaultProxy;
 constexpr uint32_t kTrainers = 2;
 constexpr size_t kServers = 2, kDim = 3, kIds = 40;
 constexpr uint64_t kSteps = 12, kSkipped = 5;
-// Whether a step is one push, and committed with it; others have several pushes, some a norm, and their commit comes behind.
+// Returns true if a step is one push and commits with it. Other steps have several pushes and a
+// later commit, and some ask for a norm.
 bool IsOnePush(uint64_t step) { return step % 6 == 1 || step % 6 == 5; }
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
@@ -36,7 +39,8 @@ std::vector<TableSpec> Specs() {
   return specs;
 }
 
-// The ids that a trainer uses in a step: about half of them every step, and by every trainer.
+// The ids that a trainer uses in a step. About half of them occur in every step and for every
+// trainer.
 std::vector<uint64_t> Ids(uint32_t trainer, uint64_t step, uint32_t table) {
   std::set<uint64_t> ids;
   for (uint64_t i = 1; ids.size() < kIds; ++i) {
@@ -45,7 +49,7 @@ std::vector<uint64_t> Ids(uint32_t trainer, uint64_t step, uint32_t table) {
   return {ids.begin(), ids.end()};
 }
 
-// Of a slice of a push: -3 to 3, never all zero.
+// The gradients of one slice of a push: integers from -3 to 3, never 0.
 std::vector<float> Gradients(uint32_t trainer, uint64_t step, uint32_t slice) {
   std::vector<float> gradients(kIds * kDim);
   for (size_t i = 0; i < gradients.size(); ++i) {
@@ -55,7 +59,7 @@ std::vector<float> Gradients(uint32_t trainer, uint64_t step, uint32_t slice) {
   return gradients;
 }
 
-// What every weight must be, counted in integers.
+// The expected value of every weight, counted in integers.
 class Tally {
  public:
   void Add(uint64_t step) {
@@ -93,7 +97,7 @@ struct Outcome {
   HashResult hash;
 };
 
-// One trainer's part of the whole run. In BSP what it pulls must be the tally at every step.
+// One trainer's part of the whole run. In BSP its pulls must equal the tally at every step.
 void Train(const Clients& client, uint32_t trainer, bool bsp, Outcome* outcome) {
   ASSERT_TRUE(client.tables->CreateTables(Specs(), absl::Seconds(20)).ok());
   Tally tally;
@@ -172,12 +176,12 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
   }
   static void TearDownTestSuite() { delete undisturbed_; }
 
-  // Instead of several, one server, and messages that hold a push.
+  // Replaces the servers by one, with messages that hold a whole push.
   void UseOneServer() {
     cluster_ = std::make_unique<PsCluster>(1, 2);
     message_bytes_ = 4000;
   }
-  // Puts a proxy before each server; with `max_cuts`, a bad cable before each proxy.
+  // Puts a proxy before each server and, if `max_cuts` is positive, a bad cable before each proxy.
   void Connect(const FaultPlan& plan, int max_cuts = 0) {
     for (size_t i = 0; i < cluster_->size(); ++i) {
       proxies_.push_back(std::make_unique<FaultProxy>((*cluster_)[i].address(), plan));
@@ -187,7 +191,7 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
       addresses_.back() = cables_.back()->address();
     }
   }
-  // Integers add up to the same in every mode.
+  // Integers have the same sum in every mode.
   void TrainAndExpectTheUndisturbedResult(const ConsistencySpec& consistency = {}, bool merged = false) {
     const RemoteClientOptions options{absl::Seconds(20), message_bytes_, consistency};
     const bool bsp = consistency.mode() == ConsistencySpec::BSP;
@@ -196,7 +200,7 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
     const Outcome outcome = merged ? TrainAll(host.MakeClients(make, {.push_bytes = 500})) : TrainAll(make, bsp);
     EXPECT_TRUE(!bsp || outcome.norms == undisturbed_->norms);
     ExpectUndisturbed(outcome.hash);
-    // What the network still keeps arrives long after its step, and changes nothing either.
+    // Messages that the network still keeps arrive long after their step and must change nothing.
     for (const auto& proxy : proxies_) ASSERT_TRUE(proxy->ReplayKept());
     const auto direct = cluster_->MakeClient(0, kTrainers, options);
     ASSERT_TRUE(direct->CreateTables(Specs(), absl::Seconds(20)).ok());
@@ -254,7 +258,7 @@ class ExactlyOnceTest : public testing::TestWithParam<uint64_t> {
 };
 Outcome* ExactlyOnceTest::undisturbed_ = nullptr;
 
-// Persia gives up a batch whose update fails; here whoever pushed tries again until it arrives.
+// Persia gives up a batch whose update fails. A client here retries until its push arrives.
 TEST_F(ExactlyOnceTest, PushesThatNeverArriveAreSentAgain) {
   Connect({.seed = 1, .drop_request = 60});
   TrainAndExpectTheUndisturbedResult();
@@ -326,7 +330,8 @@ TEST_F(ExactlyOnceTest, AStepOfOnePushIsOneMessageOfAServerThatIsAlone) {
   EXPECT_EQ(Counts("Commit").messages, num_commits);
 }
 
-// A worker that adds a machine's gradients up and tries again must not give servers anybody's twice, nor somebody's never.
+// A trainer that sums a machine's gradients and retries must neither double nor lose any trainer's
+// gradients.
 TEST_F(ExactlyOnceTest, MergedPushesCountOnceForAllTheirTrainers) {
   Connect({.seed = 16, .drop_request = 20, .drop_reply = 20, .delay = 100, .duplicate = 150, .replay = 150}, /*max_cuts=*/4);
   TrainAndExpectTheUndisturbedResult({}, /*merged=*/true);

@@ -1,5 +1,6 @@
-// One message to a byte handler of an EmbeddingService, without a network, and its answer: at most one ever, however late.
-// Thread rule: one thread asks; the answer comes from any.
+// One message to a byte handler of an EmbeddingService, without a network, and its answer. At most
+// one answer ever comes, however late.
+// Thread rule: one thread asks; any thread may answer.
 #pragma once
 
 #include <memory>
@@ -35,12 +36,12 @@ class HandlerCall {
     absl::MutexLock lock(&state_->mutex);
     return state_->answer.has_value();
   }
-  // 0 without one, or of an error.
+  // The size of the answer. 0 without an answer, or for an error.
   size_t answer_bytes() const {
     absl::MutexLock lock(&state_->mutex);
     return state_->answer.has_value() && state_->answer->ok() ? (*state_->answer)->size() : 0;
   }
-  // DeadlineExceeded if it does not come.
+  // Waits for the answer. Returns DeadlineExceeded if none comes.
   absl::StatusOr<std::string> Wait(absl::Duration timeout = absl::Seconds(20)) const {
     absl::MutexLock lock(&state_->mutex);
     const auto there = [this] { return state_->answer.has_value(); };

@@ -1,4 +1,5 @@
-// Saved rows put back: a run goes on, bit for bit, on any number of servers; and what is refused changes nothing.
+// Saved rows put back: a run goes on, bit for bit, on any number of servers. A refused load changes
+// nothing.
 #include <filesystem>
 #include <fstream>
 
@@ -30,7 +31,8 @@ MakeClient RemoteMaker(PsCluster& cluster) {
 
 class LoadTest : public testing::Test {
  protected:
-  // Two servers train to kSaved and save; the same ones go on to kLast. Whoever loads is another job.
+  // Two servers train to kSaved and save, then go on to kLast. The loading servers belong to
+  // another job.
   static void SetUpTestSuite() {
     folder_ = new support::TempFolder;
     PsCluster cluster(2, 2, kTestJobEpoch - 1);
@@ -155,7 +157,7 @@ TEST_F(LoadTest, RefusedOnceAStepHasBegunAndTheStepGoesOn) {
 }
 
 TEST_F(LoadTest, RefusedWhenAStepBeginsMeanwhile) {
-  // The pull is posted while the worker reads: the swap must not follow it.
+  // The pull is posted while the worker reads. The swap must not follow the pull.
   TableHost host(1);
   const TrainerClients clients = MakeClients(LocalMaker(host));
   const auto loading = clients[0].tables->Load(kSaved, folder_->path(), *files_, Deadline());
@@ -163,11 +165,12 @@ TEST_F(LoadTest, RefusedWhenAStepBeginsMeanwhile) {
   std::vector<float> rows(60);
   const auto pull = clients[1].rows->Pull(1, true, {{1, ids, rows.data()}});
   const absl::Status loaded = loading.Wait(Deadline()).status(), pulled = pull.Wait(Deadline()).status();
-  // Whichever came first has won; never both.
+  // The call that came first has won. Never both succeed.
   EXPECT_NE(loaded.ok(), pulled.ok()) << loaded << " and " << pulled;
 }
 
-// Changes one thing about a good load and expects a refusal that names it and leaves the tables fit for the good one.
+// Changes one thing about a good load. Expects a refusal that names it, and tables that still take
+// the good load.
 class RefusedLoadTest : public LoadTest {
  protected:
   RefusedLoadTest() {
@@ -206,7 +209,7 @@ class RefusedLoadTest : public LoadTest {
     ExpectRefused(args, absl::StatusCode::kFailedPrecondition, word);
   }
 
-  // The last file: those before it are fine and have been read.
+  // The last file: the files before it are good and have been read.
   std::string LastPath() const { return own_ / files_->back(); }
 
   const support::TempFolder own_;

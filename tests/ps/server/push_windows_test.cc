@@ -1,4 +1,5 @@
-// Which pushes are known: windows and their edges, restarts, saving and loading, and long random histories beside a plain set.
+// Which pushes a server knows: windows and their edges, restarts, saving and loading, and long
+// random histories compared with a set.
 #include "ps/server/push_windows.h"
 
 #include <algorithm>
@@ -176,7 +177,8 @@ TEST_F(PushWindowsTest, SavedWindowsAreRestoredForThatIncarnationOrALaterOne) {
   EXPECT_TRUE(fewer.Save().empty());
 }
 
-// A sender that repeats, reorders and cuts its retries differently, beside a set of all that was ever applied.
+// A sender that repeats, reorders and recuts its retries, compared with a set of all applied
+// pushes.
 class PushHistoryTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(PushHistoryTest, IsAsAPlainSetSays) {

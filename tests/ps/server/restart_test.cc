@@ -1,5 +1,6 @@
-// Processes that are gone and come back, message by message: what a server that was restarted from a checkpoint still knows, and
-// what it and its peers must not take from the time before.
+// Processes that go and come back, message by message. A server restarted from a checkpoint still
+// knows the pushes in its rows.
+// The server and its peers must reject messages from before the restart.
 #include <filesystem>
 
 #include "absl/synchronization/notification.h"
@@ -23,7 +24,7 @@ struct ServerOptions {
   int workers = 2;
 };
 
-// A server of one trainer, two tables with rows that start at zero and SGD.
+// A server with one trainer and two SGD tables whose rows start at zero.
 class Server {
  public:
   explicit Server(const ServerOptions& options)
@@ -38,7 +39,7 @@ class Server {
     EXPECT_TRUE(created.ok()) << created;
   }
 
-  // Says that it comes from incarnation 1, unless the request says another one, of this server's job and generation.
+  // Fills in this server's job and generation, and incarnation 1 unless the request has one.
   template <class Request>
   absl::Status Ask(void (EmbeddingService::*method)(rpc::Payload, rpc::Reply), Request request, std::string* answer = nullptr) {
     RequestHeader* const header = request.mutable_header();
@@ -111,7 +112,7 @@ class Server {
   EmbeddingService service_;
 };
 
-// A gradient of 1 for each id of table 1.
+// A push with a gradient of 1 for each id of table 1.
 PushRequest MakePush(uint64_t sequence, uint64_t step, const std::vector<uint64_t>& ids) {
   PushRequest request;
   request.set_sequence(sequence);
@@ -134,7 +135,8 @@ void ExpectRefused(const absl::Status& status, const std::string& words) {
 
 class RestartTest : public testing::Test {
  protected:
-  // Three steps, the second skipped, with several pushes each; another push waits for step 4.
+  // Runs three steps of several pushes each and skips the second step. Another push waits for step
+  // 4.
   void Begin(Server& server) {
     uint64_t sequence = 0;
     for (uint64_t step = 1; step <= 3; ++step) {
@@ -153,7 +155,7 @@ class RestartTest : public testing::Test {
   PushRequest pending_;
 };
 
-// In ps-lite a server that joins again has lost its rows, and what it was sent with them.
+// In ps-lite a server that joins again has lost its rows, and the messages sent to it with them.
 TEST_F(RestartTest, ServerFromACheckpointKnowsThePushesThatItsRowsHold) {
   for (int workers : {1, 2, 3}) {
     Server before({.workers = 2});
@@ -168,7 +170,7 @@ TEST_F(RestartTest, ServerFromACheckpointKnowsThePushesThatItsRowsHold) {
       EXPECT_TRUE(again.ok()) << "push " << push.sequence() << ": " << again;
     }
     EXPECT_EQ(after.Hash(), hash);
-    // The gradients that were pending are in no row: this push is new, once.
+    // The pending gradients are in no row. So the push counts as new, once.
     const float weight = after.Weight(7);
     for (int i = 0; i < 2; ++i) ASSERT_TRUE(after.Push(pending_).ok());
     ASSERT_TRUE(after.Commit(4).ok());
@@ -181,7 +183,7 @@ TEST_F(RestartTest, ServerFromACheckpointKnowsThePushesThatItsRowsHold) {
 }
 
 TEST_F(RestartTest, WindowsOfSeveralServersComeTogetherOnOne) {
-  // As after a move of all shards: each half of a push's ids went to another server.
+  // Imitates a move of all shards: each half of a push's ids went to another server.
   Server low({.workers = 1}), high({.workers = 1});
   std::vector<uint64_t> ids[2], all = MakeIds(3, 100);
   for (uint64_t id : all) ids[rpc::VirtualShard(1, id) < 512 ? 0 : 1].push_back(id);

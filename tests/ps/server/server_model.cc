@@ -185,7 +185,8 @@ absl::StatusCode ServerModel::TryPush(const ModelPush& push) {
   return kOk;
 }
 
-// By row, in the fixed order of slices, trainers and sequences; what is not finite is left out.
+// Sums by row, in the fixed order of slices, trainers and sequences. Leaves out gradients that are
+// not finite.
 std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> ServerModel::Sum(std::vector<Gradient> gradients) const {
   std::stable_sort(gradients.begin(), gradients.end(), [](const Gradient& a, const Gradient& b) { return a.order < b.order; });
   std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> sums;
@@ -288,7 +289,7 @@ void ServerModel::Apply(const std::vector<Gradient>& gradients, const ModelCommi
   }
 }
 
-// The trainer's open step is over: what was pushed into it is known by the windows of its shards from now on.
+// Ends the trainer's open step: the windows of its shards know the step's pushes from now on.
 void ServerModel::Fold(Trainer& trainer) {
   ++trainer.clock;
   trainer.asked_norm = false;

@@ -1,7 +1,8 @@
-// A parameter server as its .proto describes it, in maps and vectors: what it answers to each call, and what its rows then are.
-// Written without ps/, to compare with it; only a row's first weights come from there. Rows are f32 and LAZY, optimizers SGD
-// and Adagrad.
-// A call has a number; what completes it may be a later call.
+// A parameter server as its .proto describes it, in maps and vectors: its answer to each call, and
+// its rows afterwards.
+// Written without ps/, as an independent reference. Only a row's first weights come from there.
+// Rows are f32 and LAZY, optimizers SGD and Adagrad. Calls have numbers, because a later call may
+// complete an earlier one.
 // Thread rule: one thread.
 #pragma once
 
@@ -25,9 +26,9 @@ uint32_t ModelShard(uint32_t table, uint64_t id);
 
 struct ModelAnswer {
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::vector<float> rows;         // of a pull
-  std::vector<uint32_t> versions;  // of a pull with versions
-  double squared_norm = 0;         // of a gradient norm
+  std::vector<float> rows;         // a pull's rows
+  std::vector<uint32_t> versions;  // a pull's, if it asks for versions
+  double squared_norm = 0;         // a gradient norm's
 };
 
 struct ModelCaller {
@@ -38,9 +39,9 @@ struct ModelCaller {
 struct ModelIds {
   uint32_t table = 0;
   std::vector<uint64_t> ids = {};
-  std::vector<uint32_t> versions = {};  // of a pull: empty, or for each id
+  std::vector<uint32_t> versions = {};  // a pull's: empty, or one per id
   uint32_t read_bound = 0;
-  std::vector<float> gradients = {};    // of a push
+  std::vector<float> gradients = {};    // a push's
 };
 
 struct ModelPull {
@@ -69,14 +70,14 @@ class ServerModel {
  public:
   ServerModel(std::vector<TableSpec> tables, uint32_t num_trainers, ConsistencySpec consistency);
 
-  // Each takes a call; Answers then has those that it completed.
+  // Each function takes one call. TakeAnswers then returns the answers of all completed calls.
   void Pull(int call, const ModelPull& pull);
   void Push(int call, const ModelPush& push);
   void Norm(int call, const ModelCaller& caller, uint64_t step);
   void Commit(int call, const ModelCommit& commit);
-  // Whether rows after `step` may be saved now.
+  // Returns true if the rows after `step` may be saved now.
   bool CanSave(uint64_t step) const;
-  // What another server of the same job is after it has loaded what this one saved.
+  // Becomes another server of the same job that has loaded the rows which this one saved.
   void Reload();
 
   std::map<int, ModelAnswer> TakeAnswers() { return std::exchange(answers_, {}); }
@@ -138,7 +139,7 @@ class ServerModel {
   std::map<uint32_t, std::map<uint64_t, Row>> rows_;  // by table, id
   std::vector<Parked> parked_;
   std::vector<int> norms_, commits_;  // calls that wait for other trainers
-  std::optional<double> norm_;        // of the open step
+  std::optional<double> norm_;        // the open step's norm
   std::map<int, ModelAnswer> answers_;
   uint64_t pulls_ = 0, pushes_ = 0, repeated_pushes_ = 0, applied_commits_ = 0;
   std::map<uint64_t, uint64_t> staleness_, outstanding_;

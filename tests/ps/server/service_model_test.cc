@@ -1,7 +1,10 @@
-// The service core against a model of it (server_model.h): thousands of random sequences of calls, right and wrong, in every
-// consistency mode, over one to three workers and trainers, message by message. Every answer must be the model's, code and bits;
-// what the model keeps waiting must wait; and what was refused must not show in anything that follows.
-// A failure prints the sequence's seed: --gtest_filter=... with kFirstSeed set to it runs it alone.
+// Compares the service core with a model of it (server_model.h) over thousands of random sequences
+// of calls, right and wrong.
+// Covers every consistency mode and one to three workers and trainers, message by message. Every
+// answer must equal the model's, code and bits.
+// Calls that the model keeps waiting must wait. Refused calls must not show in any later answer.
+// A failure prints the sequence's seed. --gtest_filter=... with kFirstSeed set to the seed runs the
+// sequence alone.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -66,7 +69,7 @@ std::vector<T> ValuesOf(const std::string& bytes) {
 
 enum class Fault { NONE, JOB, GENERATION, SHARD_MAP, ID_ZERO, ID_TWICE, TABLE, COUNT, TRUNCATED, CHECKSUM, DIM, NUM_FAULTS };
 
-// One sequence: a server, its model, and trainers that know what to ask for.
+// One sequence: a server, its model, and trainers that know which calls to make.
 class Sequence {
  public:
   explicit Sequence(int seed) : random_(static_cast<uint64_t>(seed)), model_(MakeTables(), 1 + Draw(3), DrawConsistency()) {
@@ -100,7 +103,7 @@ class Sequence {
   struct Waiting {
     HandlerCall call;
     const char* name;
-    bool bf16 = false;  // of a pull's rows
+    bool bf16 = false;  // a pull returns bf16 rows
   };
 
   uint32_t Draw(uint32_t below) { return static_cast<uint32_t>(random_() % below); }
@@ -124,7 +127,7 @@ class Sequence {
     EXPECT_TRUE(Ask(&EmbeddingService::CreateTables, request).ok());
   }
 
-  // Whatever waits is cancelled, and nothing is forgotten.
+  // Stops the server. Every waiting call must be cancelled; none may be forgotten.
   void Stop() {
     service_.reset();
     host_.reset();
@@ -147,7 +150,7 @@ class Sequence {
     return header;
   }
 
-  // Cut into several slices, as messages arrive.
+  // Cuts the message into several slices, as messages arrive.
   rpc::Payload Encode(const std::string& bytes) {
     rpc::Payload payload;
     for (size_t begin = 0; begin < bytes.size();) {
@@ -167,7 +170,7 @@ class Sequence {
     waiting_.emplace(++calls_, Waiting{HandlerCall(*service_, method, Encode(request.SerializeAsString())), name, bf16});
     return calls_;
   }
-  // A call that the model does not hear of.
+  // Makes a call of which the model does not hear, and expects a refusal.
   void ExpectRefused(HandlerCall::Method method, const std::string& bytes, absl::StatusCode code) {
     EXPECT_EQ(HandlerCall(*service_, method, Encode(bytes)).Wait().status().code(), code);
   }
@@ -318,7 +321,8 @@ class Sequence {
   float DrawNonFinite() {
     return Chance(50) ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
   }
-  // As when virtual shards have two owners: the other half may come later, under the same sequence.
+  // Imitates virtual shards with two owners: the other half of the push may come later, under the
+  // same sequence.
   void KeepHalf(ModelPush* push) {
     for (ModelIds& segment : push->segments) {
       ModelIds half{.table = segment.table};
@@ -339,7 +343,8 @@ class Sequence {
   static std::string* GradientsOf(PushRequest& request) { return request.mutable_gradients(); }
   static std::string* GradientsOf(PullRequest&) { return nullptr; }
 
-  // The request with one thing wrong: refused, and the model, which does not hear of it, still tells what follows.
+  // Sends the request with one fault and expects a refusal. The model does not hear of it and must
+  // still predict all later answers.
   template <class Request, class Seal>
   void SendFaulty(HandlerCall::Method method, Request request, const Seal& seal) {
     const bool raw = request.ids_format() == IDS_RAW;
@@ -378,7 +383,7 @@ class Sequence {
   }
 
   void Commit() {
-    // Often all trainers, one after the other, as they train.
+    // Often all trainers call, one after another, as in training.
     const uint32_t others = Chance(50) ? model_.num_trainers() - 1 : 0;
     ModelCommit commit;
     commit.caller = DrawCaller();
@@ -410,7 +415,8 @@ class Sequence {
     model_.Commit(Send("commit", &EmbeddingService::Commit, request), commit);
   }
 
-  // Into another server, of any number of workers; what waited at the first one ends with it.
+  // Moves to another server with any number of workers. Calls that wait at the first server end
+  // with it.
   void SaveAndLoad() {
     const support::TempFolder folder;
     SaveRequest save;
@@ -436,7 +442,8 @@ class Sequence {
     model_.Reload();
   }
 
-  // What the server says of itself. Its answer comes after all that was posted before: what waits still, is meant to.
+  // Compares the server's statistics and number of rows with the model's. The answer follows all
+  // earlier work, so calls that still wait are meant to wait.
   void Compare() {
     StatisticsRequest request;
     *request.mutable_header() = Header(std::nullopt);

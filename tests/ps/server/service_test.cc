@@ -1,4 +1,5 @@
-// The service's bytes, without a network: what is accepted, what is refused, and that any protobuf library reads it.
+// The service's bytes, without a network: accepted and refused messages. Any protobuf library can
+// read the answers.
 #include "ps/server/service.h"
 
 #include <algorithm>
@@ -237,7 +238,7 @@ TEST_F(ServiceTest, OnlyTrainersMakeCallsThatChangeRows) {
   EXPECT_TRUE(Ask(&EmbeddingService::Pull, pull).ok()) << "anybody of the job may look";
 }
 
-// Thirty million of these made a server grow by a gigabyte and a half.
+// Thirty million empty segments made a server grow by a gigabyte and a half.
 TEST_F(ServiceTest, RefusesEmptySegmentsBeforeItMakesObjectsOfThem) {
   const std::string segments = [] {
     std::string bytes;
@@ -390,7 +391,7 @@ TEST_F(ServiceTest, RowsTravelInTheFormatAskedFor) {
   }
 }
 
-// The same step, its gradients exact in every format, wherever the transport has cut the messages.
+// Pushes one step's gradients, exact in every format, with messages cut anywhere.
 TEST_F(ServiceTest, GradientsCountAlikeInAnyFormatAndHoweverTheMessageIsSliced) {
   const std::vector<float> gradients = {127, 0, -127, 254, 2, -254};
   uint64_t sequence = 0;

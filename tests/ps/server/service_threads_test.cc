@@ -1,5 +1,6 @@
-// Many threads on one service core without a network: trainers in every consistency mode, others that only look, and an end in
-// the middle of it. What is counted must come out exactly; the sanitizers (tests/README.md) see to the rest.
+// Many threads on one service core without a network: trainers in every consistency mode,
+// observers, and an end in the middle.
+// Counts must be exact. The sanitizers (tests/README.md) find the other faults.
 #include <atomic>
 #include <functional>
 #include <numeric>
@@ -63,7 +64,7 @@ Request MakeRequestForAllIds(uint32_t trainer, uint64_t step) {
   return request;
 }
 
-// Pulls, pushes a gradient of 1 for every number, which comes twice now and then, and commits.
+// Pulls, pushes a gradient of 1 for every number and commits. Odd steps send the push twice.
 absl::Status TrainStep(EmbeddingService& service, uint32_t trainer, uint64_t step, bool norm) {
   PullRequest pull = MakeRequestForAllIds<PullRequest>(trainer, step);
   pull.set_create(step % 2 == 0);
@@ -88,7 +89,7 @@ absl::Status TrainStep(EmbeddingService& service, uint32_t trainer, uint64_t ste
   return Ask(service, &EmbeddingService::Commit, commit).status();
 }
 
-// Looks at the service until `done`, or until it answers no more.
+// Reads from the service until `done`, or until the service stops answering.
 void Watch(EmbeddingService& service, const std::atomic<bool>& done) {
   const auto looked = [&](HandlerCall::Method method, const auto& request) {
     return HandlerCall(service, method, request.SerializeAsString()).Wait().ok();
@@ -109,7 +110,8 @@ void Watch(EmbeddingService& service, const std::atomic<bool>& done) {
   }
 }
 
-// Runs `trainer(rank)` in a thread each, with `beside` in another until they have ended.
+// Runs `trainer(rank)` on a thread each, and `beside` on another thread until the trainers have
+// ended.
 void RunTrainers(const std::function<void(uint32_t)>& trainer, const std::function<void(const std::atomic<bool>&)>& beside) {
   std::atomic<bool> done{false};
   std::thread other([&] { beside(done); });

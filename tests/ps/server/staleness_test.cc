@@ -1,6 +1,7 @@
-// The proof of the consistency modes' bounds. A gate beside a model that knows nothing of clocks, over thousands of random
-// interleavings of trainers of which one is slow; and real trainers over servers, whose rows say themselves how old they are.
-// Parameter servers elsewhere offer such bounds and assert none (ps-field.md, conclusion 7 of its section 4).
+// Proves the consistency modes' bounds, which other parameter servers offer but do not assert.
+// Compares a gate with a model that knows no clocks, over thousands of random interleavings of
+// trainers, one of them slow.
+// Also runs real trainers over servers, with rows that tell their own age.
 #include <algorithm>
 #include <array>
 #include <bitset>
@@ -38,7 +39,8 @@ const std::vector<ConsistencySpec>& AllModes() {
   return modes;
 }
 
-// What became of each trainer's steps, bit `step` of a set each. May a trainer's pull end its wait now?
+// The state of each trainer's steps, as sets with one bit per step. Decides whether a trainer's
+// pull may stop waiting.
 struct Model {
   ConsistencySpec spec;
   uint32_t num_trainers;
@@ -73,8 +75,9 @@ struct Schedule {
   bool finished = false;
 };
 
-// Trainers that pull as far ahead as a trainer may, push and commit, in an order drawn from `seed`. One of them gets
-// its turn rarely. `gate_spec` rules the controller, `model_spec` the model.
+// Trainers pull as far ahead as they may, push and commit, in an order drawn from `seed`. One
+// trainer rarely gets its turn.
+// `gate_spec` rules the controller, `model_spec` the model.
 Schedule RunSchedule(uint64_t seed, const ConsistencySpec& gate_spec, const ConsistencySpec& model_spec) {
   constexpr uint64_t kSteps = 12;
   const uint64_t ahead = (gate_spec.mode() == ConsistencySpec::PERMIT ? gate_spec.staleness() : 1) + 1;
@@ -163,7 +166,8 @@ TEST_P(StalenessModelTest, NoPullOfAnyScheduleExceedsTheBoundNorWaitsWithoutNeed
     most_missing = std::max(most_missing, schedule.most_missing);
     most_outstanding = std::max(most_outstanding, schedule.most_outstanding);
   }
-  // The bound is reached, so it is the bound; ASP and PERMIT leave a slow trainer behind as far as there are steps.
+  // Trainers reach the bound, so the bound is tight. In ASP and PERMIT a slow trainer falls behind
+  // by all steps that there are.
   switch (spec.mode()) {
     case ConsistencySpec::BSP: EXPECT_EQ(most_missing, 0u); break;
     case ConsistencySpec::SSP: EXPECT_EQ(most_missing, spec.staleness()); break;
@@ -172,7 +176,7 @@ TEST_P(StalenessModelTest, NoPullOfAnyScheduleExceedsTheBoundNorWaitsWithoutNeed
   EXPECT_EQ(most_outstanding, spec.mode() == ConsistencySpec::PERMIT ? spec.staleness() : 1u);
 }
 
-// The test above sees a bound that is one step too wide, or too narrow.
+// The test above notices a bound that is one step too wide or too narrow.
 TEST(StalenessMutantTest, BoundPlusOneIsCaught) {
   for (const ConsistencySpec& spec : AllModes()) {
     if (spec.mode() == ConsistencySpec::ASP) continue;
@@ -185,7 +189,7 @@ TEST(StalenessMutantTest, BoundPlusOneIsCaught) {
       too_late += RunSchedule(seed, spec, wider).wrongly_parked;
     }
     EXPECT_GT(too_early, 0u) << NameOf(spec);
-    // In BSP own and others' commits are applied together: nothing lies between its bound and the next.
+    // BSP applies own and others' commits together: nothing lies between its bound and the next.
     EXPECT_TRUE(too_late > 0 || spec.mode() == ConsistencySpec::BSP) << NameOf(spec);
   }
 }
@@ -196,14 +200,15 @@ INSTANTIATE_TEST_SUITE_P(Modes, StalenessModelTest, testing::ValuesIn(AllModes()
 constexpr uint32_t kTrainers = 3, kSlow = 1;
 constexpr uint64_t kSteps = 20;
 
-// Where trainers are, for the slow one to let the others run into the bound: no time is measured, nothing sleeps.
+// The trainers' progress, by which the slow trainer lets the others run into the bound. Nothing
+// sleeps or measures time.
 class Progress {
  public:
   void Commit(uint32_t trainer) {
     absl::MutexLock lock(&mutex_);
     ++committed_[trainer];
   }
-  // Until every other trainer has committed `step`, or as many as it will.
+  // Waits until every other trainer has committed `step`, or all its steps.
   bool AwaitOthers(uint64_t step) {
     absl::MutexLock lock(&mutex_);
     auto there = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
@@ -222,8 +227,9 @@ class Progress {
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 
-// Row t + 1 counts trainer t's commits: it starts at 0, and each of t's steps adds 1. So rows tell what is in them. Up to `ahead` pulls
-// are under way before their step.
+// Row t + 1 counts trainer t's commits: it starts at 0 and each step of trainer t adds 1. So rows
+// show their own age.
+// Up to `ahead` pulls are under way before their step.
 void TrainAndLook(const Clients& client, uint32_t trainer, const ConsistencySpec& spec, Progress* progress) {
   TableSpec table = MakeTableSpec(1, 1);
   table.set_init_stddev(0);
@@ -254,7 +260,7 @@ void TrainAndLook(const Clients& client, uint32_t trainer, const ConsistencySpec
       ASSERT_TRUE(seen < step || !is_own) << "step " << step;
     }
     if (trainer == kSlow) {
-      // As far as they get without this step's commit.
+      // The step that the other trainers can reach without this step's commit.
       const uint64_t others = spec.mode() == ConsistencySpec::BSP   ? step - 1
                               : spec.mode() == ConsistencySpec::SSP ? step + bound
                                                                     : kSteps;
@@ -318,7 +324,8 @@ TEST_P(StragglerTest, NoRowOfALocalTableIsOlderThanTheBound) {
   ExpectStatistics(clients[0], GetParam(), 1);
 }
 
-// tensorflow/tensorflow#61129: trainers with uneven data end badly. Here who is left waiting for one that is gone learns it in time.
+// tensorflow/tensorflow#61129: trainers with uneven data end badly. Here a trainer that waits for a
+// gone trainer learns so in time.
 TEST(GoneTrainerTest, ItsClockHoldsNobodyLongerThanTheTimeout) {
   PsCluster cluster(1, 1);
   const ConsistencySpec spec = Spec(ConsistencySpec::SSP, 1);

@@ -1,4 +1,5 @@
-// The host: steps over several workers, parked calls, repetitions, refusals that change nothing, failure.
+// The host: steps over several workers, parked calls, repetitions, refusals that change nothing,
+// and failure.
 #include "ps/server/table_host.h"
 
 #include <algorithm>
@@ -100,7 +101,7 @@ class TableHostTest : public testing::TestWithParam<int> {
     for (const TableStatistics& table : answer.Get()->tables()) guards[table.number()] = GuardOf(table);
     return guards;
   }
-  // Everything posted before has been done when this returns.
+  // Returns once all earlier work is done.
   void Settle() { Hash(); }
 
   TableHost host_;
@@ -205,7 +206,8 @@ TEST_P(TableHostTest, BeyondBspEachTrainersCommitIsAnUpdateOfItsOwn) {
   EXPECT_EQ(Rows({7, 8})[4], before[4]) << "its step was skipped";
   float row = 0;
   ASSERT_TRUE(Pull(0, {7}, &row, true, 2).Get().ok());
-  // Adam ran twice as step 1: first by the rate, then by the rate times 1.9 / sqrt(1.999). Once with the sum, it would be by the rate.
+  // Adam ran twice as step 1: first by the rate, then by the rate times 1.9 / sqrt(1.999). One run
+  // with the sum would move by the rate.
   EXPECT_NEAR(row, start - 0.125f * 2.3438f, 1e-4f);
 }
 
@@ -253,7 +255,7 @@ TEST_P(TableHostTest, APushWhoseCommitCouldNotFollowIsRefusedWithIt) {
   EXPECT_TRUE(absl::IsInvalidArgument(unknown_table.Get())) << unknown_table.Get();
   const Status rejected = PushAndCommit({0, 1, 0, 4}, {7}, broken, Args(1));
   EXPECT_TRUE(absl::IsOutOfRange(rejected.Get())) << rejected.Get();
-  // Pushed anew they count once.
+  // Pushed again, the gradients count once.
   for (uint64_t step : {1, 2}) {
     const Status committed = PushAndCommit({0, step, 0, 10 + step}, {7}, ones, Args(step));
     EXPECT_TRUE(committed.Get().ok()) << committed.Get();
@@ -342,7 +344,7 @@ TEST_P(TableHostTest, PullAheadWaitsForItsStepAndSeesItsPushes) {
   EXPECT_EQ(after_next[4], before[4] - 1);
 }
 
-// PaddlePaddle/Paddle#10155: a server's memory grows with what its clients ask.
+// PaddlePaddle/Paddle#10155: a server's memory grows with its clients' requests.
 TEST_P(TableHostTest, PullsThatWaitAreBoundedForEachTrainer) {
   Create(2);
   const uint64_t id = 7;
@@ -394,7 +396,7 @@ TEST_P(TableHostTest, PushForAStepThatIsAppliedWithoutItIsRefusedNotLost) {
 }
 
 TEST_P(TableHostTest, RepeatedPushWithRowsOfMoreShardsAddsTheseOnly) {
-  // So a push looks whose sender has meanwhile heard that another shard of it lives here.
+  // Imitates a sender that has since heard that another shard of the push lives here.
   Create(2);
   ASSERT_NE(rpc::VirtualShard(1, 7), rpc::VirtualShard(1, 8));
   const auto before = Rows({7, 8});
@@ -498,14 +500,14 @@ TEST_P(TableHostTest, RejectedValuesAreCountedAndTheFirstIsNamed) {
   EXPECT_EQ(guards.at(1).rejected, 2u);
   EXPECT_EQ(guards.at(1).first->id, 9u) << "of one step, the first trainer's";
   EXPECT_FALSE(guards.at(2).first.has_value());
-  // Refused, it was not a push: mended, the same sequence counts.
+  // A refused push is no push: mended, it counts under the same sequence.
   ASSERT_TRUE(Push({1, 1, 0, 1}, {7, 8}, std::vector<float>(8, 1)).Get().ok());
   Commit(0, 1);
   ASSERT_TRUE(Commit(1, 1).Get().ok());
   EXPECT_EQ(Hash().num_rows, 2u);
 }
 
-// A sum in f32 in another order has other bits: 1e8 + 1 is 1e8.
+// An f32 sum in another order has other bits: 1e8 + 1 is 1e8.
 TEST_P(TableHostTest, GradientsOfOneSliceAddUpInTheOrderOfTrainersThenSequencesWhicheverCameFirst) {
   Create(3);
   struct Part {
@@ -536,7 +538,7 @@ TEST_P(TableHostTest, GradientsOfOneSliceAddUpInTheOrderOfTrainersThenSequencesW
   EXPECT_EQ(step, 120u);
 }
 
-// What is no push of this job's open step spoils neither the count nor the name of the first offender.
+// A push that is not part of this job's open step changes neither the count nor the first offender.
 TEST_P(TableHostTest, RejectedValuesCountOnlyInPushesThatWouldHaveBeenTaken) {
   Create(2);
   const std::vector<float> broken = {1, std::nanf(""), 1, 1};
@@ -569,7 +571,7 @@ TEST_P(TableHostTest, DenseEquivalentTablesWantStepsThatAreOneUpdate) {
   EXPECT_TRUE(created.Get().ok()) << created.Get();
 }
 
-// A push whose rows are dropped has been counted all the same.
+// A push whose rows are dropped still counts.
 TEST_P(TableHostTest, SkippedValuesAreCountedOnceHoweverOftenTheirPushComes) {
   TableSpec spec = MakeTableSpec(1, 4);
   spec.set_non_finite(TableSpec::SKIP);
@@ -725,7 +727,7 @@ TEST_P(TableHostTest, APullBeyondTheBoundOfSspWaitsForTheSlowestTrainer) {
 INSTANTIATE_TEST_SUITE_P(Workers, TableHostTest, testing::Values(1, 2, 4),
                          [](const auto& info) { return std::to_string(info.param); });
 
-// A host whose worker can be held: calls that come meanwhile wait in the mailbox.
+// A host whose worker a test can hold: calls that come meanwhile wait in the mailbox.
 class BusyTableHostTest : public TableHostTest {
  protected:
   ~BusyTableHostTest() override { LetGo(); }
@@ -782,7 +784,8 @@ TEST_P(BusyTableHostTest, ANormThatIsKnownAfterItsStepsCommitIsNotTheNextSteps) 
 
 INSTANTIATE_TEST_SUITE_P(Workers, BusyTableHostTest, testing::Values(1), [](const auto& info) { return std::to_string(info.param); });
 
-// Of calls of `num_ids` ids, one at a time, a pull, a push and a commit in each step: whether the calling thread answers them.
+// Makes calls of `num_ids` ids one at a time: a pull, a push and a commit per step. Returns, for
+// each call, true if the calling thread answered it.
 std::vector<bool> AnsweredHere(size_t num_ids, int num_steps) {
   TableHost host(1);
   Answer<absl::Status> created;

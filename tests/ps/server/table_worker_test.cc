@@ -1,4 +1,5 @@
-// A worker's mailbox: tasks run one at a time, in order, on its thread or, if they are short and it is idle, on the poster's.
+// A worker's mailbox: tasks run one at a time, in order. They run on the worker's thread or, if
+// short while the worker is idle, on the poster's.
 #include "ps/server/table_worker.h"
 
 #include <atomic>
@@ -14,7 +15,7 @@
 namespace tandem::ps {
 namespace {
 
-// Posts a task with RunPosted, and tells which thread has run it.
+// Posts a task with RunPosted. Returns the thread that ran it.
 std::thread::id RunShort(TableWorker& worker) {
   const auto ran_on = std::make_shared<std::thread::id>();
   const auto done = std::make_shared<absl::Notification>();
@@ -69,7 +70,8 @@ TEST(TableWorkerTest, BehindOthersAShortTaskWaitsForTheWorkersThread) {
   EXPECT_NE(ran_on, std::this_thread::get_id());
 }
 
-// Also a thread that runs a task may post one, which must neither run inside it nor be forgotten.
+// A thread that runs a task may post another task, which must neither run inside the first nor be
+// forgotten.
 TEST(TableWorkerTest, WhatATaskPostsRunsAfterIt) {
   TableWorker worker(0, 1);
   absl::Notification done;
@@ -87,7 +89,7 @@ TEST(TableWorkerTest, WhatATaskPostsRunsAfterIt) {
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
 }
 
-// A task may be answered, and all that waited for it gone, before its poster comes to RunPosted.
+// A task may be answered, and all its waiters gone, before its poster calls RunPosted.
 TEST(TableWorkerTest, DestructionWaitsForWhoeverHasPostedQuietly) {
   auto worker = std::make_unique<TableWorker>(0, 1);
   TableWorker& still_there = *worker;
@@ -106,7 +108,7 @@ TEST(TableWorkerTest, DestructionWaitsForWhoeverHasPostedQuietly) {
   destroyer.join();
 }
 
-// Without a lock: tasks are one thread's at a time, whichever it is.
+// Needs no lock: one thread at a time runs tasks, whichever thread that is.
 TEST(TableWorkerTest, ManyPostersKeepTheirOrders) {
   constexpr int kPosters = 4, kTasks = 2000;
   std::map<int, std::vector<int>> ran;

@@ -1,4 +1,4 @@
-// What a traced step leaves behind at its trainers and at its servers, and that any other step leaves nothing.
+// The spans that a traced step leaves at its trainers and servers. Any other step leaves none.
 #include <map>
 #include <set>
 #include <string>
@@ -55,7 +55,7 @@ class TraceTest : public testing::TestWithParam<bool> {
     }
   }
 
-  // One step of one trainer; `folder`: it saves first.
+  // One step of one trainer. With a `folder`, the trainer saves first.
   void Step(uint32_t trainer, uint64_t step, const std::string& folder) {
     const Clients& client = clients_[trainer];
     const auto ids = MakeIds(step + trainer, kIds);
@@ -137,7 +137,7 @@ TEST_P(TraceTest, ATracedStepIsSeenOnBothSidesUnderTheSameNumbersAndOtherStepsNo
   EXPECT_EQ(served.at({"gather_rows", "pull", 2}).bytes, kTrainers * kIds * (8 + 4 * kDim));
   EXPECT_EQ(served.at({"accumulate", "push", 2}).trace_ids, pushes);
   EXPECT_EQ(served.at({"accumulate", "push", 2}).bytes, kTrainers * kIds * (8 + 4 * kDim));
-  // Once for all trainers at each server: under the number of one of them.
+  // Each server records these once for all trainers, under the number of one of them.
   for (const auto& [name, ids] : {std::make_pair("gradient_norm", norms), std::make_pair("apply_step", commits)}) {
     for (const uint64_t id : served.at({name, "commit", 2}).trace_ids) EXPECT_EQ(ids.count(id), 1u) << name;
   }

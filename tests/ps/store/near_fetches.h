@@ -1,4 +1,5 @@
-// Stores that fetch as on other processors, while one of these lives.
+// While an instance lives, stores fetch as on processors that fetch near (or not). Lets a test
+// cover the other path.
 #pragma once
 
 #include "ps/store/row_store.h"

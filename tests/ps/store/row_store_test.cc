@@ -1,4 +1,5 @@
-// The store against a plain map: thousands of random operations, growth, crowded columns, and the slots' arithmetic at its edges.
+// The store against a plain map: thousands of random operations, growth, crowded columns, and the
+// slots' arithmetic at its edges.
 #include "ps/store/row_store.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ uint64_t ValueOf(const char* record) {
 
 void SetValue(char* record, uint64_t value) { std::memcpy(record + 8, &value, sizeof(value)); }
 
-// The inverse of x ^= x >> 33; x *= odd; in the order that Fmix64 has them.
+// Inverts x ^= x >> 33; x *= odd; in Fmix64's order.
 uint64_t Unmix(uint64_t x) {
   const auto inverse = [](uint64_t odd) {
     uint64_t y = odd;  // right in its lowest 3 bits; each round doubles them
@@ -39,7 +40,7 @@ uint64_t Unmix(uint64_t x) {
   return x;
 }
 
-// An id whose hash is `hash`, as the store sees it with kSalt.
+// Returns an id whose hash is `hash`, as a store with kSalt computes it.
 uint64_t IdOfHash(uint64_t hash) { return Unmix(std::rotr(hash, 20)) ^ kSalt; }
 
 TEST(RowStoreTest, UnmixIsTheInverse) {
@@ -65,7 +66,8 @@ void ExpectSame(RowStore& store, const std::map<uint64_t, uint64_t>& expected) {
   }
 }
 
-// Batches of random ids, some there, some not, some inserted on the way, against a map; in every instruction set.
+// Compares batches of random ids (present, absent or inserted on the way) with a map, in every
+// instruction set.
 TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
   using kernels::InstructionSet;
   for (const InstructionSet set : {InstructionSet::BASELINE, InstructionSet::AVX2, InstructionSet::AMX}) {
@@ -79,7 +81,8 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
       const auto draw = [&drawn](uint64_t below) { return Fmix64(++drawn) % below; };
       for (int batch = 0; batch < 400; ++batch) {
         std::set<uint64_t> distinct;
-        // Some calls are of several batches of the index, and a few of several blocks: columns grow between them.
+        // Some calls span several batches of the index, and a few span several blocks: columns grow
+        // between them.
         for (uint64_t count = draw(batch % 100 == 50 ? 20000 : batch % 20 == 0 ? 2500 : 150); count > 0; --count) {
           distinct.insert(draw(3) == 0 ? Fmix64(draw(1 << 20)) | 1 : 1 + draw(uint64_t{1} << (8 + batch / 25)));
         }
@@ -123,7 +126,7 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
           }
           store.CopyPresent(present, offset, bytes, copied.data());
           ASSERT_EQ(copied, records);
-          // Each to another place: back to front.
+          // Writes each row to another place: back to front.
           std::vector<uint32_t> positions(present.size());
           std::iota(positions.rbegin(), positions.rend(), 0u);
           std::string turned(records.size(), '#');
@@ -138,7 +141,8 @@ TEST(RowStoreTest, AgreesWithAMapOverRandomBatches) {
   }
 }
 
-// Those found one by one afterwards are few, however many lines columns have: what a batch computes of them at once is right.
+// A batch finds nearly all ids at home, however many lines columns have. Few ids need a search of
+// their own afterwards.
 TEST(RowStoreTest, BatchesFindMostIdsAtHome) {
   IdIndex index(kSalt, /*max_of_line=*/4);
   std::vector<uint64_t> ids;
@@ -157,8 +161,9 @@ TEST(RowStoreTest, BatchesFindMostIdsAtHome) {
   }
 }
 
-// All ids in one column and close together: far from home, until a line is out of reach and the column grows for that; from below, and
-// from above, where it goes round the column's end.
+// All ids lie in one column and close together. They end far from home, until a line is out of
+// reach and the column grows.
+// Covers growth from below and from above, where the search wraps round the column's end.
 TEST(RowStoreTest, TellsNeighboursApartInACrowdedColumn) {
   constexpr uint64_t kCrowd = 700, kApart = (~uint64_t{0} / 40 / kCrowd) & ~uint64_t{1023};
   for (const bool from_above : {false, true}) {

@@ -32,7 +32,7 @@ TEST(RowLayoutTest, WeightsOfACacheLineStartOnOne) {
 TEST(RowLayoutTest, NarrowRowsArePacked) {
   EXPECT_EQ(RowLayout(1, STORED_F32, 0).stride(), 32u);  // 24 bytes of header, 4 of weights, to the next multiple of 8
   EXPECT_EQ(RowLayout(8, STORED_F32, 8).stride(), 24u + 64);
-  // 24 of header, 32 of weights, 4 of one slot: a line.
+  // 24 bytes of header, 32 of weights and 4 of one slot fill a line.
   EXPECT_EQ(RowLayout(16, STORED_BF16, 1).stride(), 64u);
   EXPECT_EQ(RowLayout(16, STORED_BF16, 1).field_bytes(), 60u);
   EXPECT_EQ(RowLayout(16, STORED_INT8, 1).stride(), 24u + 16 + 4 + 4);
@@ -73,7 +73,7 @@ TEST(RowIndexTest, AgreesWithAMapThroughGrowthAndClear) {
   RowIndex index;
   std::map<uint64_t, uint64_t> expected;
   for (int round = 0; round < 2; ++round) {
-    // Sequential, scattered and clustered ids (same low bits) all have to work.
+    // Sequential, scattered and clustered ids (equal low bits) all have to work.
     for (uint64_t i = 1; i <= 3000; ++i) {
       for (uint64_t id : {i, Fmix64(i), i << 40, ~i}) {
         const auto [number, is_new] = index.FindOrInsert(id, expected.size());

@@ -1,4 +1,5 @@
-// Sums of rows that several tables hold, each on a thread of its own, beside those of one table that has all rows: the same bits.
+// Sums of rows that several tables hold, each on its own thread, have the bits of one table that
+// holds all rows.
 #include "ps/store/shared_sums.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ struct Call {
   const char* first_weight() const { return weights.empty() ? nullptr : weights.data() + 1; }
 };
 
-// `lengths` of bags; ids of few different rows, so that they come again.
+// Makes bags of these `lengths`, with ids of few distinct rows, so that ids repeat.
 Call MakeCall(uint64_t seed, const std::vector<size_t>& lengths, bool weighted) {
   Call call;
   for (const size_t length : lengths) {
@@ -108,7 +109,7 @@ TEST(SharedSumsTest, BlocksEndWhereASumDoes) {
   EXPECT_EQ(shared.end(shared.num_blocks() - 1), call.ids.size());
 }
 
-// What a pull remembers of its rows is found again by the push of the same ids.
+// The push of the same ids finds the rows that a pull remembered.
 TEST(SharedSumsTest, APushOfTheSameIdsReachesTheRows) {
   Table one(MakeTableSpec(1, 16));
   std::vector<std::unique_ptr<Table>> alone;

@@ -1,4 +1,5 @@
-// A table alone: rows come into being, gradients wait for their commit and add up in the published order.
+// A table alone: rows come into being, gradients wait for their commit and add up in the published
+// order.
 #include "ps/store/table.h"
 
 #include <algorithm>
@@ -31,7 +32,7 @@ void Push(Table& table, uint32_t slice, uint64_t sequence, const std::vector<uin
   table.Accumulate(slice, sequence, ids, kept->data(), kept);
 }
 
-// Rows of `dim` as they travel, from byte `offset` on.
+// Encodes rows of `dim` for the wire, from byte `offset` on.
 std::string Encoded(WireFormat format, const std::vector<float>& values, uint32_t dim, size_t offset = 0) {
   std::string bytes(offset + values.size() / dim * WireBytes(format, dim), '\0');
   for (size_t row = 0; row < values.size() / dim; ++row) {
@@ -68,7 +69,8 @@ TEST(TableTest, PullWritesToGivenPositions) {
   EXPECT_EQ(sparse[0], -1);
 }
 
-// Rows there and rows not, created or only shown, remembered for a push or not: processors differ in the way that they are pulled.
+// Present and absent rows, created or only shown, remembered for a push or not. Processors differ
+// in how they pull such rows.
 TEST(TableTest, PullsTheSameRowsOnProcessorsThatFetchNear) {
   const std::vector<std::pair<RowStorage, WireFormat>> as_stored = {
       {STORED_F32, WIRE_F32}, {STORED_BF16, WIRE_BF16}, {STORED_INT8, WIRE_INT8}};
@@ -131,7 +133,7 @@ TEST(TableTest, SkipDropsGradientsAndCreatesNothing) {
 }
 
 TEST(TableTest, GradientsAddInSliceSequencePositionOrderWhateverTheArrival) {
-  // 1 + 2^-24 + 2^-24 in f32 depends on the order: small ones first give 1 + 2^-23.
+  // 1 + 2^-24 + 2^-24 in f32 depends on the order: with the small terms first the sum is 1 + 2^-23.
   struct Arrival {
     uint32_t slice;
     uint64_t sequence;
@@ -152,8 +154,9 @@ TEST(TableTest, GradientsAddInSliceSequencePositionOrderWhateverTheArrival) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
-// Rows that are there when their gradients come and rows that are not, pulled before or not, by one trainer or two, in random order: the
-// table is as one that was told each row's sum.
+// Gradients come for present and absent rows, pulled before or not, by one trainer or two, in
+// random order.
+// The table ends equal to one that was given each row's sum.
 TEST(TableTest, RowsAddUpHoweverTheyWerePulledAndCreatedBetweenPushes) {
   constexpr uint64_t kIds = 40;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
@@ -180,7 +183,7 @@ TEST(TableTest, RowsAddUpHoweverTheyWerePulledAndCreatedBetweenPushes) {
           std::vector<float> rows(pulled.back().size() * 2);
           table.Pull(step, pulled.back(), /*create=*/draw(2) == 0, rows.data());
         }
-        // Often what was pulled, or all but one id of it.
+        // Often the pulled ids, or all of them but one.
         std::vector<uint64_t> ids = pulled[draw(pulled.size())];
         if (!ids.empty() && draw(3) == 0) ids.pop_back();
         std::vector<float> gradients;
@@ -259,7 +262,7 @@ TEST(TableTest, RowsKeepTheirValuesWhileTheTableGrows) {
   const auto shown = PullRows(table, ids);
   EXPECT_EQ(PullRows(table, ids, true), shown);
   EXPECT_EQ(PullRows(table, ids), shown);
-  // To other places, and among rows that are not there.
+  // Pulls to other places, among rows that are absent.
   ids[17] = 60001;
   ids[20000] = 60002;
   const auto with_absent = PullRows(table, ids);
@@ -317,7 +320,7 @@ TEST(TableTest, UpdatesOfOneRowFollowEachOther) {
   }
 }
 
-// The optimizer is given some rows at once; creating one moves those that wait for it.
+// The optimizer takes some rows at once. Creating a row moves the rows that wait for the optimizer.
 TEST(TableTest, RowsCreatedByACommitLeaveTheOthersAlone) {
   constexpr uint32_t kDim = 64;
   for (int optimizer : {SPARSE_SGD, SPARSE_ADAM}) {
@@ -333,7 +336,7 @@ TEST(TableTest, RowsCreatedByACommitLeaveTheOthersAlone) {
         PullRows(grows, some, true);
         PullRows(has_all, all, true);
         for (Table* table : {&grows, &has_all}) {
-          // One gradient a row, and of every fifth row two.
+          // One gradient per row, and two for every fifth row.
           std::vector<uint64_t> again;
           std::copy_if(all.begin(), all.end(), std::back_inserter(again), [](uint64_t id) { return id % 5 == 0; });
           const std::string first = Encoded(format, MakeValues(1, all.size() * kDim), kDim, offset);
@@ -365,7 +368,7 @@ TEST(TableTest, StoredRowsAreShownAsTheyAreCreated) {
   }
 }
 
-// Steps far below half a unit of the storage: to the nearest, none of them would ever show.
+// Steps far below half a unit of the storage: rounding to nearest would lose all of them.
 TEST(TableTest, SmallUpdatesOfStoredRowsAddUp) {
   for (RowStorage storage : {STORED_BF16, STORED_INT8}) {
     TableSpec spec = MakeTableSpec(1, 64);
@@ -454,7 +457,7 @@ uint64_t SequenceOf(uint64_t trainer, uint64_t sequence) { return trainer << kSe
 
 class ValueGuardTest : public testing::Test {
  protected:
-  // Three pushes to row 5, the second not finite, and one to row 6 that is no better.
+  // Three pushes to row 5, the second not finite, and one push to row 6 that is not finite either.
   void PushAll(Table& table) {
     Push(table, 0, SequenceOf(1, 7), {5}, {1, 2});
     Push(table, 0, SequenceOf(2, 3), {6, 5}, {-kInfinity, 1, std::nanf(""), 4});
@@ -503,7 +506,8 @@ TEST_F(ValueGuardTest, ASkippedStepNamesItsOffenders) {
   EXPECT_EQ(table.guarded().skipped, 2u);
 }
 
-// Two finite gradients of row 5, from trainers 3 and 4, whose first numbers are too large together; row 6 is well.
+// Two finite gradients of row 5, from trainers 3 and 4, whose first numbers overflow together. Row
+// 6 is finite.
 class OverflowTest : public ValueGuardTest {
  protected:
   static void PushOverflow(Table& table) {
@@ -563,7 +567,8 @@ TEST_F(OverflowTest, ASkippedStepRejectsNothing) {
   EXPECT_TRUE(table.overflow().ok());
 }
 
-// The same whatever pushes a row's gradient came in: the sum is clipped, after its scale.
+// Clips the sum after its scale, so the way in which pushes divide a row's gradient does not
+// matter.
 TEST_F(ValueGuardTest, RowsAreClippedToTheirNorm) {
   TableSpec spec = SpecOf(TableSpec::REJECT);
   spec.set_max_row_norm(2.5f);

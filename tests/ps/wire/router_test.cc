@@ -8,7 +8,7 @@
 namespace tandem::ps {
 namespace {
 
-// Also in ps/README.md: a client in another language checks itself with these.
+// ps/README.md publishes these vectors, with which a client in another language checks itself.
 TEST(RouterTest, TestVectors) {
   EXPECT_EQ(rpc::VirtualShard(1, 1), 852u);
   EXPECT_EQ(rpc::VirtualShard(1, 123456789), 842u);
@@ -60,7 +60,7 @@ TEST(RouterTest, ASoleOwnerHasAllIdsWhereTheyWere) {
   EXPECT_TRUE((*split)[0].positions.empty());
 }
 
-// However far apart, with ids in between whose hashes fall together with theirs or not.
+// Repeated ids may lie far apart. Ids in between may collide with their hashes or not.
 TEST(RouterTest, AnyRepeatedIdIsRefused) {
   for (const int num_owners : {1, 3}) {
     const Router router = Router::RoundRobin(num_owners);

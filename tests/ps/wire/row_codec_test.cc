@@ -1,5 +1,6 @@
-// Weights as stored: how near they are, that rounding at random keeps the mean and is a function of its key, and that bits do not depend on
-// the instruction set.
+// Stored weights: how near they are to the originals. Random rounding keeps the mean and depends
+// only on its key.
+// Bits do not depend on the instruction set.
 #include "ps/wire/row_codec.h"
 
 #include <bit>
@@ -55,7 +56,8 @@ TEST(RowCodecTest, RoundingAtRandomKeepsTheMean) {
       const auto stored = Stored(storage, weights, static_cast<uint64_t>(step));
       for (size_t i = 0; i < 64; ++i) mean[i] += double{stored[i]} / kSteps;
     }
-    // A unit is 1/128 or 1/127, its deviation at most half of it over sqrt(4000): five of those.
+    // A unit is 1/128 or 1/127. The mean deviates by at most half a unit over sqrt(4000); the test
+    // allows five deviations.
     for (size_t i = 0; i < 64; ++i) EXPECT_NEAR(mean[i], weights[i], 5 * 0.5 / 127 / std::sqrt(4000)) << i;
   }
 }
@@ -70,7 +72,7 @@ TEST(RowCodecTest, TheRandomBitsAreAFunctionOfKeyStepAndColumn) {
     const kernels::InstructionSetLimit wider(kernels::InstructionSet::AMX);
     EXPECT_EQ(plain, Stored(storage, weights, 5));
   }
-  // Column 3's bits are the same in a shorter row.
+  // Column 3 has the same bits in a shorter row.
   std::vector<float> same(700, 1.003f), shorter(9, 1.003f);
   const auto longer = Stored(STORED_BF16, same, 5);
   const auto cut = Stored(STORED_BF16, shorter, 5);

@@ -1,5 +1,5 @@
-// Rows, gradients and ids as they travel: how near rounded numbers are and what they add up to, that bits depend on neither instruction
-// set nor alignment, and that readers refuse what no writer makes.
+// Rows, gradients and ids on the wire: how near rounded numbers are, and what they add up to.
+// Bits depend on neither instruction set nor alignment. Readers refuse bytes that no writer makes.
 #include "ps/wire/wire_codec.h"
 
 #include <bit>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr WireFormat kFormats[] = {WIRE_F32, WIRE_BF16, WIRE_F16, WIRE_INT8};
 
-// Written between two bytes that must not change, at an odd address, and read back.
+// Encodes at an odd address, between two bytes that must not change, and decodes again.
 template <class Encode>
 std::vector<float> RoundTrip(WireFormat format, size_t dim, const Encode& encode) {
   const size_t bytes = WireBytes(format, static_cast<uint32_t>(dim));
@@ -64,7 +64,7 @@ TEST(WireCodecTest, RoundTripsWithinAUnitOrHalfAUnit) {
   }
 }
 
-// Against the compiler's own conversion, for every one of the 65,536.
+// Compares all 65,536 numbers with the compiler's own conversion.
 TEST(WireCodecTest, EveryF16IsReadAndWrittenAsIEEESays) {
   std::vector<uint16_t> halves(65536);
   for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
@@ -123,7 +123,8 @@ TEST(WireCodecTest, RoundingAtRandomKeepsTheMean) {
     }
     for (size_t i = 0; i < 64; ++i) {
       const double unit = format == WIRE_INT8 ? 1.001 / 127 : i < 40 ? (format == WIRE_F16 ? 0x1p-10 : 0x1p-7) : 0x1p-24;
-      // Its deviation is at most half a unit over sqrt(4000): five of those, and what 13 random bits leave.
+      // The mean deviates by at most half a unit over sqrt(4000). The test allows five deviations,
+      // plus the bias that 13 random bits leave.
       EXPECT_NEAR(mean[i], row[i], unit * (5 * 0.5 / std::sqrt(kSteps) + 0x1p-13)) << NameOf(format) << " " << i;
     }
   }
@@ -164,7 +165,7 @@ TEST(WireCodecTest, OneNumberThatIsNotFiniteIsFoundWhereverItStands) {
   }
 }
 
-// The products of a scale that is finite need not be.
+// A finite scale may still have products that are not finite.
 TEST(WireCodecTest, AnInt8ScaleThatOverflowsIsNotFinite) {
   std::string wire(WireBytes(WIRE_INT8, 4), '\x80');
   for (float scale : {3e36f, -3e36f, std::nanf("")}) {
@@ -176,7 +177,7 @@ TEST(WireCodecTest, AnInt8ScaleThatOverflowsIsNotFinite) {
   EXPECT_TRUE(AllFinite(WIRE_INT8, wire.data(), 1, 4));
 }
 
-// What lay in the buffer does not leave the process between the bytes of a row and its scale.
+// Old contents of the buffer must not leave the process between the bytes of a row and its scale.
 TEST(WireCodecTest, PaddingIsZero) {
   const std::vector<float> row = {1, 2, 3, 4, 5};
   std::string near(WireBytes(WIRE_INT8, 5), 'z'), rounded = near;
@@ -203,7 +204,8 @@ TEST(WireCodecTest, WhatIsStoredSoTravelsAsItIs) {
   }
 }
 
-// A gradient far below a unit of the largest beside it: rounded to the nearest it would be lost in every step.
+// A gradient far below a unit of the largest one beside it: rounding to nearest would lose it in
+// every step.
 TEST(WireCodecTest, WithAResidualTheSumOfWhatIsSentFollowsTheSumOfGradients) {
   for (WireFormat format : kFormats) {
     std::vector<float> gradient = {1.0f, 0.001f, -0.0003f, 0.7f}, residual(4), sent(4);

@@ -1,5 +1,5 @@
-// Rounding on the wire through the whole client. A skipped step leaves no trace in the next one. No two steps or slices draw the same
-// random bits.
+// Rounding on the wire through the whole client. A skipped step leaves no trace in the next one.
+// No two steps or slices draw the same random bits.
 #include <cmath>
 #include <vector>
 
@@ -12,14 +12,15 @@ namespace {
 
 constexpr uint32_t kDim = 8;
 const std::vector<uint64_t> kIds = {1, 2, 3};
-constexpr double kUnit = 0x1p-7;         // of bf16 between 1 and 2
+constexpr double kUnit = 0x1p-7;         // bf16's unit between 1 and 2
 constexpr float kBetween = 1 + 0x1p-8f;  // half a unit above 1: no bf16
 
 absl::Time Deadline() { return absl::Now() + absl::Seconds(20); }
 
 CommitArgs Args(uint64_t step, bool skip = false) { return {step, {{1, 1.0f}}, 1, skip}; }
 
-// One server with one SGD table whose rows begin at zero. So a row is minus the sum of the gradients that arrived.
+// One server with one SGD table whose rows begin at zero. So a row is minus the sum of the
+// gradients that arrived.
 class WireRoundingTest : public testing::Test {
  protected:
   struct Trainer {
@@ -58,16 +59,16 @@ class WireRoundingTest : public testing::Test {
     EXPECT_TRUE(client.Read({1, kIds, kDim, rows.data()}, Deadline()).ok());
     return rows;
   }
-  // Expects that `count` pushes of kBetween have that mean in the rows.
+  // Expects rows that hold the mean of `count` pushes of kBetween.
   static void ExpectMean(Trainer& trainer, int count) {
-    // The client of the pushes would get rounded rows.
+    // Reads with another client: the client of the pushes would get rounded rows.
     const auto reader = trainer.cluster.MakeClient(0, 1, {.timeout = absl::Seconds(20)});
     TableSpec spec = MakeTableSpec(1, kDim);
     spec.set_init_stddev(0);
     ASSERT_TRUE(reader->CreateTables({spec}, absl::Seconds(20)).ok());
     std::vector<float> rows(kIds.size() * kDim);
     ASSERT_TRUE(reader->Pull(0, false, {{1, kIds, rows.data()}}).Wait(Deadline()).ok());
-    // A mean deviates by half a unit over the root of the count: five of those.
+    // A mean deviates by half a unit over the root of the count. The test allows five deviations.
     for (const float value : rows) EXPECT_NEAR(-value / static_cast<float>(count), kBetween, 5 * 0.5 * kUnit / std::sqrt(count));
   }
 };

@@ -39,7 +39,7 @@ MasterClientOptions FastClient() {
           .master_timeout = absl::Milliseconds(500)};
 }
 
-// A master, and members that are threads of this process.
+// A master whose members are threads of this process.
 class MasterTest : public testing::Test {
  protected:
   void StartMaster(const MembershipOptions& options, const Credentials& credentials = {}) {
@@ -50,7 +50,7 @@ class MasterTest : public testing::Test {
     address_ = server_->address();
   }
 
-  // Registers all at once; clients come in the order of `selves`.
+  // Registers all members at once. Returns clients in the order of `selves`.
   std::vector<ClientOr> ConnectAll(const std::vector<MemberSelf>& selves) {
     std::vector<ClientOr> clients(selves.size());
     std::vector<std::thread> threads;
@@ -179,7 +179,7 @@ TEST_F(MasterTest, ALostMasterIsAFailureThatNamesIt) {
 TEST_F(MasterTest, AMasterThatAcceptsButNeverAnswersIsLost) {
   auto clients = ConnectOnePsTwoTrainers();
   server_->Shutdown(0);
-  Server stopped;  // as a stopped process: connections are accepted, calls are not answered
+  Server stopped;  // acts like a stopped process: connections are accepted, calls are not answered
   std::vector<Reply> held;
   absl::Mutex mutex;
   stopped.Handle("tandem.MasterService", "Heartbeat", MethodKind::UNARY, [&](Payload, Reply reply) {
@@ -345,7 +345,7 @@ TEST_F(MasterTest, TheStoreTakesNoValueAboveItsLimitAndNoSumThatIsNone) {
   EXPECT_EQ(*store.Add("n", 0), std::numeric_limits<int64_t>::max());
 }
 
-// By name of the call, the numbers under which a role recorded it.
+// The numbers under which a role recorded each call, by the call's name.
 std::map<std::string, std::set<uint64_t>> TraceIds(const RoleTrace& trace) {
   std::map<std::string, std::set<uint64_t>> ids;
   for (const RecordedSpan& span : trace.spans()) ids[trace.names(static_cast<int>(span.name()))].insert(span.trace_id());

@@ -16,7 +16,7 @@ class Script {
       : options_{.num_ps = num_ps, .num_trainers = num_trainers, .num_workers = num_workers, .job_fingerprint = kJob},
         membership_(options_, 100) {}
 
-  // Each returns the number of its call.
+  // Each function returns the number of its call.
   uint64_t Register(double now, Role role, const std::string& host, int64_t pid, int index = -1, uint64_t job = kJob,
                     const std::string& key = "key") {
     RegisterEvent event;
@@ -201,7 +201,8 @@ TEST(MembershipTest, AMissingHeartbeatFailsTheJob) {
             absl::UnavailableError("trainer-1 (host pid 11) has not answered for 6.0 s: it is stopped, dead or cut off"));
 }
 
-// No member beats before the job starts. A member between two Register calls must not count as silent.
+// No member beats before the job starts. A member between two Register calls must not count as
+// silent.
 TEST(MembershipTest, SilenceCountsFromTheStartAlsoForAMemberBetweenTwoCalls) {
   Script script(0, 2);
   const uint64_t held = script.Register(100, TRAINER, "host", 10);
@@ -260,7 +261,7 @@ TEST(MembershipTest, AFailedJobEndsAfterFiveSecondsEvenIfMembersHang) {
   EXPECT_EQ(script->failure(), absl::CancelledError("SIGTERM"));
 }
 
-// Whoever is stopped as well never leaves, and who has not come by now may never come.
+// A member that is stopped too never leaves, and a member that has not come by now may never come.
 TEST(MembershipTest, AJobThatFailsBeforeItRanEndsWhenAllWhoRegisteredHaveBeenTold) {
   Script script(1, 2);
   const uint64_t held = script.Register(100, TRAINER, "a", 1);

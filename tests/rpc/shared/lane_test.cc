@@ -1,5 +1,5 @@
-// Extents, arenas and lanes: what lies between the two ends of a shared-memory stream, with a peer that keeps to the protocol and
-// with one that does not.
+// Extents, arenas and lanes: the memory between the two ends of a shared-memory stream.
+// Tests peers that keep to the protocol and peers that break it.
 #include "rpc/shared/lane.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,8 @@ class SharedLaneTest : public testing::Test {
     *fragment = **next;
     return {fragment->data, fragment->num_bytes};
   }
-  // What a peer of its own kind posts as its first slot.
+  // Posts a first slot with these fields, as a peer that breaks the protocol may. Returns the
+  // receiver's status.
   absl::Status NextAfterPosting(uint32_t number, uint64_t offset, uint64_t num_bytes, uint64_t message_bytes, uint32_t code = 0) {
     LaneControl::Slot& slot = control_.slots[3];
     slot.offset = offset;

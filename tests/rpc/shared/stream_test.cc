@@ -1,5 +1,6 @@
-// SharedServer and SharedStreams together: what a stream through shared memory does when all goes well, when the other end is
-// slow, odd or gone, and when there is no shared memory to be had.
+// SharedServer and SharedStreams together: streams through shared memory, without failures and with
+// a slow, odd or missing peer.
+// Also covers machines without shared memory.
 #include "rpc/shared/stream.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +53,7 @@ bool Eventually(const std::function<bool()>& condition) {
 
 void Echo(Payload request, Reply reply) { reply(std::move(request)); }
 
-// Segments of streams in this process.
+// The number of stream segments that this process maps.
 int NumMapped() {
   int count = 0;
   std::ifstream maps("/proc/self/maps");
@@ -60,7 +61,7 @@ int NumMapped() {
   return count;
 }
 
-// Gives out replies when the test says so.
+// Holds replies until the test gives them out.
 class HeldReplies {
  public:
   Handler handler() {
@@ -214,7 +215,7 @@ TEST(SharedStreamTest, ADroppedReplyIsCancelled) {
   EXPECT_TRUE(absl::IsCancelled(reply.Wait(Soon()).status()));
 }
 
-// dmlc/ps-lite#68: a server dies, and whoever waits for it hangs.
+// dmlc/ps-lite#68: a server dies, and clients that wait for it hang.
 TEST(SharedStreamTest, AServerThatGoesEndsItsStreamsAsUnavailableAndLateRepliesDoNothing) {
   HeldReplies held;
   auto server = StartServer(held.handler());
@@ -357,7 +358,7 @@ TEST(SharedStreamTest, AServerThatRefusesOneStreamIsNotAskedAgain) {
   EXPECT_FALSE(streams.Open(server->address(), kMethod).ok());
 }
 
-// A server that is stopped, or has no descriptors left, takes no connection and says nothing.
+// A server that is stopped, or has no descriptors left, accepts no connection and sends nothing.
 TEST(SharedStreamTest, AServerThatNeverWelcomesIsLeftForTheChannel) {
   const std::string address = "silent-" + std::to_string(getpid());
   const auto silent = LocalSocket::Listen(SharedSocketName(address));
@@ -415,8 +416,9 @@ TEST(SharedStreamTest, ShutdownLetsMessagesWithTheirHandlersBeAnsweredWithinItsG
   EXPECT_TRUE(absl::IsUnavailable(late.Wait(Soon()).status()));
 }
 
-// Their end sends another message, or answers one: with a lock held that would be for ever. What is larger than the arena ends on the
-// streams' own threads.
+// A payload's owner ends by sending or answering a message. With a lock held, that would wait for
+// ever.
+// Messages larger than the arena end on the streams' own threads.
 TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
   HeldReplies held;
   auto server = StartServer(held.handler(), kSmallArena);
@@ -442,7 +444,7 @@ TEST(SharedStreamTest, OwnersOfSentBytesEndWhereNoLockIsHeld) {
   EXPECT_EQ(Text(replies[1]), "two");
 }
 
-// They hold messages, which hold the stream's memory.
+// Untaken echoes hold messages, which hold the stream's memory.
 TEST(SharedStreamTest, EchoesThatNobodyTakesAnyMoreKeepNothing) {
   auto server = StartServer(Echo, size_t{4} << 20);
   SharedStreams streams;
@@ -474,7 +476,7 @@ TEST(SharedStreamTest, NothingAppearsInDevShm) {
   EXPECT_LE(count(), before);
 }
 
-// A client of its own kind, which knows the protocol and breaks it.
+// A client that knows the protocol and breaks it.
 class OddClientTest : public testing::Test {
  protected:
   OddClientTest() : server_(StartServer(held_.handler(), kSmallArena)) {}
@@ -485,7 +487,7 @@ class OddClientTest : public testing::Test {
     socket_ = *std::move(socket);
     return socket_->Send(hello.data(), hello.size());
   }
-  // The descriptor that came with the welcome; -1: none.
+  // Returns the descriptor that came with the welcome, or -1.
   int Welcome() {
     int fd = -1;
     std::string packet;
@@ -599,10 +601,11 @@ TEST_F(OddClientTest, TheSegmentCannotBeCutShortUnderTheServer) {
   close(fd);
 }
 
-// A client process that is killed in the middle of sending; `hold` keeps its messages and replies on the server's side.
+// A client process that is killed while it sends. `hold` keeps its messages and replies on the
+// server's side.
 class KilledPeerTest : public testing::Test {
  protected:
-  // Runs `body` in a child; it ends by being killed.
+  // Runs `body` in a child, which must die by a kill.
   static pid_t Fork(const std::function<void()>& body) {
     const pid_t child = fork();
     if (child == 0) {

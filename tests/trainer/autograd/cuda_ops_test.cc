@@ -1,5 +1,5 @@
-// Operations and layers whose way on a CUDA device is another one than on the CPU. On a GPU (label gpu), and on the emulated device
-// everywhere.
+// Operations and layers that compute differently on a CUDA device than on the CPU.
+// Runs on a GPU (label gpu), and everywhere on the emulated device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -53,7 +53,7 @@ TEST_F(CudaOpsTest, LinearAddsABiasOfItsResultsTypeWhichVectorsHaveOnADeviceOnly
   }
 }
 
-// Two blocks and a final norm, whose residuals are summed by the norms that follow them.
+// Two blocks and a final norm. Each norm sums the residuals of the block before it.
 class CudaBlocksTest : public CudaOpsTest {
  protected:
   struct Result {
@@ -89,7 +89,7 @@ class CudaBlocksTest : public CudaOpsTest {
     return result;
   }
 
-  // Of the Euclidean norm.
+  // The relative difference in the Euclidean norm.
   static double Difference(const Tensor& a, const Tensor& b) {
     EXPECT_EQ(a.num_elements(), b.num_elements());
     double difference = 0, norm = 0;

@@ -179,7 +179,8 @@ TEST(EngineTest, PlacedGradientsLandInTheirStorage) {
   EXPECT_EQ(storage.At(1), 3);
 }
 
-// A use of `leaf` whose gradient is `value`, formed in the memory that the leaf offers; `memory` tells which.
+// A use of `leaf` whose gradient is `value`, formed in the memory that the leaf offers. `memory`
+// records which.
 Variable Use(Context& context, const Variable& leaf, double value, std::vector<void*>& memory) {
   return Record(context, "use", Tensor::Zeros(Shape{1}, DType::F64),
                 {.inputs = {leaf}, .backward_input = [node = leaf.node().get(), value, &memory](Context& c, const Tensor&) {
@@ -190,7 +191,7 @@ Variable Use(Context& context, const Variable& leaf, double value, std::vector<v
                  }});
 }
 
-// Rows of a step are megabytes.
+// A step's rows take megabytes, so an unshared gradient must not be copied.
 TEST(EngineTest, ALeafKeepsAGradientThatNobodyElseHoldsAndCopiesOthers) {
   StepFixture fixture;
   Context context(fixture.Options());

@@ -1,4 +1,4 @@
-// Central differences in f64 against the engine's gradients, for every element of every leaf.
+// Compares the engine's gradients with central differences in f64, for every element of every leaf.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ inline Tensor RandomTensor(Shape shape, uint64_t seed, DType dtype = DType::F64,
   return tensor;
 }
 
-// A weighted sum with fixed random weights turns any output into a scalar whose gradient tests every element.
+// Fixed random weights turn any output into a scalar, whose gradient tests every element.
 inline double WeightedSum(const Tensor& output) {
   double sum = 0;
   for (int64_t i = 0; i < output.num_elements(); ++i) {
@@ -46,7 +46,7 @@ inline double WeightedSum(const Tensor& output) {
 
 using Function = std::function<Variable(Context&)>;
 
-// `function` must read the leaves' values anew at each call. f64 leaves.
+// REQUIRES: `function` reads the leaves' values anew at each call; leaves are f64.
 inline void CheckGradients(const Function& function, const std::vector<Variable>& leaves, double tolerance = 1e-6,
                            double step = 1e-5) {
   StepFixture fixture;

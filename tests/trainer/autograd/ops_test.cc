@@ -157,7 +157,7 @@ TEST(OpsGradientTest, LinearCrossEntropySum) {
   }
 }
 
-// Leaves of f32 and what they hold, for comparing two ways to one loss.
+// Leaves of f32 and their gradients, to compare two ways to one loss.
 struct LossGradients {
   double loss;
   std::vector<Tensor> gradients;
@@ -191,7 +191,8 @@ TEST(LinearCrossEntropyOpTest, EqualsTheLossOfTheLogits) {
   }
 }
 
-// The rounding of one number to bf16, and of a sum of `terms` products of two rounded numbers of about 1.
+// The rounding error of one number in bf16, and of a sum of `terms` products of two rounded numbers
+// of about 1.
 double Rounding(double x) { return std::abs(x) * 0x1p-8; }
 double Rounding(double x, int64_t terms) { return Rounding(x) + 8 * 0x1p-8 * std::sqrt(static_cast<double>(terms)); }
 
@@ -247,7 +248,7 @@ TEST(Bf16OpTest, LinearReadsTheShadowNotTheValue) {
   EXPECT_EQ(ToFloat(ops::Linear(context, x, weight, Variable()).value().data<BFloat16>()[0]), 6);
 }
 
-// One operation on the way forward and back has the bits of three, whatever types meet.
+// One operation forward and back has the bits of three operations, for any mix of types.
 TEST(ResidualOpTest, HasTheBitsOfItsOperations) {
   const Tensor places = Tensor::FromVector<int64_t>({3, 9, 4});
   for (const DType compute : {DType::F32, DType::BF16}) {
@@ -282,7 +283,7 @@ TEST(ResidualOpTest, HasTheBitsOfItsOperations) {
   }
 }
 
-// Both terms of a sum get its gradient: one of them may not add to it in place while the other waits.
+// Both terms of a sum get its gradient. One term must not add to it in place while the other waits.
 TEST(ResidualOpTest, AGradientThatTwoTermsShareIsNotAddedToInPlace) {
   std::vector<Tensor> gradients;
   for (const bool placed : {false, true}) {
@@ -435,7 +436,7 @@ TEST(LayersGradientTest, PostNormBlockWithDropout) {
   CheckGradients([&](Context& c) { return block.Forward(c, x, rows); }, leaves, 1e-5);
 }
 
-// The gradient of qkv takes its place, unless somebody still holds qkv.
+// The gradient of qkv overwrites qkv, unless another owner still holds qkv.
 TEST(OpsTest, AttentionOverwritesOnlyWhatNobodyHolds) {
   StepFixture fixture;
   Tensor gradients[2];

@@ -1,4 +1,5 @@
-// `tandem bench step`: a tiny job of one timed step, its figures as JSON, and what is refused before anything is measured.
+// `tandem bench step`: a tiny job of one timed step and its figures as JSON. Bad jobs are refused
+// before any measurement.
 #include <gtest/gtest.h>
 
 #include <fstream>

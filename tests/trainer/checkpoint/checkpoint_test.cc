@@ -1,4 +1,4 @@
-// Writer and reader together: what is on disk, and that no damage goes unnoticed.
+// Writer and reader together: the files on disk, and that no damage goes unnoticed.
 #include <map>
 
 #include "tests/trainer/checkpoint/file_damage.h"

@@ -1,4 +1,5 @@
-// A run whose state after step s is the number s everywhere: 12 MB of dense values and optimizer slots, and rows of one table.
+// A run whose state after step s is the number s everywhere: 12 MB of dense values and optimizer
+// slots, and rows of one table.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +48,7 @@ class CountingRun {
     return WriteCheckpoint(args);
   }
 
-  // Loads, and checks that all is of one step.
+  // Loads a checkpoint and checks that all its parts come from one step.
   absl::StatusOr<CheckpointManifest> Restore(const std::string& folder, Choice choice) {
     ASSIGN_OR_RETURN(const Checkpoint checkpoint, OpenCheckpoint(folder, choice));
     RETURN_IF_ERROR(LoadState(checkpoint, optimizer_.State()));

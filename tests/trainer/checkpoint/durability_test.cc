@@ -1,5 +1,7 @@
-// A machine that loses its power finds the old checkpoint or the new one whole: files and folders are synced in the right order.
-// This program defines fsync and rename itself. They record their arguments and then do what the C library's do.
+// After a power loss a machine has the old checkpoint or the new one whole: files and folders are
+// synced in the right order.
+// This program defines fsync and rename itself. They record their arguments, then do what the C
+// library's do.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

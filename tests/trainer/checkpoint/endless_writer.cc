@@ -1,5 +1,7 @@
-// Goes on from the newest checkpoint of a folder and writes one after another, each step's twice: what kill_test kills. After step
-// s every dense value and every row's weight is s, so that a mixture of two steps would show.
+// The program that kill_test kills: resumes the newest checkpoint of a folder and writes one after
+// another, each step's twice.
+// After step s every dense value and every row's weight is s, so that a mixture of two steps would
+// show.
 //   endless_writer FOLDER STEPS
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// `tandem eval` on what a run left: the same figures, bit for bit.
+// `tandem eval` on a run's checkpoint: the run's figures, bit for bit.
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -18,7 +18,7 @@ namespace {
 class EvalTest : public TrainedRunTest {};
 
 TEST_F(EvalTest, FiguresOfACheckpointAreThoseOfItsRun) {
-  // Most of 5,000 items are never touched: their rows are absent and yet ranked.
+  // Most of 5,000 items never get a gradient. Their rows are absent and yet ranked.
   const report::RunSummary run = Train(folder_ / "run", {"data.num_items=5000"});
   ASSERT_EQ(Eval(folder_ / "run/checkpoints", {"data.num_items=5000", "ps.threads=3"}), 0);
   const std::vector<double> ranks = DumpedRanks();
@@ -29,7 +29,8 @@ TEST_F(EvalTest, FiguresOfACheckpointAreThoseOfItsRun) {
   EXPECT_EQ(metrics.mrr, run.metrics.at("test/mrr"));
 }
 
-// Dropout masks depend on the seed, and this evaluation has another seed than the run. An evaluation with dropout shows.
+// Dropout masks depend on the seed, and this evaluation has another seed than the run. So an
+// evaluation with dropout would show.
 TEST_F(EvalTest, FiguresOfALanguageModelsCheckpointAreThoseOfItsRun) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "a cab, ";
@@ -126,7 +127,7 @@ TEST_F(EvalTest, FiguresThatAreNotFiniteEndWithSeventy) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "a cab, ";
   UseText(text);
-  // Weights that are finite, but so large that the loss is not.
+  // Finite weights, so large that the loss is not finite.
   Train(folder_ / "run", {"train.non_finite=SKIP", "optimizer.learning_rate=1e15", "train.max_steps=1", "checkpoint.every_steps=1"});
   testing::internal::CaptureStderr();
   EXPECT_EQ(Eval(folder_ / "run/checkpoints"), 70);
@@ -138,7 +139,8 @@ TEST_F(EvalTest, APartOfALogHasTheRanksOfTheWhole) {
   Train(folder_ / "run", {});
   ASSERT_EQ(Eval(folder_ / "run/checkpoints"), 0);
   const std::map<uint64_t, std::string> whole = DumpedUsers();
-  // Users whose items are the first 40 of 80: the largest id of the part is another.
+  // A part of the log whose users have only the first 40 of 80 items. The part's largest id differs
+  // from the log's.
   std::istringstream log(ReadBytes(folder_ / "log.txt"));
   std::string part;
   for (std::string line; std::getline(log, line);) {
@@ -214,7 +216,7 @@ TEST_F(EvalTest, MappedIdsAreDumpedAsTheyWereWritten) {
     lines[user] = dumped;
   }
   EXPECT_EQ(data::Summarise(ranks).mrr, run.metrics.at("test/mrr"));
-  // A part of the log whose items come in another order has the checkpoint's numbers.
+  // A part of the log with its items in another order gets the checkpoint's numbers.
   std::istringstream again(ReadBytes(folder_ / "log.txt"));
   std::string part;
   for (std::string line; std::getline(again, line);) part = line.back() % 2 == 0 ? line + "\n" + part : part;

@@ -16,7 +16,7 @@ inline void WriteBytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// In place: a second flip mends it.
+// Flips a byte in place. A second flip restores the file.
 inline void FlipByte(const std::string& path, size_t place) {
   std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
   file.seekg(static_cast<std::streamoff>(place));

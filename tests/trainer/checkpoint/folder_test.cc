@@ -1,4 +1,4 @@
-// Which checkpoints stay, which one is taken, and what a kill between any two renames leaves.
+// Which checkpoints stay, which one is taken, and the folder after a kill between any two renames.
 #include "trainer/checkpoint/folder.h"
 
 #include "tests/trainer/checkpoint/file_damage.h"
@@ -114,7 +114,8 @@ TEST_F(FolderTest, DraftOfADeadRunIsNoCheckpointAndGoes) {
 TEST_F(FolderTest, KilledBetweenTheRenamesTheOlderIsStillFound) {
   WriteStep(1, 2);
   WriteStep(2, 2);
-  // As Publish of step 2 written again leaves it: the older one hidden, the newer one still a draft.
+  // Imitates a kill while Publish replaces step 2: the old checkpoint is hidden, the new one still
+  // a draft.
   Rename("step-00000002", ".replaced-step-00000002");
   fs::create_directories(folder_ / ".draft-step-00000002");
   EXPECT_EQ(StepOf(folder_.path()), 2u);

@@ -1,4 +1,5 @@
-// `tandem generate` on what a run left: the text that its decoder gives, the same for a seed, and whose fault an error is.
+// `tandem generate` on a run's checkpoint: the decoder's text, equal for equal seeds, and exit
+// codes that tell whose fault an error is.
 #include <algorithm>
 #include <cmath>
 
@@ -47,7 +48,7 @@ class GenerateTest : public testing::Test {
 
   cli::GenerateOptions Options() const { return {.checkpoint = folder_ / "run/checkpoints", .prompt = "the ", .length = 40}; }
 
-  // What it prints, without the line end after the text.
+  // Returns the printed text without its final line end.
   std::string Generate(const cli::GenerateOptions& options) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
@@ -63,7 +64,7 @@ class GenerateTest : public testing::Test {
   std::string errors_;
 };
 
-// The likeliest symbol again and again, put together from the checkpoint's parts.
+// Returns the likeliest symbol again and again, computed from the checkpoint's parts.
 std::string GreedyText(const std::string& folder, const std::string& prompt, int length) {
   const auto saved = checkpoint::OpenCheckpoint(folder, checkpoint::Choice::BEST);
   const Job& job = saved->manifest.job();

@@ -1,4 +1,4 @@
-// `tandem inspect`: what it lists, in lines that fit, and that it names the file that is damaged.
+// `tandem inspect`: lists a checkpoint in lines that fit and names a damaged file.
 #include <sstream>
 
 #include "tests/trainer/checkpoint/file_damage.h"

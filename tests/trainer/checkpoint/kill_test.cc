@@ -1,4 +1,5 @@
-// kill -9 at any moment of writing: the newest complete checkpoint, and the best one, are always there and whole.
+// kill -9 at any moment of writing: the newest complete checkpoint and the best one are always
+// there and whole.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,7 +32,7 @@ class KillTest : public testing::Test {
   std::vector<std::string> Command(uint64_t num_steps) const {
     return {TANDEM_ENDLESS_WRITER, folder_, std::to_string(num_steps)};
   }
-  // Whether a kill has left the folder as somebody resuming needs it; returns the newest step.
+  // Expects a folder from which a run can resume after a kill. Returns the newest step.
   uint64_t ExpectWhole(uint64_t at_least) {
     CountingRun run;
     const auto newest = run.Restore(folder_, Choice::NEWEST);
@@ -41,7 +42,8 @@ class KillTest : public testing::Test {
     const auto best = run.Restore(folder_, Choice::BEST);
     EXPECT_TRUE(best.ok()) << best.status();
     if (best.ok() && newest->best_step() != 0) {
-      // The newest may have been replaced by one that knows it is the best, and no other may have been lost.
+      // A checkpoint that knows it is the best may have replaced the newest one. No other best
+      // checkpoint may be lost.
       EXPECT_GE(best->step(), newest->best_step());
       EXPECT_EQ(best->step(), best->best_step());
     }
@@ -53,7 +55,8 @@ class KillTest : public testing::Test {
 };
 
 TEST_F(KillTest, NewestAndBestCheckpointSurviveEveryKill) {
-  // Two steps undisturbed: what there is to lose, and how long it takes on this machine.
+  // Two undisturbed steps give the kills something to lose and show how long a write takes on this
+  // machine.
   const support::Ended first = support::Process(temp_.path(), Command(2)).WaitWhileItWorks();
   ASSERT_EQ(first.exit_code, 0) << first.err;
   uint64_t newest = ExpectWhole(2);

@@ -1,4 +1,4 @@
-// The manifest: what is no manifest, and whose run it is of.
+// The manifest: files that are no manifest, and manifests of another run.
 #include "trainer/checkpoint/manifest.h"
 
 #include <cmath>
@@ -28,7 +28,7 @@ TEST(ManifestTest, OtherVersionIsRefusedNamingBoth) {
   std::string text = ReadBytes(folder / "manifest.textproto");
   text = text.substr(0, text.find("# crc32c"));
   text.replace(text.find("format_version: 1"), 17, "format_version: 2");
-  // An honest file of a later version has an honest checksum.
+  // A valid file of a later version has a valid checksum.
   FileWriter writer(folder / "scratch");
   writer.Append(text.data(), text.size());
   WriteBytes(folder / "manifest.textproto", text + absl::StrFormat("# crc32c %08x\n", writer.Finish()->crc32c));
@@ -101,7 +101,7 @@ TEST(ManifestTest, FileThatTheManifestLeavesOutIsRefused) {
   }
 }
 
-// Each seals the manifest again with one count that no run can have.
+// Each case seals the manifest again with one count that no run can have.
 TEST(ManifestTest, CountsThatNoRunHasAreRefused) {
   const std::vector<std::pair<std::string, std::function<void(CheckpointManifest&)>>> absurd{
       {"step is", [](auto& m) { m.set_step(uint64_t{1} << 60); }},

@@ -1,4 +1,4 @@
-// Which checkpoint a run may go on from: the data is part of it.
+// Which checkpoints a run may resume. The data has to match too.
 #include <filesystem>
 
 #include "tests/trainer/checkpoint/trained_run.h"
@@ -12,7 +12,8 @@ namespace {
 
 class ResumeTest : public TrainedRunTest {
  protected:
-  // What --resume says of the run in folder "run", and in `printed` what the reader is told.
+  // Returns the status of --resume for the run in folder "run". `printed_` gets the text that the
+  // reader sees.
   absl::Status Resume(bool data_changed = false, const std::vector<std::string>& more = {}) {
     std::vector<std::string> sets = sets_;
     sets.insert(sets.end(), more.begin(), more.end());

@@ -1,4 +1,4 @@
-// A model of two parameters and one table whose checkpoints take no time.
+// A model of two parameters and one table, whose checkpoints take no time.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ inline Job SmallJob() {
   return job;
 }
 
-// A model of two parameters and one table, with what trains and saves it.
+// Trains and saves a model of two parameters and one table.
 class SmallRun {
  public:
   explicit SmallRun(int num_workers = 2, uint64_t seed = 1, optim::Kind kind = optim::Kind::ADAM)
@@ -53,7 +53,7 @@ class SmallRun {
     EXPECT_TRUE(client_.CreateTables({Spec()}, absl::Seconds(30)).ok());
   }
 
-  // One step, dense and sparse; gradients are functions of the step.
+  // Runs one step, dense and sparse. Gradients are functions of the step.
   void Train(uint64_t step) {
     for (const auto& parameter : parameters_.all()) {
       Tensor gradient = Tensor::Empty(parameter->shape, DType::F32);
@@ -74,7 +74,7 @@ class SmallRun {
     ASSERT_TRUE(client_.Commit({step, {{1, 0.1f}}, 1, false}).Wait(deadline).ok());
   }
 
-  // `best_step` is what the run knows then.
+  // `best_step`: the best step that the run knows at that time.
   absl::Status Write(const std::string& folder, uint64_t step, int keep = 1, uint64_t best_step = 0) {
     const optim::DenseState state = optimizer_->State();
     WriteArgs args{.folder = folder,
@@ -92,7 +92,7 @@ class SmallRun {
     return WriteCheckpoint(args);
   }
 
-  // params_hash.
+  // The run's params_hash.
   absl::uint128 Hash() {
     return optimizer_->State().Hash() + client_.Hash().Wait(absl::Now() + absl::Seconds(30)).value().hash;
   }
@@ -115,7 +115,7 @@ class CheckpointTest : public testing::Test {
   absl::Status Write(uint64_t step, int keep = 1, uint64_t best_step = 0) {
     return run_.Write(folder_.path(), step, keep, best_step);
   }
-  // Steps 1 .. `steps`, then a checkpoint.
+  // Trains steps 1 .. `steps`, then writes a checkpoint.
   void TrainAndWrite(uint64_t steps) {
     for (uint64_t step = 1; step <= steps; ++step) Train(step);
     const absl::Status written = Write(steps);

@@ -1,4 +1,5 @@
-// Checkpoints that hold a NaN, as versions before train.non_finite wrote them: every checksum is right.
+// Checkpoints that hold a NaN, as versions before train.non_finite wrote them. Every checksum is
+// right.
 #pragma once
 
 #include <cmath>
@@ -13,7 +14,7 @@
 
 namespace tandem::checkpoint {
 
-// The first number of a dense tensor becomes NaN. `folder` is a checkpoint.
+// Sets the first number of a dense tensor to NaN. `folder` is a checkpoint.
 inline void SpoilTensor(const std::string& folder, const std::string& name) {
   CheckpointManifest manifest = ReadManifest(folder).value();
   const std::string path = folder + "/" + manifest.dense().name();
@@ -29,7 +30,7 @@ inline void SpoilTensor(const std::string& folder, const std::string& name) {
   EXPECT_TRUE(WriteManifest(folder, manifest).ok());
 }
 
-// The last number of the first file of rows becomes NaN.
+// Sets the last number of the first file of rows to NaN.
 inline void SpoilRow(const std::string& folder) {
   CheckpointManifest manifest = ReadManifest(folder).value();
   SavedFile& file = *manifest.mutable_rows(0);

@@ -1,4 +1,4 @@
-// What a checkpoint holds, put back into a model: all of it, or nothing where it does not fit.
+// Puts a checkpoint's contents back into a model: all of them, or none if they do not fit.
 #include <cmath>
 #include <cstring>
 
@@ -17,7 +17,7 @@ class StateTest : public CheckpointTest {
     return *checkpoint;
   }
 
-  // Loading into `model` is refused with `word` and leaves it as it is.
+  // Expects a refusal with `word` and an unchanged `model`.
   void ExpectRefused(ParameterSet& model, const char* word, optim::Kind kind = optim::Kind::ADAM) {
     optim::DenseOptimizer optimizer({.kind = kind}, &model);
     const absl::uint128 before = optimizer.State().Hash();

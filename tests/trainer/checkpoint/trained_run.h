@@ -1,4 +1,4 @@
-// Runs of a small model in this process, which leave checkpoints, and what others do with these.
+// Runs of a small model in this process, whose checkpoints other commands then read.
 #pragma once
 
 #include <algorithm>
@@ -80,7 +80,7 @@ class TrainedRunTest : public testing::Test {
     return ranks;
   }
 
-  // Each dumped line by its user.
+  // The dumped lines by user.
   std::map<uint64_t, std::string> DumpedUsers() {
     std::map<uint64_t, std::string> lines;
     std::istringstream dump(ReadBytes(folder_ / "dump.tsv"));
@@ -88,7 +88,7 @@ class TrainedRunTest : public testing::Test {
     return lines;
   }
 
-  // The same log with ids that are text: "user-7 item-3 ...".
+  // Rewrites the log with ids that are text: "user-7 item-3 ...".
   void UseMappedIds() {
     std::istringstream log(ReadBytes(folder_ / "log.txt"));
     std::string mapped;
@@ -104,7 +104,7 @@ class TrainedRunTest : public testing::Test {
     WriteBytes(folder_ / "job.textproto", ReadBytes(folder_ / "job.textproto") + "data { ids: MAP }\n");
   }
 
-  // A language model of this text instead.
+  // Replaces the job by a language model of this text.
   void UseText(const std::string& text) {
     folder_.Write("text.textproto",
                   "model { gpt { max_length: 8 layers: 1 heads: 2 dim: 8 dropout: 0.2 } }\n"

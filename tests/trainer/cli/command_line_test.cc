@@ -1,4 +1,4 @@
-// What a command line is refused for before any command runs.
+// Command lines that are refused before any command runs.
 #include <gtest/gtest.h>
 
 #include <filesystem>

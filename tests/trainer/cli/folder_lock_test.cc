@@ -1,4 +1,4 @@
-// The lock of an --out folder: whose it is, how it ends, what it leaves.
+// The lock of an --out folder: its owner, its end, and the file that it leaves.
 #include "trainer/cli/folder_lock.h"
 
 #include <gtest/gtest.h>

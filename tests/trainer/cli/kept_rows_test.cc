@@ -1,4 +1,5 @@
-// Whole runs whose trainers keep rows of their own: what `ps.consistency` ROW_BOUND and GEO and `ps.cache_rows` do to a job.
+// Whole runs whose trainers keep rows: the effect of `ps.consistency` ROW_BOUND and GEO and of
+// `ps.cache_rows` on a job.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -43,7 +44,7 @@ class KeptRowsTest : public testing::Test {
     EXPECT_TRUE(job.ok()) << job.status();
     return *job;
   }
-  // Losses of all steps; the run writes into `out`.
+  // Returns the losses of all steps. The run writes into `out`.
   std::vector<double> Train(const Job& job, const std::string& out, const checkpoint::Checkpoint* resume = nullptr) {
     const tasks::SequenceData data = {data::Generate({.seed = 5, .users = 70, .items = 30, .min_length = 3, .max_length = 12}).log,
                                      nullptr, "log"};
@@ -115,7 +116,8 @@ TEST_F(KeptRowsTest, BoundedAndLocalRowsLearnAsASynchronousRunDoes) {
        }) {
     const std::vector<double> losses = Train(sets);
     ASSERT_EQ(losses.size(), synchronous.size());
-    // Rows are updated for each trainer by itself, up to twice as often as in synchronous steps; late updates cost something.
+    // Each trainer updates rows by itself, up to twice as often as in synchronous steps. Late
+    // updates cost some of the loss.
     EXPECT_GT(losses.front() - losses.back(), 0.7 * learned) << sets[0];
     EXPECT_LT(losses.front() - losses.back(), 2 * learned) << sets[0];
     EXPECT_NE(losses, synchronous) << sets[0];

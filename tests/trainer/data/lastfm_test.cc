@@ -1,4 +1,5 @@
-// The data room on real input: Last.FM as prepared for S3-Rec, whose floors without learning are published.
+// The data room on real input: Last.FM as prepared for S3-Rec, whose floors without learning are
+// published.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,4 +1,5 @@
-// Real data that the tree does not hold: its folder comes from TANDEM_TEST_DATA (default: ../shared beside the tree).
+// Finds real data that the tree does not hold, in the folder TANDEM_TEST_DATA (default: ../shared
+// beside the tree).
 #pragma once
 
 #include <cstdlib>
@@ -12,7 +13,8 @@ inline std::filesystem::path RealDataRoot() {
   return set != nullptr ? set : TANDEM_SOURCE_DIR "/../shared";
 }
 
-// The file `name`, e.g. "lastfm/LastFM.txt", in the root itself or below its data/; empty where there is none.
+// The file `name`, e.g. "lastfm/LastFM.txt", in the root itself or below its data/. Empty if there
+// is none.
 inline std::string RealDataFile(const std::string& name) {
   for (const std::string& place : {name, "data/" + name}) {
     if (std::filesystem::exists(RealDataRoot() / place)) return RealDataRoot() / place;

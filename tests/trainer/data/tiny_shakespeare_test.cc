@@ -1,4 +1,5 @@
-// The text room on real input: tiny Shakespeare, whose counts and floors without learning are known.
+// The text room on real input: tiny Shakespeare, whose counts and floors without learning are
+// known.
 #include <gtest/gtest.h>
 
 #include "tests/trainer/data/real_data.h"

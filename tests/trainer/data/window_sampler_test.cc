@@ -11,7 +11,8 @@ namespace {
 
 using Numbers = std::vector<int64_t>;
 
-// Symbol i of the training part is i, of the validation part 1000 + i: a window shows where it was taken.
+// Symbol i of the training part is i, and of the validation part 1000 + i. So a window shows its
+// origin.
 Text Counting(int train, int valid) {
   Text text;
   for (int i = 0; i < train; ++i) text.train.push_back(i);

@@ -1,4 +1,4 @@
-// What a user reads when a job is wrong: exact text, every mistake at once.
+// The messages that a user reads when a job is wrong: exact text, every mistake at once.
 #include "trainer/job/job_config.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 class JobConfigTest : public testing::Test {
  protected:
-  // What LoadJob says about `text`, with the file called "job"; "" if it is content.
+  // Returns LoadJob's error for `text`, with the file called "job"; "" if the job is valid.
   std::string Complaint(const std::string& text, const std::vector<std::string>& sets = {}, int num_trainers = 2) {
     const support::TempFolder folder;
     const std::string path = folder.Write("job_config_test.textproto", text);
@@ -29,7 +29,7 @@ class JobConfigTest : public testing::Test {
     return message;
   }
 
-  // A job that is right but for what the test adds or sets.
+  // A valid job, apart from the fields that a test adds or sets.
   static constexpr char kGood[] = "data { path: \"log\" }\nmodel { sequence_rec { } }\ntables { name: \"item\" }\n";
   std::string Added(const std::string& text) { return Complaint(std::string(kGood) + text); }
   std::string Set(const std::string& assignment) { return Complaint(kGood, {assignment}); }

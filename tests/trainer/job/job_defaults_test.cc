@@ -1,4 +1,4 @@
-// Every default of job.proto, and what the loaded job says about itself.
+// Every default of job.proto, and the loaded job's description of itself.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// A written 0 is what was written: every number of a job is 0 then, or the job is refused.
+// A written 0 stays a written 0: each number of a job either becomes 0 or the job is refused.
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ double ValueOf(const Message& message, const FieldDescriptor* field) {
   }
 }
 
-// Calls `visit` with every number of the messages that the job has, and its path.
+// Calls `visit` with every number of the messages in the job, and its path.
 void ForEachNumber(const Message& message, const std::string& prefix,
                    const std::function<void(const Message&, const FieldDescriptor*, const std::string&)>& visit) {
   const auto* reflection = message.GetReflection();

@@ -1,4 +1,5 @@
-// The reader alone, on well-known messages with what a Job does not have: oneofs with several members, bools, plain lists.
+// The reader alone, on well-known messages with features that a Job lacks: oneofs with several
+// members, bools, plain lists.
 #include "trainer/job/text_reader.h"
 
 #include <google/protobuf/descriptor.pb.h>

@@ -1,4 +1,5 @@
-// Losses, gradients and optimizer state on a device that are not finite, in steps launched as graphs too.
+// Losses, gradients and optimizer state on a device that are not finite, also in steps that are
+// launched as graphs.
 #include <cmath>
 
 #include "kernels/base/device.h"

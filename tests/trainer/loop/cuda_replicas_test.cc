@@ -1,5 +1,7 @@
-// Two replicas whose gradients meet in a group of their device, beside the same replicas on the CPU and beside one: through the memory
-// of the host on any machine with a GPU (they share it), and over NCCL where each has a GPU of its own or all is emulated.
+// Two replicas whose gradients meet in a device group, compared with two replicas on the CPU and
+// with one replica.
+// Uses host memory on any machine with a GPU, which the replicas share. Uses NCCL if each has its
+// own GPU or all is emulated.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -26,7 +28,8 @@ optimizer { kind: ADAM learning_rate: 1e-2 max_grad_norm: 1 }
 train { batch_size: 12 max_steps: 6 eval_every_steps: 6 }
 )";
 
-// Users with as many items each: steps of the same shapes. Gradients of more than the megabyte that fills a first bucket.
+// Users with equal numbers of items give steps of equal shapes. Gradients exceed the megabyte that
+// fills a first bucket.
 constexpr char kEvenJob[] = R"(
 data { path: "log" }
 placement: REPLICATED
@@ -50,7 +53,7 @@ class CudaReplicasTest : public ::testing::Test {
     if (info.num_devices == 0) GTEST_SKIP() << info.why_none;
   }
 
-  // Of replica 0; all replicas end alike or the run fails.
+  // Returns replica 0's result. The run fails unless all replicas end alike.
   Result Run(int size, std::vector<std::string> sets) {
     return Run(kJob, {.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}, size, sets);
   }
@@ -109,7 +112,7 @@ class CudaReplicasTest : public ::testing::Test {
     for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(result.losses[i] / expected.losses[i], 1, tolerance) << "step " << i + 1;
     EXPECT_NE(result.losses.front(), result.losses.back());
   }
-  // Two replicas whose steps are graphs in parts, with all-reduces between them.
+  // Runs two replicas whose steps are graphs in parts, with all-reduces between the parts.
   void ExpectGraphsChangeNothing(const std::string& transport) {
     const std::vector<std::string> sets{"device=CUDA", transport};
     const Result with = RunEven(2, sets), without = RunEven(2, {"device=CUDA", transport, "runtime.cuda_graphs=false"});

@@ -1,5 +1,5 @@
-// Whole runs on a CUDA device beside the same runs on the CPU: one loop, the same models. On a GPU (label gpu), and on the emulated
-// device everywhere.
+// Whole runs on a CUDA device compared with runs on the CPU: one loop, equal models.
+// Runs on a GPU (label gpu), and everywhere on the emulated device.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -49,7 +49,8 @@ tasks::SequenceData SmallLog() {
   return {data::Generate({.seed = 5, .users = 30, .items = 30, .min_length = 3, .max_length = 12}).log, nullptr, "log"};
 }
 
-// 8 users of each step have as many items: steps of the same shapes, but for the last of an epoch, which has 4.
+// The 8 users of each step have equal numbers of items, so steps have equal shapes. Only the last
+// step of an epoch has 4 users.
 constexpr char kEvenSequenceJob[] = R"(
 data { path: "log" }
 placement: REPLICATED
@@ -87,7 +88,7 @@ class CudaRunTest : public ::testing::Test {
     return RunIn(folder / "out", text, data, std::move(sets), device);
   }
 
-  // Goes on from `resume`, if given; ends after `stop_after` steps of its own, if positive.
+  // Resumes from `resume`, if given. Ends after `stop_after` steps of its own, if positive.
   Result RunIn(const std::string& out, const char* text, const tasks::JobData& data, std::vector<std::string> sets, const char* device,
                const checkpoint::Checkpoint* resume = nullptr, int stop_after = 0) {
     sets.push_back(std::string("device=") + device);
@@ -124,7 +125,8 @@ class CudaRunTest : public ::testing::Test {
     return result;
   }
 
-  // The losses of every step, and the figures of the evaluation, within `tolerance` of the CPU's; two runs alike to the bit.
+  // Expects each step's loss and the evaluation's figures within `tolerance` of the CPU's. Two runs
+  // agree to the bit.
   void ExpectLikeCpu(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets, double tolerance) {
     const Result cpu = Run(text, data, sets, "CPU"), cuda = Run(text, data, sets, "CUDA"), again = Run(text, data, sets, "CUDA");
     ASSERT_EQ(cuda.losses.size(), cpu.losses.size());
@@ -138,7 +140,7 @@ class CudaRunTest : public ::testing::Test {
     }
   }
 
-  // Stopped after two steps on one device, resumed on another.
+  // Stops after two steps on one device and resumes on another.
   Result RunBroken(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets, const char* first, const char* then) {
     const support::TempFolder folder;
     const Result begun = RunIn(folder / "out", text, data, sets, first, nullptr, 2);
@@ -152,7 +154,7 @@ class CudaRunTest : public ::testing::Test {
     return resumed;
   }
 
-  // To the bit where it was begun, to rounding on the other device.
+  // Expects equal bits on the first device, and equality up to rounding on the other device.
   void ExpectResumes(const char* text, const tasks::JobData& data, const std::vector<std::string>& sets) {
     const Result unbroken = Run(text, data, sets, "CUDA"), resumed = RunBroken(text, data, sets, "CUDA", "CUDA");
     EXPECT_EQ(resumed.losses, unbroken.losses);
@@ -165,7 +167,8 @@ class CudaRunTest : public ::testing::Test {
     }
   }
 
-  // The same losses, weights and figures with graphs and without, and the steps that were launched as graphs.
+  // Expects equal losses, weights and figures with and without graphs, and the steps `launched` as
+  // graphs.
   void ExpectGraphsChangeNothing(const char* text, const tasks::JobData& data, std::vector<std::string> sets,
                                  const std::vector<int64_t>& launched) {
     const Result with = Run(text, data, sets, "CUDA");
@@ -207,7 +210,7 @@ TEST_F(CudaRunTest, Bf16IsTheDefaultOfLanguageModelsAndARunKeepsWhatItBeganWith)
   by_default_ = true;
   EXPECT_EQ(Run(kLanguageJob, data, {"train.precision=F32"}, "CUDA").params_hash(), f32.params_hash());
   EXPECT_EQ(Run(kSequenceJob, SmallLog(), {}, "CUDA").params_hash(), recommender.params_hash());
-  // Begun on a CPU in f32 it stays that.
+  // A run that began on a CPU in f32 stays in f32.
   const Result moved = RunBroken(kLanguageJob, data, {}, "CPU", "CUDA");
   for (size_t i = 0; i < f32.losses.size(); ++i) EXPECT_NEAR(moved.losses[i] / f32.losses[i], 1, 2e-5) << i;
 }
@@ -240,7 +243,7 @@ TEST_F(CudaRunTest, InBf16StoppedAndResumedIsTheUnbrokenRun) {
   EXPECT_EQ(resumed.summary.params_hash, unbroken.summary.params_hash);
 }
 
-// Six steps before the recording, beside those that the trace has: the fifth and the sixth.
+// A run with six steps before the recording, besides the traced steps: the fifth and the sixth.
 std::vector<std::string> LongRun(std::initializer_list<std::string> more) {
   std::vector<std::string> sets{"model.gpt.dropout=0.2", "train.max_steps=14", "train.eval_every_steps=5"};
   sets.insert(sets.end(), more);
@@ -266,7 +269,8 @@ TEST_F(CudaRunTest, TracedStepsAreNotLaunchedAsGraphsAndEndTheGraph) {
 }
 
 TEST_F(CudaRunTest, AStepOfOtherShapesRunsBesideTheGraph) {
-  // Steps 10 and 20 end an epoch. Of the first epoch, steps 1 to 4 and 7 to 9 are alike and not traced.
+  // Steps 10 and 20 end an epoch. In the first epoch, steps 1 to 4 and 7 to 9 have equal shapes and
+  // are not traced.
   for (const char* loss : {"BCE", "SAMPLED_SOFTMAX", "FULL_SOFTMAX"}) {
     SCOPED_TRACE(loss);
     ExpectGraphsChangeNothing(kEvenSequenceJob, EvenLog(), {std::string("model.sequence_rec.loss=") + loss},
@@ -289,7 +293,7 @@ TEST_F(CudaRunTest, RunWithGraphsGoesOnFromACheckpoint) {
   EXPECT_EQ(resumed.losses.back(), unbroken.losses.back());
 }
 
-// A task whose forward pass looks at what the device has.
+// A task whose forward pass copies the loss to the host, which a graph cannot record.
 class LookingTask : public tasks::Task {
  public:
   explicit LookingTask(std::unique_ptr<tasks::Task> task) : task_(std::move(task)) {}
@@ -332,7 +336,8 @@ TEST_F(CudaRunTest, AStepThatCannotBeRecordedIsWorthANoteAndNothingElse) {
   EXPECT_EQ(without.printed.find("without CUDA graphs"), std::string::npos) << without.printed;
 }
 
-// The device's kernels lie in the phases of the traced step, on the device's own row; the host's waits are not among them.
+// The device's kernels lie in the phases of the traced step, on the device's own row. The host's
+// waits are not among them.
 TEST_F(CudaRunTest, ItsTraceHasTheDevicesKernels) {
   const Result run = Run(kLanguageJob, tasks::TextData(SmallText()), {"placement=PS", "trace.first_step=2", "trace.steps=1"}, "CUDA");
   uint32_t row = 0;

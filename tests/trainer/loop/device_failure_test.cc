@@ -1,6 +1,8 @@
-// A device that fails, at every place of a run in turn: the run ends with the device's error, an older run in the folder stays until
-// training begins, and no evaluation, checkpoint or summary has anything of the failed device in it. The same for a device that has too
-// little memory. On the emulated device.
+// A device that fails at each place of a run in turn, or has too little memory: the run ends with
+// the device's error.
+// An older run in the folder stays until training begins. No evaluation, checkpoint or summary
+// holds anything of the failed device.
+// Runs on the emulated device.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -37,7 +39,7 @@ optimizer { max_grad_norm: 1 }
 train { batch_size: 2 max_steps: 2 eval_every_steps: 2 precision: BF16 }
 checkpoint { every_steps: 1 keep: 10 }
 )";
-// The last three of its steps are launched as graphs.
+// The last three steps are launched as graphs.
 constexpr char kGraphJob[] = R"(
 data { path: "text" }
 model { gpt { max_length: 8 layers: 1 heads: 1 dim: 8 dropout: 0.2 } }
@@ -142,7 +144,8 @@ TEST(DeviceFailureTest, DeviceThatFailsUnderAGraphFailsTheRun) {
 
 constexpr int64_t kPlenty = int64_t{1} << 40;
 
-// On a device with so much memory; of a thread that has none of earlier runs. `used`, if given, gets the most that was taken at once.
+// Trains on a device with `num_bytes` of memory, on a fresh thread that holds no memory of earlier
+// runs. `used`, if given, gets the peak.
 absl::StatusOr<report::RunSummary> TrainWithin(int64_t num_bytes, const std::string& out, int64_t* used = nullptr, const Setting& setting = {},
                                        std::vector<int64_t>* launched = nullptr) {
   absl::StatusOr<report::RunSummary> summary;

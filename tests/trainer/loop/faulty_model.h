@@ -1,4 +1,5 @@
-// A task whose numbers stop being numbers in one step, or in one evaluation, of one replica or of all.
+// A task whose numbers turn to NaN or infinity in one step or one evaluation, of one replica or of
+// all.
 #pragma once
 
 #include <limits>

@@ -1,5 +1,6 @@
-// Row gradients and rows that are not finite, where a trainer keeps rows of its own: copies that it trains (GEO), a cache that may lag
-// behind, and gradients that it keeps back (ROW_BOUND).
+// Row gradients and rows that are not finite, if a trainer keeps rows.
+// Covers copies that it trains (GEO), a cache that may lag behind, and gradients that it keeps back
+// (ROW_BOUND).
 #include "tests/trainer/loop/non_finite_run.h"
 
 #include <cmath>
@@ -13,7 +14,7 @@ namespace {
 
 using Sets = std::vector<std::string>;
 
-// Windows and bounds that end with an evaluation, before one, and that would last for longer than the run.
+// Windows and bounds that end with an evaluation, that end before one, and that outlast the run.
 const Sets kKeepers[] = {
     {"ps.consistency=GEO", "ps.geo_steps=1"},
     {"ps.consistency=GEO", "ps.geo_steps=2"},
@@ -57,12 +58,13 @@ TEST(KeptRowsNonFiniteTest, ALossThatIsNoNumberEndsTheRun) {
   }
 }
 
-// By one replica: commits of several are applied in the order in which they come.
+// Uses one replica, because commits of several replicas are applied in order of arrival.
 TEST(KeptRowsNonFiniteTest, ASkippedStepLeavesNothingBehind) {
   for (const Sets& keeper : kKeepers) {
     for (const FaultKind kind : {FaultKind::LOSS, FaultKind::GRADIENT}) {
       SCOPED_TRACE(absl::StrCat(absl::StrJoin(keeper, " "), " ", static_cast<int>(kind)));
-      // Gradients that are kept back count in the step in which they are pushed: to SGD all steps are the same.
+      // Gradients that are kept back count in the step that pushes them. SGD treats all steps
+      // alike.
       const Sets sets = With(keeper, {"train.non_finite=SKIP", "train.eval_every_steps=9", "tables[item].optimizer=SGD"});
       const FaultyResult without = RunKept(With(sets, {"train.max_steps=2"}), {.servers = 2});
       const FaultyResult skipped = RunKept(With(sets, {"train.max_steps=3"}), {.servers = 2, .fault = {kind, 3}});
@@ -88,7 +90,7 @@ TEST(KeptRowsNonFiniteTest, ARunGoesOnBehindASkippedStep) {
   }
 }
 
-// Rows alone overflow: dense parameters hardly move.
+// Only rows overflow: dense parameters hardly move.
 TEST(KeptRowsNonFiniteTest, CopiesThatOverflowEndTheRunUnderBothPoliciesWhenServersGetTheirChanges) {
   for (const char* geo_steps : {"ps.geo_steps=1", "ps.geo_steps=2", "ps.geo_steps=9"}) {
     for (const char* policy : {"train.non_finite=STOP", "train.non_finite=SKIP"}) {

@@ -31,7 +31,7 @@
 namespace tandem {
 namespace {
 
-// A resolved job: what LoadJob would fill in.
+// A resolved job, with the fields that LoadJob would fill in.
 Job SmallJob() {
   Job job;
   job.set_name("small");
@@ -194,7 +194,7 @@ TEST_F(TrainLoopTest, PatienceStopsTheRunAndKeepsTheBestEpochsFigures) {
   EXPECT_TRUE(run.summary.metrics.count("test/hr@10"));
 }
 
-// Its guard has dropped rank + 1 gradients, the first in step 9 - rank.
+// A client whose guard has dropped rank + 1 gradients, the first in step 9 - rank.
 class GuardingClient : public ps::ForwardingClient {
  public:
   GuardingClient(const ps::Clients& inner, uint32_t rank) : ForwardingClient(inner), rank_(rank) {}
@@ -321,8 +321,8 @@ struct BrokenRun {
   int times_asked = 0;  // of rank 1
 };
 
-// Two replicas; a stop is asked of rank 1 the time `stop_at` that it is asked for one, counting from 1. Resumes if there is a
-// checkpoint.
+// Trains two replicas. The `stop_at`-th question whether to stop, counted from 1, stops rank 1.
+// Resumes if there is a checkpoint.
 BrokenRun TrainUntil(const std::string& out, const Job& job, int stop_at) {
   const tasks::SequenceData data = SmallData();
   std::optional<checkpoint::Checkpoint> saved;
@@ -360,7 +360,8 @@ std::string ReadWhole(const std::string& path) {
   return text.str();
 }
 
-// Every step's and every evaluation block's question is one place: also between the two parts of an evaluation, and in the last.
+// Each step and each evaluation block asks once whether to stop. Stops may fall between the two
+// parts of an evaluation, or in the last.
 TEST_F(TrainLoopTest, AStopAtAnyPlaceAndAResumeEndAsTheUnbrokenRun) {
   Job job = SmallJob();
   job.mutable_train()->set_max_epochs(100);
@@ -391,7 +392,7 @@ TEST_F(TrainLoopTest, AStopAtAnyPlaceAndAResumeEndAsTheUnbrokenRun) {
   }
 }
 
-// A checkpoint needs every trainer's commits though no trainer waits for another's.
+// A checkpoint needs every trainer's commits, although no trainer waits for another's.
 TEST_F(TrainLoopTest, AStoppedRunGoesOnInEveryMode) {
   for (const Job& job : {WithConsistency(SmallJob(), SSP, 2), WithConsistency(SmallJob(), ASP), WithConsistency(SmallJob(), PERMIT, 3)}) {
     SCOPED_TRACE(job.ps().ShortDebugString());

@@ -1,4 +1,4 @@
-// Whole runs of small models with a fault in them, by any number of replicas as threads.
+// Whole runs of small models with a fault in them. Replicas are threads, in any number.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ model { gpt { max_length: 8 layers: 1 heads: 2 dim: 16 norm_bias: true linear_bi
 optimizer { learning_rate: 1e-2 }
 train { batch_size: 4 max_steps: 4 eval_every_steps: 2 }
 )";
-// Its dense parameters live on servers.
+// A language model whose dense parameters live on servers.
 inline constexpr char kServedGpt[] = R"(
 data { path: "text" }
 model { gpt { max_length: 8 layers: 1 heads: 2 dim: 16 norm_bias: true linear_bias: true } }
@@ -42,7 +42,7 @@ optimizer { learning_rate: 1e-2 }
 train { batch_size: 4 max_steps: 4 eval_every_steps: 2 }
 parameters { match: "*" placement: PS }
 )";
-// Its items live on servers.
+// A recommender whose items live on servers.
 inline constexpr char kRecommender[] = R"(
 data { path: "log" }
 tables { name: "item" dim: 8 }
@@ -57,11 +57,12 @@ struct FaultyRun {
   Fault fault = {};
   Device device = {};
   bool poisoned_evaluations = false;  // rows that an evaluation pulls are NaN
-  // Makes the client that the job's consistency asks for around the one that speaks to the tables; null: none.
+  // Wraps the client that speaks to the tables in the one that the job's consistency asks for.
+  // Null: no wrapping.
   std::function<ps::ClientStack(const Job&, ps::ClientStack, int trainer, int trainers)> client_of_job = nullptr;
 };
 
-// The rows of evaluations arrive as NaN.
+// A client that turns the rows of evaluations into NaN.
 class PoisoningClient : public ps::ForwardingClient {
  public:
   using ForwardingClient::ForwardingClient;
@@ -145,7 +146,7 @@ inline FaultyResult RunWith(const std::string& text, const std::vector<std::stri
   return result;
 }
 
-// Every replica ended because the model diverged, and says `words`.
+// Expects that every replica ended because the model diverged, with `words` in its error.
 inline void ExpectDiverged(const FaultyResult& result, const std::vector<std::string>& words) {
   for (size_t rank = 0; rank < result.ends.size(); ++rank) {
     const absl::Status& end = result.ends[rank];

@@ -1,5 +1,6 @@
-// Losses, gradients, weights and evaluations that are not finite, at every place of a run: STOP ends it on all replicas with the last
-// good checkpoint, SKIP leaves the step out on all of them.
+// Losses, gradients, weights and evaluations that are not finite, at every place of a run.
+// STOP ends the run on all replicas with the last good checkpoint. SKIP leaves the step out on all
+// replicas.
 #include "tests/trainer/loop/non_finite_run.h"
 
 #include <cmath>

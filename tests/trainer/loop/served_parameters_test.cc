@@ -1,4 +1,5 @@
-// Whole runs whose dense parameters live on parameter servers, against the same runs by data parallelism.
+// Whole runs whose dense parameters live on parameter servers, compared with runs by data
+// parallelism.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +29,7 @@
 namespace tandem::loop {
 namespace {
 
-// Parameters of some chunks, so that chunks lie across parameters and parameters across chunks.
+// Parameters of several chunks: chunks span parameters and parameters span chunks.
 constexpr char kGpt[] = R"(
 data { path: "text" }
 model { gpt { max_length: 16 layers: 2 heads: 2 dim: 32 norm_bias: true linear_bias: true } }
@@ -175,7 +176,7 @@ TEST(ServedParametersTest, EveryOptimizerAccumulationAndPrecisionHasTheSameBits)
   }
   const std::vector<std::string> parts = {"train.accumulate=3", "train.max_steps=10"};
   ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = parts}), Train(kGpt, {.replicas = 2, .sets = parts}));
-  // Shadows follow the weights that arrive.
+  // bf16 shadows follow the weights that arrive.
   const std::vector<std::string> bf16 = {"train.precision=BF16"};
   ExpectSameBits(Train(absl::StrCat(kGpt, kServed), {.sets = bf16, .compute = DType::BF16}),
                  Train(kGpt, {.sets = bf16, .compute = DType::BF16}));
@@ -200,7 +201,7 @@ TEST(ServedParametersTest, ClippingSeesTheWholeGradient) {
 }
 
 TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
-  // What is not served, and a loss.
+  // Collectives sum only `a`, which is not served, and a loss.
   ParameterSet parameters(1, DType::F32);
   parameters.Constant("a", Shape{4}, 1);
   parameters.Constant("b", Shape{4}, 1);
@@ -222,9 +223,10 @@ TEST(ServedParametersTest, NoCollectiveSumsWhatIsServed) {
   EXPECT_FALSE(parameters.all()[1]->variable.leaf().has_gradient());
 }
 
-// Also on another number of servers (tensorflow/recommenders-addons#65), and by collectives what servers trained
-// (meta-pytorch/torchrec#2394: the optimizer's state is named by how it was sharded). Weights and slots are of one step
-// (DeepRec-AI/DeepRec#1023).
+// A run resumes on another number of servers (tensorflow/recommenders-addons#65), and with
+// collectives instead of servers.
+// meta-pytorch/torchrec#2394: the names of optimizer state depend on its sharding. Weights and
+// slots come from one step (DeepRec-AI/DeepRec#1023).
 TEST(ServedParametersTest, AResumedRunGoesOnWithTheSameBitsAlsoWithAnotherPlacement) {
   const std::string served = absl::StrCat(kGpt, kServed);
   const Result unbroken = Train(served, {.replicas = 2});
@@ -258,7 +260,8 @@ TEST(ServedParametersTest, EveryConsistencyTrainsAndEvaluatesAllReplicasAlike) {
 }
 
 TEST(ServedParametersTest, AStepWithoutFiniteGradientsIsSkippedAsByDataParallelism) {
-  // The first step throws the weights so far that the second one's gradients overflow; from then on they stay.
+  // The first step throws the weights so far that the second step's gradients overflow. From then
+  // on the weights stay.
   const std::vector<std::string> sets = {"optimizer.learning_rate=1e38", "train.max_steps=4", "train.non_finite=SKIP"};
   const Result served = Train(absl::StrCat(kGpt, kServed), {.replicas = 2, .sets = sets});
   ASSERT_TRUE(served.status.ok()) << served.status;

@@ -1,4 +1,5 @@
-// A step in which one replica has one served parameter whose gradient is not finite: all replicas and servers leave the step out.
+// In one step, one replica's gradient of one served parameter is not finite. All replicas and
+// servers leave the step out.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,8 +22,8 @@ namespace tandem::loop {
 namespace {
 
 constexpr int kReplicas = 2;
-// The model is only there because a job must have one; the task below has parameters of its own. A matrix decays and a vector does not, so
-// their gradients are pushed as two buckets.
+// A job must have a model, but the task below has parameters of its own.
+// A matrix decays and a vector does not, so their gradients are pushed as two buckets.
 constexpr char kJob[] = R"(
 data { path: "none" }
 model { gpt { max_length: 16 layers: 1 heads: 2 dim: 32 } }
@@ -34,7 +35,8 @@ runtime { timeout_seconds: 10 }
 
 using Weights = std::vector<double>;
 
-// The loss of a replica is matrix + vector. In step 2 the last replica scales its vector twice: f32 holds the loss, but not the gradient.
+// A replica's loss is matrix + vector. In step 2 the last replica scales its vector twice.
+// f32 then holds the loss, but not the gradient.
 class TwoParameters : public tasks::Task {
  public:
   TwoParameters(const tasks::TaskEnvironment& environment, std::vector<Weights>* last)

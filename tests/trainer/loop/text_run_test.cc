@@ -1,4 +1,5 @@
-// Whole runs of a small language model through the training loop: layouts, threads, precision and placement.
+// Whole runs of a small language model through the training loop: layouts, threads, precision and
+// placement.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -91,8 +92,8 @@ TEST(TextRunTest, AccumulationAndThreadsKeepTheLoss) {
   EXPECT_LT(LargestDifference(Train({"train.accumulate=3"}, 1).losses, one.losses), 1e-5);
 }
 
-// What is measured at a start is not the test's: each type is asked for by name. Processors without a bf16 product widen its
-// operands, which are rounded all the same.
+// Names each type, so that no measurement at the start chooses one.
+// Processors without a bf16 product widen its operands, which are rounded all the same.
 const std::vector<std::string> kBf16{"train.precision=BF16"};
 
 TEST(TextRunTest, Bf16TrainsLikeF32) {

@@ -31,7 +31,7 @@ GptOptions NanoGpt() {
           .tied_embeddings = true};
 }
 
-// The same recipes, small enough to write out.
+// The two recipes, small enough to compute by hand-written loops.
 constexpr int64_t kSymbols = 7, kMaxLength = 6, kDim = 4, kHeads = 2;
 GptOptions Small(GptOptions options) {
   options.vocabulary_size = kSymbols;
@@ -72,7 +72,7 @@ std::map<std::string, Tensor> ByName(const ParameterSet& parameters) {
   return tensors;
 }
 
-// Gives every parameter another random value, so that biases and norms have something to say.
+// Gives every parameter another random value, so that biases and norms matter.
 void Randomise(const ParameterSet& parameters, double scale) {
   uint64_t seed = 100;
   for (const auto& parameter : parameters.all()) {
@@ -184,8 +184,9 @@ TEST(GptTest, GradientsOfTokenRowsFromOutside) {
   }
 }
 
-// An independent forward pass in double precision: one window at a time, full attention matrices, straight from the
-// recipes' words and sharing no code with the kernels.
+// An independent forward pass in double precision: one window at a time, with full attention
+// matrices.
+// Follows the recipes' text and shares no code with the kernels.
 class Reference : private PlainLayers {
  public:
   using PlainLayers::Matrix;
@@ -225,7 +226,8 @@ class Reference : private PlainLayers {
  private:
   Matrix Attend(const Matrix& qkv) const {
     constexpr int64_t kWidth = kDim / kHeads;
-    // Mini GPT divides by the root of the whole width (4), nanoGPT by that of a head's (2).
+    // Mini GPT divides by the root of the whole width (4), nanoGPT by the root of a head's width
+    // (2).
     const double scale = options_.attention_scale > 0 ? 1 / std::sqrt(4.0) : 1 / std::sqrt(2.0);
     Matrix y(qkv.size(), std::vector<double>(kDim, 0));
     for (int64_t head = 0; head < kHeads; ++head) {
@@ -293,7 +295,7 @@ TEST(GptTest, RowsFromOutsideGiveTheLossOfTheSameRowsInside) {
   StepFixture fixture;
   Context context(fixture.Options());
   const double expected = inside.LossSum(context, Variable(), input).value().At(0);
-  // An untied model needs the rows of its inputs only, in any order: here the table upside down.
+  // An untied model needs only the rows of its inputs, in any order. Here the table is upside down.
   const Tensor table = ByName(inside_parameters).at("embedding.tokens");
   const Tensor reversed = Tensor::Empty(table.shape(), DType::F32);
   for (int64_t i = 0; i < kSymbols; ++i) {

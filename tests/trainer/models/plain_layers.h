@@ -1,4 +1,5 @@
-// Layers in plain double loops, for forward passes that a test writes from a recipe's words: no code shared with the kernels.
+// Layers in plain double loops, for forward passes that a test writes from a recipe's text. Shares
+// no code with the kernels.
 #pragma once
 
 #include <cmath>
@@ -19,7 +20,7 @@ class PlainLayers {
     for (const auto& parameter : parameters.all()) parameters_[parameter->name] = parameter->variable.value();
   }
 
-  // An element of a parameter; 0 of one that the model does not have.
+  // An element of a parameter; 0 if the model does not have the parameter.
   double At(const std::string& name, int64_t i) const {
     const auto found = parameters_.find(name);
     return found == parameters_.end() ? 0 : found->second.At(i);

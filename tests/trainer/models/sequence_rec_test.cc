@@ -62,8 +62,9 @@ TEST(SequenceRecTest, GradientsOfEveryLossAndParameter) {
   }
 }
 
-// An independent forward pass in double precision: padded, one user at a time, full attention matrices, straight from
-// the recipe's words and sharing no code with the kernels.
+// An independent forward pass in double precision: padded, one user at a time, with full attention
+// matrices.
+// Follows the recipe's text and shares no code with the kernels.
 class PaddedReference : private PlainLayers {
  public:
   PaddedReference(const ParameterSet& parameters, const Tensor& items) : PlainLayers(parameters, 1e-6), items_(items) {}
@@ -157,7 +158,7 @@ TEST(SequenceRecTest, ABatchWithoutTokensHasZeroLossAndZeroGradients) {
   }
 }
 
-// A loader thread makes the batches, the step's thread frees them.
+// A loader thread makes the batches, and the step's thread frees them.
 TEST(SequenceRecTest, StepsAfterTheFirstTakeNoMemoryFromTheSystem) {
 #ifdef TANDEM_SANITIZED
   GTEST_SKIP() << "sanitizer builds keep no idle blocks";

@@ -34,7 +34,8 @@ TEST(ScheduleTest, WarmsUpThenStaysOrDecays) {
   EXPECT_GT(schedule.At(7), 0.75 + 0.15);
 }
 
-// nanoGPT's words, whose steps count from 0: lr (i + 1) / 101 for i < 100, then half a cosine that is min_lr at i = 2000.
+// nanoGPT counts steps from 0: lr (i + 1) / 101 for i < 100, then half a cosine that is min_lr at i
+// = 2000.
 TEST(ScheduleTest, WarmUpAndCosineAreNanoGpts) {
   const optim::Schedule schedule{.kind = optim::ScheduleKind::COSINE,
                                  .learning_rate = 1e-3,
@@ -90,7 +91,7 @@ TEST(DenseOptimizerTest, DecayAllTouchesBiasesToo) {
   EXPECT_NEAR(bias.value().At(0), 0.95, 1e-12);
 }
 
-// Parameters of less than one run, of one and of several; one of them without a gradient.
+// Parameters smaller than one run, of one run and of several. One parameter has no gradient.
 class CutParameters {
  public:
   explicit CutParameters(optim::Kind kind, int threads, bool shadows) : set_(5, DType::F32), fixture_(threads) {

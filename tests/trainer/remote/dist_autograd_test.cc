@@ -56,7 +56,7 @@ TEST_P(RemoteContextTest, ARemoteLayerHasTheGradientsOfALocalOne) {
 TEST_P(RemoteContextTest, ANestedCallAndTwoCallsOfOneModulePassTheGradientCheck) {
   const auto first = StartHost(true, 0), second = StartHost(true, 1), trainer = StartHost(false, 0);
   const RemoteModule mlp = Make(*trainer, *second, "MLP", "sizes=3,4,3 activation=gelu dtype=f64");
-  // trainer -> first -> second, and then trainer -> second with what came back.
+  // trainer -> first -> second, then trainer -> second with the first call's result.
   const RemoteModule relay = Make(*trainer, *first, "Relay", RelayTo(mlp));
   const Variable x = Variable::Leaf(RandomTensor(Shape{2, 3}, 1), "x");
   const auto run = [&](DistAutogradContext& autograd, Context& context) {
@@ -95,7 +95,7 @@ TEST_P(RemoteContextTest, AnInputThatOnlyADroppedNestedCallUsesHasNoGradient) {
   const RemoteModule linear = Make(*trainer, *second, "Linear", "in=2 out=2 dtype=f64");
   const RemoteModule relay = Make(*trainer, *first, "RelayAndDrop", RelayTo(linear));
   const Tensor value = RandomTensor(Shape{3, 2}, 1);
-  // With the first input a constant, nothing at all is waited for.
+  // If the first input is a constant, the pass waits for nothing.
   for (const Variable& x : {Variable::Leaf(value, "x"), Variable::Constant(value)}) {
     const Variable y = Variable::Leaf(value, "y");
     Context context(StepOptions());
@@ -129,7 +129,8 @@ TEST_P(RemoteContextTest, AsynchronousCallsOfOneWorkerOverlapAndJoin) {
   }
 }
 
-// pytorch/pytorch#26446: an output that the loss does not use costs a zero gradient on the wire; #23110, #29175: SMART was never built.
+// pytorch/pytorch#26446: an output that the loss does not use costs a zero gradient on the wire.
+// #23110, #29175: SMART was never built.
 TEST_F(RemoteCallTest, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTheSameGradients) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const RemoteModule two = Make(*trainer, *worker, "Two", ""), unused = Make(*trainer, *worker, "Linear", "in=8 out=8 dtype=f64");
@@ -161,7 +162,7 @@ TEST_F(RemoteCallTest, SmartSendsNothingForWhatTheLossDoesNotReachAndFastGivesTh
   EXPECT_EQ(sent[0][1].gradients, 1u);
   EXPECT_EQ(sent[0][0].gradient_arrays + sent[0][1].gradient_arrays, 2u);
   EXPECT_EQ(sent[0][0].gradient_bytes + sent[0][1].gradient_bytes, 2u * 64 * sizeof(double));
-  // FAST: the dead call gets its messages too, which say that there is nothing.
+  // FAST: the dead call gets messages too, which say that there is no gradient.
   EXPECT_EQ(sent[1][0].gradients, 2u);
   EXPECT_EQ(sent[1][1].gradients, 2u);
   EXPECT_EQ(sent[1][0].gradient_bytes + sent[1][1].gradient_bytes, 2u * 64 * sizeof(double));
@@ -196,7 +197,7 @@ TEST_F(RemoteCallTest, TwoLossesOfOneContextRunOneAfterTheOther) {
   ASSERT_TRUE(context.status().ok()) << context.status();
   const Tensor wa = ValuesOf(a)[0], wb = ValuesOf(b)[0];
   EXPECT_NEAR(x.leaf().gradient().At(0), wa.At(0) + wa.At(1) + wb.At(0) + wb.At(1), 1e-14);
-  // A third one over a graph that is gone is an error, not a wrong gradient.
+  // A third pass over a graph that is gone is an error, not a wrong gradient.
   autograd.Backward((*from_a)[0]);
   EXPECT_EQ(context.status().code(), absl::StatusCode::kFailedPrecondition) << context.status();
 }

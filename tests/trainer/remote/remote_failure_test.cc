@@ -60,16 +60,16 @@ TEST_F(RemoteFailureTest, AFailureBehindAWorkerEndsTheContextAtAllAndSaysWhere) 
   DistAutogradContext autograd(*trainer, context);
   const auto outputs = relay.Forward(autograd.frame(), {x_});
   EXPECT_EQ(outputs.status().code(), absl::StatusCode::kInvalidArgument);
-  // Both ends of the way are in it.
+  // The error names both ends of the way.
   EXPECT_NE(TextOf(outputs.status()).find(first->address()), std::string::npos) << outputs.status();
   EXPECT_NE(TextOf(outputs.status()).find("of Linear at " + second->address()), std::string::npos) << outputs.status();
-  // What comes later returns at once, with the first failure.
+  // Later calls return at once, with the first failure.
   EXPECT_EQ(relay.Forward(autograd.frame(), {x_}).status(), context.status());
   autograd.Backward(x_);
   EXPECT_TRUE(Eventually([&] { return first->LiveContexts() + second->LiveContexts() + trainer->LiveContexts() == 0; }));
 }
 
-// A worker in a process of its own, told over a pipe what to do: to be killed.
+// A worker in a process of its own, made to be killed. A pipe tells the worker what to do.
 class KilledWorker {
  public:
   // Forks before any thread of this process matters to the child: the child starts its host anew.
@@ -126,7 +126,7 @@ TEST_F(RemoteFailureTest, AKilledWorkerEndsTheBackwardPassLongBeforeItsDeadline)
   EXPECT_EQ(context.status().code(), absl::StatusCode::kUnavailable) << context.status();
   EXPECT_NE(TextOf(context.status()).find(worker.address()), std::string::npos) << context.status();
   EXPECT_LT(absl::Now() - begun, absl::Seconds(5));
-  // The worker that lives hears of it without being asked.
+  // The surviving worker learns of it without being asked.
   EXPECT_TRUE(Eventually([&] { return bystander->LiveContexts() == 0; }));
 }
 
@@ -189,7 +189,7 @@ TEST_F(RemoteFailureTest, WhatComesAfterTheEndOfAContextDoesNotWakeIt) {
   EXPECT_TRUE(Eventually([&] { return worker->LiveContexts() == 0; }));
   EXPECT_EQ(optimizer->Step(autograd, 1).status().code(), absl::StatusCode::kCancelled);
   EXPECT_FALSE(linear.Forward(autograd.frame(), {x_}).ok());
-  // A call that was on its way when the context ended.
+  // A call that was under way when the context ended.
   ForwardRequest late;
   trainer->Sign(&late);
   late.mutable_context()->set_context(autograd.id());
@@ -269,7 +269,8 @@ TEST_F(RemoteFailureTest, AContextWhoseEndCameBeforeItsFirstCallDoesNotBegin) {
   EXPECT_EQ(worker->LiveContexts(), 0u);
 }
 
-// A worker of another make: its one module passes two inputs on, and what it does when gradients come is the test's.
+// A worker of another make. Its one module passes two inputs on; the test decides how it answers
+// gradients.
 class OddWorker {
  public:
   explicit OddWorker(std::function<void(const GradientRequest&)> on_gradients) : on_gradients_(std::move(on_gradients)) {
@@ -303,7 +304,8 @@ class OddWorker {
   void Handle(const char* method, std::function<rpc::Payload(rpc::Payload)> answer) {
     server_.Handle("tandem.WorkerService", method, rpc::MethodKind::UNARY,
                    [answer = std::move(answer)](rpc::Payload request, rpc::Reply reply) {
-                     // Off the handler's thread: an answer may have to wait for a call of its own.
+                     // Answers off the handler's thread: an answer may have to wait for a call of
+                     // its own.
                      std::thread([answer, request = std::move(request), reply = std::move(reply)] { reply(answer(request)); }).detach();
                    });
   }
@@ -366,7 +368,7 @@ TEST_F(RemoteFailureTest, GradientsThatLackAnAwaitedPlaceAreRefusedAndTheWholeMe
   for (const Variable& leaf : {x_, y}) ASSERT_TRUE(leaf.leaf().has_gradient());
 }
 
-// What the other processes of these tests do until they are killed.
+// The bodies of these tests' other processes, which run until they are killed.
 class OtherProcess : public RemoteFailureTest {
  public:
   void TestBody() override {}

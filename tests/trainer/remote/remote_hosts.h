@@ -26,7 +26,7 @@ using remote::RemoteRef;
 
 inline absl::Time Soon(double seconds = 20) { return absl::Now() + absl::Seconds(seconds); }
 
-// Waits for what comes by itself, by a deadline.
+// Polls until `condition` holds or a deadline passes.
 template <class Condition>
 bool Eventually(Condition condition, double seconds = 10) {
   const absl::Time end = Soon(seconds);
@@ -37,7 +37,7 @@ bool Eventually(Condition condition, double seconds = 10) {
   return true;
 }
 
-// x -> 2 x, y -> 3 y: two outputs that depend on an input each.
+// x -> 2 x, y -> 3 y: two outputs, each of which depends on one input.
 class TwoModule : public remote::Module {
  public:
   absl::StatusOr<std::vector<Variable>> Forward(Frame& frame, absl::Span<const Variable>, absl::Span<const Variable> inputs) override {
@@ -45,7 +45,8 @@ class TwoModule : public remote::Module {
   }
 };
 
-// Calls a module of another process, once `after` relays have done so, and doubles. `owner` and `object` are its arguments too.
+// Calls a module of another process and doubles the result, once `after` relays have done so.
+// `owner` and `object` are arguments too.
 class RelayModule : public remote::Module {
  public:
   RelayModule(std::string owner, uint64_t object, int after, std::atomic<int>* relayed)
@@ -69,7 +70,7 @@ class RelayModule : public remote::Module {
   std::atomic<int>* const relayed_;
 };
 
-// Calls a module of another process with each of its inputs, and drops what came of the second.
+// Calls a module of another process with each of its inputs and drops the second result.
 class RelayAndDropModule : public remote::Module {
  public:
   RelayAndDropModule(std::string owner, uint64_t object) : owner_(std::move(owner)), object_(object) {}
@@ -88,7 +89,8 @@ class RelayAndDropModule : public remote::Module {
   const uint64_t object_;
 };
 
-// Answers when its context fails, or with the input when it is let go. In `backward` mode its backward pass does so.
+// Waits until its context fails, for 20 s at most.
+// In `backward` mode the forward pass answers at once, and the backward pass never completes.
 class HangingModule : public remote::Module {
  public:
   HangingModule(bool backward, std::atomic<int>* entered) : backward_(backward), entered_(entered) {}
@@ -116,7 +118,7 @@ class HangingModule : public remote::Module {
   std::atomic<int>* const entered_;
 };
 
-// x -> x, which takes its time.
+// x -> x, slowly.
 class SlowModule : public remote::Module {
  public:
   explicit SlowModule(absl::Duration forward) : forward_(forward) {}
@@ -154,7 +156,7 @@ class RemoteHosts : public ::testing::Test {
 
   static constexpr uint64_t kJobEpoch = 7;
 
-  // A trainer, or a worker with modules.
+  // Starts a trainer, or a worker with modules.
   std::unique_ptr<Host> StartHost(bool is_worker, uint32_t rank, absl::Duration lease = absl::Seconds(6), uint64_t job_epoch = kJobEpoch) {
     auto host = Host::Start({.is_worker = is_worker, .rank = rank, .job_epoch = job_epoch, .pool = &pool_,
                              .modules = is_worker ? &registry_ : nullptr, .lease = lease});

@@ -11,7 +11,7 @@ using namespace testing;
 
 class RemoteOptimizerTest : public RemoteHosts {};
 
-// The same layer and optimizer in this process.
+// The remote module's layer and optimizer, in this process.
 struct LocalLinear {
   LocalLinear(const RemoteModule& like, const optim::DenseOptions& options, const std::vector<Tensor>& values)
       : parameters(5, DType::F64),
@@ -102,7 +102,8 @@ TEST_F(RemoteOptimizerTest, ConcurrentContextsDoNotMixAndAStepDoesNotReachIntoAC
   autograd_one.Backward((*y1)[0]);
   ASSERT_TRUE(optimizer_one->Step(autograd_one, 1).ok());
   for (int64_t i = 0; i < 2; ++i) EXPECT_NEAR(ValuesOf(of_one)[0].At(i), before.At(i) - x1.value().At(i), 1e-14);
-  // The second trainer's pass uses the weights that its call saw, before the first one's step.
+  // The second trainer's pass uses the weights that its call saw, from before the first trainer's
+  // step.
   autograd_two.Backward((*y2)[0]);
   for (int64_t i = 0; i < 2; ++i) EXPECT_EQ(x2.leaf().gradient().At(i), before.At(i));
   ASSERT_TRUE(optimizer_two->Step(autograd_two, 1).ok());
@@ -131,7 +132,7 @@ TEST_F(RemoteOptimizerTest, AnOptimizerOfSomeParametersLeavesTheOthersGradientsT
   EXPECT_EQ(wrong.status().code(), absl::StatusCode::kInvalidArgument) << wrong.status();
 }
 
-// Bags with an empty one, weights and every pooling, against differences.
+// Bags with an empty one, weights and every pooling, compared with differences.
 TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
   const auto worker = StartHost(true, 0), trainer = StartHost(false, 0);
   const Tensor index = Tensor::FromVector<int64_t>({3, 1, 3, 0}), offsets = Tensor::FromVector<int64_t>({0, 3, 3, 4});
@@ -147,7 +148,8 @@ TEST_F(RemoteOptimizerTest, ARemoteEmbeddingBagPassesTheGradientCheck) {
     autograd.Backward({{(*pooled)[0], seed}});
     ASSERT_TRUE(optimizer->Step(autograd, 1).ok());
     const Tensor after = ValuesOf(bag)[0];
-    // The pooled value is linear in the table: the gradient of row r is what a bag gives back for it.
+    // The pooled value is linear in the table: the gradient of row r is the value that the bags
+    // pass back to the row.
     const double factor = pooling == "sum" ? 1 : pooling == "mean" ? 1.0 / 3 : 1 / std::sqrt(3.0);
     for (int64_t column = 0; column < 2; ++column) {
       const double expected[5] = {3 * seed.At(4 + column), -factor * seed.At(column), 0, 2.5 * factor * seed.At(column), 0};
@@ -205,7 +207,7 @@ TEST_F(RemoteOptimizerTest, GradientsOfNestedCallsAreSummedInTheOrderOfTheProgra
   ASSERT_TRUE(first.ok() && second.ok() && third.ok());
   autograd.Backward(ops::Add(context, ops::Add(context, (*first)[0], (*second)[0]), (*third)[0]));
   ASSERT_TRUE(optimizer->Step(autograd, 1).ok());
-  // (2 + 2e16) - 2e16 in f64; in the order of arrival it were 2.
+  // (2 + 2e16) - 2e16 in f64. In the order of arrival the sum would be 2.
   EXPECT_EQ(ValuesOf(linear)[0].At(0), before);
 }
 

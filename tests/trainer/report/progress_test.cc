@@ -1,4 +1,4 @@
-// What fits a terminal's line, and how a rate calms down.
+// Progress lines that fit a terminal, and rates that settle.
 #include "trainer/report/progress.h"
 
 #include <gtest/gtest.h>

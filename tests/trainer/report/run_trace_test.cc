@@ -1,4 +1,5 @@
-// trace.json of whole runs in this process: a master, two servers, two trainers; and how trainers' clocks come together.
+// trace.json of whole runs in this process: a master, two servers and two trainers. Also covers the
+// alignment of trainers' clocks.
 #include "trainer/report/run_trace.h"
 #include "trainer/report/trace_file.h"
 
@@ -36,7 +37,7 @@ class RunTraceTest : public testing::Test {
     EXPECT_TRUE(server_.Start("127.0.0.1:0").ok());
   }
 
-  // What a training loop does with its trace.
+  // Uses a trace as a training loop does.
   void Train(int rank, const Setting& setting, comm::ProcessGroup& group) {
     rpc::MemberSelf self;
     self.host = "here";
@@ -120,7 +121,7 @@ TEST_F(RunTraceTest, EveryRolesPartOfTheTracedStepsIsThereAndNoOtherSteps) {
   EXPECT_EQ(SpansOf(events, "gemm").size(), 4u);
   EXPECT_EQ(SpansOf(events, "all_reduce").size(), 4u);
   EXPECT_GE(SpansOf(events, "Heartbeat").size(), 2u) << "one at the master and one at trainer-0";
-  // Every call that reached a server has its arrow, and time does not run backwards along it.
+  // Every call that reached a server has its arrow, along which time does not run backwards.
   int num_arrows = 0;
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     if (events[i].phase != "s") continue;
@@ -203,7 +204,8 @@ void ExpectTracesOnTheClockOfRankZero(const std::string& its_boot_id, const std:
         EXPECT_EQ(trace.role(), "trainer-" + std::to_string(r));
         EXPECT_EQ(trace.boot_id(), its_boot_id);
         EXPECT_EQ(trace.names_size(), 1000 * r);
-        // Half of the quickest round trip at most, which is shorter than everything together.
+        // The error is at most half of the shortest round trip, which is shorter than all calls
+        // together.
         const int64_t slack = r >= 2 || its_boot_id.empty() ? after - before : 0;
         EXPECT_GE(trace.spans(0).begin_ns(), before - slack) << r;
         EXPECT_LE(trace.spans(0).begin_ns(), after + slack) << r;

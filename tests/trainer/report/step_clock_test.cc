@@ -1,4 +1,4 @@
-// What a step's time is split into.
+// The parts into which a step's time is split.
 #include "trainer/report/step_clock.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// A trace.json read back as a viewer would, and what must hold for every one.
+// Reads a trace.json back as a viewer would, and checks the rules that hold for every one.
 #pragma once
 
 #include <google/protobuf/struct.pb.h>
@@ -33,7 +33,7 @@ inline std::string ReadText(const std::string& path) {
   return text.str();
 }
 
-// In file order, without those that only name things.
+// Returns the events in file order, without those that only name things.
 inline std::vector<TraceEvent> ReadTraceEvents(const std::string& path) {
   google::protobuf::Struct root;
   const auto parsed = google::protobuf::util::JsonStringToMessage(ReadText(path), &root);
@@ -78,7 +78,8 @@ inline std::vector<TraceEvent> SpansOf(const std::vector<TraceEvent>& events, co
   return found;
 }
 
-// In every row spans lie apart or inside each other; time begins at 0; every arrow has two ends, each on a span.
+// Checks that spans of a row lie apart or nested, that time begins at 0, and that every arrow has
+// two ends, each on a span.
 inline void CheckTraceEvents(const std::vector<TraceEvent>& events) {
   std::map<std::pair<std::string, std::string>, std::vector<TraceEvent>> rows;
   std::map<int64_t, std::vector<TraceEvent>> arrows;

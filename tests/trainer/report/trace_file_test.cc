@@ -116,7 +116,7 @@ TEST(TraceFileTest, ArrowsLeadFromATrainersCallToAllThatWasDoneForIt) {
   }
 }
 
-// A server is not trusted with the reader's file.
+// Servers must not be able to break the reader's file.
 TEST(TraceFileTest, AnyTextAndAnyNumberIsStillJson) {
   const support::TempFolder folder;
   RoleTrace trace = MakeTrace("a \"role\"\\\n\x01", {{"tab\t\"quoted\"", "k\\", 1, 5, 5, 0, 1e300 * 1e300, std::nan("")}});

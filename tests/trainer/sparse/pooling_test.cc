@@ -16,7 +16,7 @@ constexpr int64_t kDim = 3;
 
 TEST(PoolRowsTest, EveryPoolingPassesTheGradientCheck) {
   const Variable rows = Variable::Leaf(RandomTensor(Shape{5, kDim}, 1), "rows");
-  // A row comes twice in a bag and again in another; one never comes.
+  // A row occurs twice in one bag and again in another. One row never occurs.
   const Tensor index = Tensor::FromVector<int64_t>({3, 0, 4, 4, 0, 1}), offsets = Tensor::FromVector<int64_t>({0, 2, 2, 6});
   const Tensor weights = RandomTensor(Shape{6}, 2);
   for (const Pooling pooling : {Pooling::SUM, Pooling::MEAN, Pooling::SQRT_N}) {
@@ -26,7 +26,8 @@ TEST(PoolRowsTest, EveryPoolingPassesTheGradientCheck) {
   }
 }
 
-// A step of the pooled layer on one table, and of rows pooled here on another with the same seed, leaves the same bits.
+// A step of the pooled layer leaves the bits of a step that pools rows here, on another table with
+// an equal seed.
 TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
   for (const Pooling pooling : {Pooling::SUM, Pooling::MEAN, Pooling::SQRT_N}) {
     ps::TableHost host(2);
@@ -75,7 +76,8 @@ TEST(PooledEmbeddingTest, AStepEqualsThatOfRowsPooledHere) {
   }
 }
 
-// A worker's module whose rows are a parameter server's: the worker pulls and pushes for its callers.
+// A worker's module whose rows live on a parameter server. The worker pulls and pushes for its
+// callers.
 class ServedBagModule : public remote::Module {
  public:
   explicit ServedBagModule(ps::LocalClient* client) : client_(client) {}
@@ -121,7 +123,7 @@ TEST_F(ServedModuleTest, GradientsGoFromTheTrainerThroughAWorkerToAParameterServ
     autograd.Backward(ops::Scale(context, (*pooled)[0], 5));
     ASSERT_TRUE(context.status().ok()) << context.status();
   }
-  // What the pass pushed is there when it is over.
+  // The pass's push has arrived when the pass is over.
   ASSERT_TRUE(client.Commit({.step = 1, .rates = {{1, 1.0f}}, .gradient_scale = 1}).Wait(Soon()).ok());
   const std::vector<uint64_t> ids{7, 8};
   std::vector<float> rows(2 * kDim);

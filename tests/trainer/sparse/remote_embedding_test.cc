@@ -183,7 +183,7 @@ TEST_F(RemoteTest, AStepOfAFailedDeviceIsNotCommitted) {
   context.stream().Fail(absl::InternalError("attention_backward [8, 64]: an illegal address"));
   EXPECT_EQ(optimizer.Step(context, {.count = 1}).status(), context.stream().status());
   EXPECT_EQ(w.value().At(0), 1);
-  // Nothing to wait for: the servers' step stays open.
+  // There is nothing to wait for: the servers' step stays open.
   ASSERT_TRUE(optimizer.AwaitCommit(absl::InfinitePast()).ok());
 }
 

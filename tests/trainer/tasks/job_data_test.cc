@@ -1,4 +1,5 @@
-// Data that nothing can be trained or evaluated on ends before training, saying what is needed and what was found.
+// Data on which no model can be trained or evaluated ends the job before training. The error says
+// what is needed and what was found.
 #include "trainer/tasks/job_data.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ class JobDataTest : public testing::Test {
     sets.push_back("data.path=" + folder_.Write("text.txt", text));
     return ParseJob("model { gpt { max_length: 8 } } train { max_steps: 1 }", "job", sets, {.num_trainers = 1}).value();
   }
-  // What ReadJobData says, without the folder's path.
+  // Returns ReadJobData's error without the folder's path.
   std::string Complaint(const Job& job, DataUse use = DataUse::TRAIN) {
     const auto data = ReadJobData(job, use);
     if (data.ok()) return "";

@@ -1,4 +1,4 @@
-// The operations that a step is said to need are those of its products, as their spans count them.
+// The operations that a step claims to need are those of its products, as their spans count them.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -28,8 +28,8 @@ tables { name: "item" dim: 12 }
 train { batch_size: 10 accumulate: 2 max_steps: 1 }
 )";
 
-// Of products in layers and the head, and of attention forward, which is a third of what is said to be needed: its backward pass
-// computes the scores again.
+// Counts the flops of products in layers and the head, plus attention. Attention counts as three
+// times its forward pass, because its backward pass computes the scores again.
 double CountedFlops(const char* text, const JobData& data, const std::vector<std::string>& sets, double* said) {
   const auto job = ParseJob(text, "job", sets, {.num_trainers = 1});
   EXPECT_TRUE(job.ok()) << job.status();
