@@ -78,7 +78,7 @@ class CachedTable {
   float* weights(uint32_t place) { return rows_.values(place); }
   float* slots(uint32_t place) { return weights(place) + dim_; }
   float* kept(uint32_t place) { return slots(place) + num_slots_; }  // gradients kept back, scaled
-  // What these gradients added to the weights.
+  // The sum that these gradients added to the weights.
   float* shown(uint32_t place) { return kept(place) + dim_; }
   // Applies one update, as the servers will.
   void Show(uint32_t place, const float* gradient, const CommitArgs& args);
