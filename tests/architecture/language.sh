@@ -39,11 +39,12 @@ documents() {
 # A README is read in one go: the root one in 150 lines, that of a room in 60.
 lengths() {
   local file limit
-  readmes | grep -E '(^|/)README\.md$' | while read -r file; do
+  readmes | { grep -E '(^|/)README\.md$' || true; } | while read -r file; do
     limit=60
     [[ $file == ./README.md ]] && limit=150
     (($(wc -l <"$file") <= limit)) || echo "$file: $(wc -l <"$file") lines; allowed: $limit"
   done
+  true
 }
 
 found=$(openings; documents; lengths)
