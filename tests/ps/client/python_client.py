@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import grpc
 
@@ -98,7 +99,15 @@ class Service:
     def call(self, method, request):
         ask = self.channel.unary_unary(self.service + method, type(request).SerializeToString,
                                        getattr(self.messages, method + "Reply").FromString)
-        return ask(request, timeout=TIMEOUT, metadata=self.metadata)
+        end = time.time() + TIMEOUT
+        while True:
+            try:
+                return ask(request, timeout=TIMEOUT, metadata=self.metadata)
+            except grpc.RpcError as error:
+                # A server may hear from its master after this client does: Unavailable says to come again.
+                if error.code() != grpc.StatusCode.UNAVAILABLE or time.time() > end:
+                    raise
+                time.sleep(0.05)
 
     def stream(self, method, requests):
         ask = self.channel.stream_stream(self.service + method, type(requests[0]).SerializeToString,
